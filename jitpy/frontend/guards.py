@@ -1,0 +1,123 @@
+"""Guards: every fact that tracing read from outside, as data.
+
+A `Guard` is a fact about the value at a `Source`. `GuardSet` collects them without repeats, in the order in which they were
+needed (a guard on `a.b` comes after the guard on `a`'s type, so that evaluating in order is safe). `jitpy/runtime/guards.py` turns a
+set into one printable Python function and into a native evaluator.
+
+Kinds and their argument:
+
+    type      cls             type(value) is cls
+    id        obj             value is obj (the set keeps obj alive)
+    weak_id   weakref         value is ref() and ref() is alive
+    eq        constant        type(value) is type(constant) and value == constant; floats bit for bit (nan is nan, 0.0 is not -0.0);
+                              tuples and frozensets of such
+    len       n               length of an exact or derived list, tuple, dict, set, deque is n
+    keys      tuple           the exact dict has exactly these keys, in this order
+    haskey    key             key in the exact dict (whatever its value)
+    nokey     key             key not in the exact dict
+    tensor    TensorGuard     see there
+    same      Source          value is the value at the other source
+    distinct  None            value is another object than every other `distinct` value of the set
+    overlap   (Source, ...)   storages of these tensors do not overlap with value's
+    state     TorchStateGuard the process's torch modes read as they did
+    relation  sympy relation  holds for the sizes bound by the tensor guards (source is None)
+    int       symbol          type(value) is int, and its value is bound to the symbol
+    python    callable        callable(value) is true (last resort; runs Python)
+    empty     None            the cell at the source is empty / the closure variable unbound
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from .source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGuard:
+    """What must hold of a tensor.
+
+    `shape` and `stride` entries are ints (must be equal), symbols not bound before (bound to what is found; the symbol's range
+    `low <= value <= high` in `ranges` must hold), or other sympy expressions over symbols (must be equal once all symbols are bound).
+    `dispatch_keys` is `torch._C._dispatch_keys(t).raw_repr()`, which covers layout, functorch wrappers, conj and neg bits.
+    `is_leaf` None means either.
+    """
+
+    cls: type
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    dispatch_keys: int
+    ranges: tuple[tuple[sympy.Symbol, int, int | None], ...] = ()
+    is_inference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TorchStateGuard:
+    """Process- or thread-wide modes of torch that tracing depended on."""
+
+    grad_enabled: bool
+    inference_mode: bool
+    default_dtype: torch.dtype
+    #: autocast: for each device type asked about ("cpu", "cuda"): (enabled, dtype); plus cache flag
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    deterministic: bool
+    default_device: str | None
+    #: number of torch-function and torch-dispatch modes on their stacks
+    function_modes: int
+    dispatch_modes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One fact. `why` is a short text with the user's place, for reports."""
+
+    source: Source | None
+    kind: str
+    arg: Any
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.kind} {self.arg!r}" + (f"  # {self.why}" if self.why else "")
+
+
+@dataclass(slots=True)
+class GuardSet:
+    """Guards in the order in which tracing needed them, each once."""
+
+    guards: list[Guard] = field(default_factory=list)
+    _seen: set[Any] = field(default_factory=set)
+
+    def add(self, source: Source | None, kind: str, arg: Any = None, why: str = "") -> None:
+        key = (source, kind, id(arg) if kind in ("id", "type", "tensor", "weak_id", "python") else (type(arg), _key(arg)))
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.guards.append(Guard(source, kind, arg, why))
+
+    def checkpoint(self) -> int:
+        return len(self.guards)
+
+    def __len__(self) -> int:
+        return len(self.guards)
+
+    def __iter__(self) -> Any:
+        return iter(self.guards)
+
+
+def _key(arg: Any) -> Any:
+    if isinstance(arg, float):
+        return (arg.hex(), "float")
+    if isinstance(arg, (tuple, frozenset)):
+        return tuple((type(a), _key(a)) for a in arg)
+    try:
+        hash(arg)
+    except TypeError:
+        return id(arg)
+    return arg

@@ -1,0 +1,189 @@
+"""Where a value came from.
+
+One `Source` yields three things: the guard's access path (`base` and `step`), the bytecode that reloads the value
+(`frontend/codegen.py` walks the same path), and its name in reports (`str(source)`), which is also the Python expression
+in the printed guard function.
+
+Roots are locals of the frame, cells of its closure, its globals, and constants (modules' dicts, classes, ...: objects
+that tracing holds on to). Every other source is one step from its base.
+
+Steps, as the guard evaluator sees them: ("attr", name) runs `getattr`; ("dict", None) is `vars(obj)`; ("item", key) looks
+`key` up in an exact dict; ("index", i) takes an item of a list or tuple (or a subclass, by the base type's
+slot); ("type", None) is `type(obj)`; ("slot", descriptor) reads a member descriptor; ("cell", None) reads a cell's contents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Base of all sources. Sources compare by identity of path: `key()`."""
+
+    @property
+    def base(self) -> Source | None:
+        return None
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        raise NotImplementedError
+
+    def key(self) -> tuple[Any, ...]:
+        """A hashable path: equal for sources that denote the same place."""
+        kind, arg = self.step
+        tail = (kind, _hashable(arg))
+        return (*self.base.key(), tail) if self.base is not None else (tail,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Source) and (self is other or self.key() == other.key())
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+def _hashable(arg: Any) -> Any:
+    """Dict keys compare by type and value; anything unhashable or with its own equality by identity."""
+    if arg is None or isinstance(arg, (str, bytes, int, float, bool)):
+        return (type(arg), arg)
+    return ("id", id(arg))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSource(Source):
+    """Parameter number `index` of the frame (`*args` and `**kwargs` count as one each)."""
+
+    index: int
+    name: str
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return ("local", self.index)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosureSource(Source):
+    """The *contents* of closure cell number `index` of the frame's function."""
+
+    index: int
+    name: str
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return ("closure", self.index)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosureCellSource(Source):
+    """Closure cell number `index` of the frame's function: the cell itself."""
+
+    index: int
+    name: str
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return ("closure_cell", self.index)
+
+    def __str__(self) -> str:
+        return f"<cell {self.name}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalsSource(Source):
+    """The globals dict of the frame's function."""
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return ("globals", None)
+
+    def __str__(self) -> str:
+        return "globals()"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstSource(Source):
+    """An object that the compiled code holds on to: a module's dict, a class, a C function."""
+
+    value: Any
+    name: str
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return ("const", self.value)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepSource(Source):
+    """One step from `parent`; see the module's text for the kinds."""
+
+    parent: Source
+    kind: str
+    arg: Any = None
+
+    @property
+    def base(self) -> Source:
+        return self.parent
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return (self.kind, self.arg)
+
+    def __str__(self) -> str:
+        base, kind, arg = self.parent, self.kind, self.arg
+        if kind == "attr":
+            return f"{base}.{arg}"
+        if kind == "dict":
+            return f"vars({base})"
+        if kind == "item":
+            if isinstance(base, GlobalsSource):
+                return str(arg)
+            if isinstance(base, StepSource) and base.kind == "dict" and isinstance(arg, str):
+                return f"{base.parent}.{arg}"
+            return f"{base}[{arg!r}]"
+        if kind == "index":
+            return f"{base}[{arg}]"
+        if kind == "type":
+            return f"type({base})"
+        if kind == "slot":
+            return f"{base}.{arg.__name__}"
+        if kind == "cell":
+            return f"{base}.cell_contents"
+        return f"{kind}({base}, {arg!r})"
+
+
+def attr(base: Source, name: str) -> Source:
+    return StepSource(base, "attr", name)
+
+
+def instance_dict(base: Source) -> Source:
+    return StepSource(base, "dict")
+
+
+def item(base: Source, key: Any) -> Source:
+    return StepSource(base, "item", key)
+
+
+def index(base: Source, i: int) -> Source:
+    return StepSource(base, "index", i)
+
+
+def type_of(base: Source) -> Source:
+    return StepSource(base, "type")
+
+
+def slot(base: Source, descriptor: Any) -> Source:
+    return StepSource(base, "slot", descriptor)
+
+
+def cell_contents(base: Source) -> Source:
+    return StepSource(base, "cell")

@@ -1,0 +1,194 @@
+"""The graph: what a captured frame computes on tensors, in order, without side effects.
+
+A `Graph` is a list of `Node`s in execution order. Inputs come first, each with `ir.input` as its op.
+Everything is functional: what eager does in place is a new node here, and `Graph.mutations` says which
+inputs receive a new value when the graph ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator
+
+from .op import Op
+from .sizes import SizeEnv
+from .spec import ScalarSpec, Spec, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A place in the user's source."""
+
+    filename: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line} in {self.function}"
+
+
+class Node:
+    """One value of the graph.
+
+    `args` and `kwargs` hold Nodes, Python constants, torch dtypes and the like, sizes (int or
+    sympy expressions), and tuples, lists and slices of those. A multi-output op has a tuple as its
+    spec; `ir.getitem` nodes take its parts. `grad_enabled` and `autocast`-like state are those under
+    which the user ran the op. `users` is filled by `Graph.compute_users`.
+    """
+
+    __slots__ = ("op", "args", "kwargs", "spec", "name", "loc", "grad_enabled", "meta")
+
+    def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec, name: str,
+                 loc: Loc | None = None, grad_enabled: bool = True) -> None:
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.spec = spec
+        self.name = name
+        self.loc = loc
+        self.grad_enabled = grad_enabled
+        self.meta: dict[str, Any] = {}
+
+    @property
+    def tensor(self) -> TensorSpec:
+        """The spec, which must be that of a tensor."""
+        assert isinstance(self.spec, TensorSpec), f"{self.name} is no tensor: {self.spec}"
+        return self.spec
+
+    def input_nodes(self) -> list[Node]:
+        """The nodes read by this one, in argument order, with repeats."""
+        found: list[Node] = []
+        visit_nodes(self.args, found.append)
+        if self.kwargs:
+            visit_nodes(tuple(self.kwargs.values()), found.append)
+        return found
+
+    def replace_inputs(self, mapping: Callable[[Node], Node]) -> None:
+        """Rewrite the arguments in place, node by node."""
+        self.args = map_nodes(self.args, mapping)
+        if self.kwargs:
+            self.kwargs = {k: map_nodes(v, mapping) for k, v in self.kwargs.items()}
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(slots=True)
+class Mutation:
+    """When the graph ends, input number `input` receives the value of `value` (as `copy_`)."""
+
+    input: int
+    value: Node
+
+
+@dataclass(slots=True)
+class Graph:
+    """A captured computation.
+
+    inputs      `ir.input` nodes, in calling order
+    nodes       everything else, in execution order
+    outputs     the returned nodes, in order (a node may be an input, or repeat)
+    mutations   copy-backs into inputs, carried out after everything else was computed
+    sizes       the symbols that specs and arguments mention
+
+    Calling convention of whatever a backend makes of it: `compiled(*inputs) -> tuple(outputs)`, with
+    tensors and Python numbers in the order of `inputs`. Two outputs share memory with each other or
+    with an input exactly where view ops connect them in the graph.
+    """
+
+    name: str = "graph"
+    inputs: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[Node] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    sizes: SizeEnv = field(default_factory=SizeEnv)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def add_input(self, spec: TensorSpec | ScalarSpec, hint: str = "arg", **meta: Any) -> Node:
+        """Append an input; `meta` is kept on the node (`source`, `is_parameter`, ...)."""
+        node = Node(INPUT, (), {}, spec, self.unique_name(hint))
+        node.meta.update(meta)
+        self.inputs.append(node)
+        return node
+
+    def add(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None, spec: Spec,
+            loc: Loc | None = None, name: str | None = None, grad_enabled: bool = True) -> Node:
+        """Append a node."""
+        node = Node(op, args, kwargs or {}, spec, self.unique_name(name or short_name(op)), loc, grad_enabled)
+        self.nodes.append(node)
+        return node
+
+    def unique_name(self, hint: str) -> str:
+        count = self._names.get(hint, 0)
+        self._names[hint] = count + 1
+        if not count:
+            return hint
+        name = f"{hint}_{count}"
+        return name if name not in self._names else self.unique_name(name)
+
+    def all_nodes(self) -> Iterator[Node]:
+        yield from self.inputs
+        yield from self.nodes
+
+    def users(self) -> dict[Node, list[Node]]:
+        """For each node the nodes that read it (each reader once); outputs and mutations are not readers."""
+        result: dict[Node, list[Node]] = {n: [] for n in self.all_nodes()}
+        for node in self.nodes:
+            for source in dict.fromkeys(node.input_nodes()):
+                result[source].append(node)
+        return result
+
+    def __str__(self) -> str:
+        from .printer import to_text
+
+        return to_text(self)
+
+
+def short_name(op: Op) -> str:
+    """`aten.add.Tensor` -> `add`."""
+    parts = op.name.split(".")
+    name = parts[1] if len(parts) > 1 else parts[0]
+    return name.strip("_") or name
+
+
+def visit_nodes(value: Any, fn: Callable[[Node], Any]) -> None:
+    """Call `fn` on every Node inside a nested argument."""
+    if isinstance(value, Node):
+        fn(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            visit_nodes(item, fn)
+    elif isinstance(value, dict):
+        for item in value.values():
+            visit_nodes(item, fn)
+    elif isinstance(value, slice):
+        visit_nodes((value.start, value.stop, value.step), fn)
+
+
+def map_nodes(value: Any, fn: Callable[[Node], Any]) -> Any:
+    """A copy of a nested argument with every Node replaced by `fn(node)`."""
+    if isinstance(value, Node):
+        return fn(value)
+    if isinstance(value, tuple):
+        return tuple(map_nodes(v, fn) for v in value)
+    if isinstance(value, list):
+        return [map_nodes(v, fn) for v in value]
+    if isinstance(value, dict):
+        return {k: map_nodes(v, fn) for k, v in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(v, fn) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+def _input_target(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("ir.input is a place, not a computation")
+
+
+#: The op of graph inputs.
+INPUT = Op("ir.input", _input_target, kind="input")
+
+#: The op that takes part `index` of a multi-output node: args `(node, index)`.
+GETITEM = Op("ir.getitem", lambda value, index: value[index], kind="getitem")
+
+#: A constant that the graph owns: args `(tensor,)`. The tensor must never be written to.
+CONSTANT = Op("ir.constant", lambda value: value, kind="constant")

@@ -1,0 +1,144 @@
+"""What a backend hands to the runtime: a straight-line program over numbered slots.
+
+Slots 0..n_inputs-1 hold the graph's inputs when the program starts; steps fill further slots. A slot holds
+a tensor or a Python number. `jitpy/runtime/executable.py` turns a `Plan` into a native callable (or, where
+the native part cannot be built, into a Python one with the same meaning).
+
+Sizes in a plan are ints, or `SizeRef(k)`: entry k of the table that `Plan.size_function` fills from the
+plan's symbols at the start of each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Union
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRef:
+    """Entry `index` of the size table."""
+
+    index: int
+
+
+Size = Union[int, SizeRef]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolBinding:
+    """Where a symbol's value is read: size `dim` of the tensor in input slot `slot`, or, with `dim=None`,
+    the int in that slot. `stride=True` reads the stride of `dim` instead."""
+
+    slot: int
+    dim: int | None = None
+    stride: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRef:
+    """Inside `CallStep` arguments: the value of a slot."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A kernel pointer into the call's scratch memory: `offset` bytes from its start."""
+
+    offset: Size
+
+
+@dataclass(slots=True)
+class AllocStep:
+    """A fresh uninitialised tensor in `slot` (from the pool, where it is large)."""
+
+    slot: int
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(slots=True)
+class KernelStep:
+    """Call a compiled kernel: `void kernel(void* const* pointers, const int64_t* sizes)`.
+
+    `address` is the function's address; `sizes` the whole size table. `pointers[i]` is the data
+    pointer of a slot's tensor, an address inside the workspace, or, for a slot that holds a number, the
+    address of an int64_t (int, bool) or double (float) with its value. `name` is for reports.
+    """
+
+    address: int
+    pointers: tuple[SlotRef | Workspace, ...]
+    name: str
+
+
+@dataclass(slots=True)
+class CallStep:
+    """Call an eager operator. `function` is the Python callable (an `OpOverload` or any other); `args` and `kwargs`
+    are nested tuples/lists of constants, `SlotRef`s and `SizeRef`s. One result goes to `slots[0]`;
+    with several slots the result is a sequence and `None` in `slots` drops a part.
+    `grad` is the grad mode to run under; None leaves it as it is."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    slots: tuple[int | None, ...]
+    multiple: bool = False
+    grad: bool | None = None
+
+
+@dataclass(slots=True)
+class ViewStep:
+    """`slot` becomes a view of the tensor in `base`, as `as_strided` makes it (offset absolute, in elements of the storage,
+    or relative to the base's own offset with `relative=True`)."""
+
+    slot: int
+    base: int
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
+    relative: bool = True
+
+
+@dataclass(slots=True)
+class CopyStep:
+    """`target.copy_(source)` for an input that the user's code mutates."""
+
+    target: int
+    source: int
+
+
+@dataclass(slots=True)
+class FreeStep:
+    """Drop slots that nothing reads any more."""
+
+    slots: tuple[int, ...]
+
+
+Step = Union[AllocStep, KernelStep, CallStep, ViewStep, CopyStep, FreeStep]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A compiled graph. Calling it returns the tuple of the values in `outputs`.
+
+    `size_function` is the address of `void sizes(const int64_t* symbols, int64_t* table)`, 0 if `n_sizes` is 0;
+    `size_function_py` the same as a Python callable (tuple of ints -> list of ints) for the fallback.
+    `workspace` is the scratch size in bytes. `keep_alive` holds what the addresses belong to.
+    """
+
+    n_inputs: int
+    n_slots: int
+    outputs: tuple[int, ...]
+    steps: list[Step]
+    symbols: tuple[SymbolBinding, ...] = ()
+    n_sizes: int = 0
+    size_function: int = 0
+    size_function_py: Callable[[tuple[int, ...]], list[int]] | None = None
+    workspace: Size = 0
+    keep_alive: list[Any] = field(default_factory=list)
+    #: True where a call must run under autograd (inputs require grad): nothing may be freed early
+    autograd: bool = False
