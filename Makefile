@@ -1,0 +1,49 @@
+# make demo   set up what is missing, then the demo (under two minutes once installed)
+# make test   set up what is missing, then the tests
+# make lint   ruff, and the type checker on the public surface
+# make bench  every benchmark, against eager and torch.compile
+# make clean  remove build products (the environment stays; `make distclean` removes it too)
+#
+# VENV=path uses another environment, PYTHON=path another interpreter to make it from, JOBS=n that many test processes.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.jitpy-installed
+BUILT := $(VENV)/.jitpy-built
+NATIVE := $(shell find jitpy/native -type f 2>/dev/null) $(wildcard jitpy/runtime/native_build.py)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: setup demo test lint bench doctor clean distclean
+
+setup: $(BUILT)
+
+$(STAMP): pyproject.toml tools/setup.sh
+	@VENV=$(VENV) PYTHON=$(PYTHON) bash tools/setup.sh
+	@touch $@
+
+$(BUILT): $(STAMP) $(NATIVE)
+	@$(PY) -m jitpy build
+	@touch $@
+
+demo: setup
+	$(PY) examples/demo.py
+
+test: setup
+	$(PY) -m pytest -n $(JOBS) --dist loadfile tests
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+bench: setup
+	$(PY) benchmarks/run.py
+
+doctor: setup
+	$(PY) -m jitpy doctor
+
+clean:
+	rm -rf build dist *.egg-info .ruff_cache .mypy_cache .hypothesis $(STAMP) $(BUILT)
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
+
+distclean: clean
+	rm -rf $(VENV)

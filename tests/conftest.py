@@ -1,0 +1,32 @@
+"""Settings of every test run: jitpy's internal errors raise, and compiled kernels go to a folder of this run.
+
+The folder is made by the first process and inherited by its workers, so that they share what they compile.
+The native part is built once per machine: its own cache folder stays the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+
+os.environ["JITPY_RAISE"] = "1"
+_OWNER = "JITPY_TEST_CACHE" not in os.environ
+if _OWNER:
+    os.environ["JITPY_TEST_CACHE"] = tempfile.mkdtemp(prefix="jitpy-tests-")
+os.environ["JITPY_CACHE_DIR"] = os.environ["JITPY_TEST_CACHE"]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _OWNER:
+        shutil.rmtree(os.environ["JITPY_TEST_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Every test starts from the same random state."""
+    import torch
+
+    torch.manual_seed(0)
