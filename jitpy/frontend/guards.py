@@ -24,6 +24,9 @@ Kinds and their argument:
     int       symbol          type(value) is int, and its value is bound to the symbol
     python    callable        callable(value) is true (last resort; runs Python)
     empty     None            the cell at the source is empty / the closure variable unbound
+    class     ClassLookup     (source is None) looking the names up along the class's MRO finds what it found; natively one compare of
+                              `tp_version_tag` while the class and its bases are unmodified, a recheck of every name otherwise
+    function  (code, defaults, kwdefaults)  value is a Python function with exactly these objects in those three places
 """
 
 from __future__ import annotations
@@ -74,6 +77,19 @@ class TorchStateGuard:
     dispatch_modes: int
 
 
+#: `ClassLookup.names` value for a name that no class of the MRO defines
+MISSING = object()
+
+
+@dataclass(slots=True, eq=False)
+class ClassLookup:
+    """Attribute lookups on a class, made while tracing: name -> the object found in some `__dict__` along `cls.__mro__`
+    (as stored there, no descriptor called), or `MISSING`. One such guard a class; `names` grows during tracing."""
+
+    cls: type
+    names: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """One fact. `why` is a short text with the user's place, for reports."""
@@ -95,7 +111,7 @@ class GuardSet:
     _seen: set[Any] = field(default_factory=set)
 
     def add(self, source: Source | None, kind: str, arg: Any = None, why: str = "") -> None:
-        key = (source, kind, id(arg) if kind in ("id", "type", "tensor", "weak_id", "python") else (type(arg), _key(arg)))
+        key = (source, kind, id(arg) if kind in ("id", "type", "tensor", "weak_id", "python", "class", "function") else (type(arg), _key(arg)))
         if key in self._seen:
             return
         self._seen.add(key)
