@@ -1,9 +1,9 @@
 """The disk cache: content-keyed files in the user's cache folder.
 
-An entry is one file, `<folder>/<2 hex>/<key><suffix>`, written to a temporary name and renamed, so that a reader in any
-process sees a whole entry or none. A trailer holds size and SHA-256 of the content: a damaged entry counts as missing and
-is removed. ELF files load and link with a trailer behind them, so that `lookup` may hand out the path itself; `read`
-returns the content without the trailer. Nothing is unpickled.
+An entry is one file, `<folder>/<2 hex>/<key><suffix>`, written to a temporary name and renamed, so that a reader in
+any process sees a whole entry or none. A trailer holds size and SHA-256 of the content: a damaged entry counts as
+missing and is removed. ELF files load and link with a trailer behind them, so that `lookup` may hand out the path
+itself; `read` returns the content without the trailer. Nothing is unpickled.
 
 A folder that belongs to somebody else is refused. Where the folder cannot be used or is full, entries go to a folder of
 this process, which is removed at exit.
@@ -24,8 +24,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from jitpy import config, logs
 
@@ -86,7 +86,10 @@ def read(key: str, suffix: str) -> bytes | None:
 
 
 def store(key: str, suffix: str, content: bytes) -> Path:
-    """Write an entry and return its path. Where the cache folder is full or read-only it goes to this process's folder."""
+    """Write an entry; its path. Where the cache folder is full or read-only, that is in this process's folder.
+
+    OSError only where no folder takes it.
+    """
     base = folder()
     try:
         return _write(base, key, suffix, content)
@@ -94,7 +97,7 @@ def store(key: str, suffix: str, content: bytes) -> Path:
         private = _private_folder()
         if base == private:
             raise
-        _warn_once(f"cannot write to the cache folder {base} ({error.strerror}); this process keeps what it compiles in {private}")
+        _warn_once(f"cannot write to the cache folder {base} ({error.strerror}); compiled code goes to {private}")
         return _write(private, key, suffix, content)
 
 
@@ -134,10 +137,10 @@ def scratch() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock(name: str, timeout: float) -> Iterator[bool]:
-    """Hold a lock that all processes on this cache folder share; yields False if it was not had within `timeout` seconds.
+    """Hold a lock that all processes on this cache folder share; yields False if not had within `timeout` seconds.
 
-    It is the kernel's file lock, so that a process that dies gives it back: there are no stale locks. A caller without the
-    lock does the work too; entries are written atomically, so that costs time only.
+    It is the kernel's file lock, so that a process that dies gives it back: there are no stale locks. A caller without
+    the lock does the work too; entries are written atomically, so that costs time only.
     """
     try:
         handle = os.open(folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -189,7 +192,7 @@ def _prepare(path: Path) -> bool:
         if stat.S_IMODE(status.st_mode) != 0o700:
             path.chmod(0o700)
     except OSError as error:
-        _warn_once(f"cannot use the cache folder {path} ({error.strerror or error}); compiled code is kept by this process only")
+        _warn_once(f"cannot use the cache folder {path} ({error.strerror or error}); compiled code is not kept")
         return False
     _remove_stale_scratch(path)
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import shlex
@@ -12,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from jitpy import config, logs
@@ -64,7 +64,7 @@ class Compiler:
         self.run(source, output, ("-c", "-fPIC", *flags), language)
 
     def run(self, source: str | Sequence[str | Path], output: Path, flags: Sequence[str], language: str) -> None:
-        """Run the compiler on a text (by standard input) or on files; libraries (`-l...`) are put behind the sources."""
+        """Run the compiler on a text (by standard input) or on files; `-l...` flags are put behind the sources."""
         libraries = [flag for flag in flags if flag.startswith("-l")]
         others = [flag for flag in flags if not flag.startswith("-l")]
         if isinstance(source, str):
@@ -99,12 +99,13 @@ def require_compiler() -> Compiler:
 
 def text_key(text: str, flags: Sequence[str], compiler: Compiler, language: str = "c++") -> str:
     """The cache key of a text compiled with these flags on this machine."""
-    machine = cpu_identity() if any(flag in ("-march=native", "-mcpu=native", "-mtune=native") for flag in flags) else ""
+    native = any(flag in ("-march=native", "-mcpu=native", "-mtune=native") for flag in flags)
+    machine = cpu_identity() if native else ""
     return cache.key_of("text", text, "\0".join(flags), compiler.version, language, platform.machine(), machine)
 
 
 def compile_text_cached(text: str, flags: tuple[str, ...], *, suffix: str = ".so", language: str = "c++") -> Path:
-    """The path of the shared library (or, for suffix `.o`, object) made of a source text, from the disk cache where possible.
+    """The shared library (for suffix `.o`: object file) made of a source text, from the disk cache where possible.
 
     Raises CompilerError. To load the library use `load_text_cached`, which also survives one that does not load.
     """
@@ -144,7 +145,7 @@ def _store_output(key: str, suffix: str, output: Path, compiler: Compiler) -> Pa
         raise CompilerError(f"cannot keep the compiler's output: {error}", shlex.join(compiler.command)) from error
 
 
-@lru_cache(maxsize=None)
+@functools.cache
 def cpu_identity() -> str:
     """Model and instruction sets of the CPU: what `-march=native` depends on."""
     wanted = ("flags", "Features", "model name", "cpu family", "model", "CPU implementer", "CPU part")
@@ -160,7 +161,7 @@ def cpu_identity() -> str:
     return "\n".join(f"{name}: {value}" for name, value in sorted(found.items())) or platform.platform()
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _find(configured: str, environment: str, search_path: str) -> Compiler | None:
     named = configured or environment
     for candidate in (named,) if named else _CANDIDATES:
@@ -174,7 +175,7 @@ def _find(configured: str, environment: str, search_path: str) -> Compiler | Non
 
 
 def _version(words: tuple[str, ...], search_path: str) -> str | None:
-    """The version line; kept on disk by the binary's path, size and time, so that a warm start runs no compiler at all."""
+    """The version line; kept on disk by the binary's path, size and time, so that a warm start runs no compiler."""
     identity = []
     for word in words:
         path = shutil.which(word, path=search_path)

@@ -1,0 +1,278 @@
+"""Build jitpy's own native modules on first use, into the disk cache, and import them.
+
+`load_native("hook")` is plain C on Python's headers; `load_native("runtime")` is C++ on torch's headers. Each source file
+becomes an object that is cached by the text of the file and of the headers of jitpy that it includes, by flags, compiler,
+Python ABI and torch build, so that an edit compiles one file again. Processes that start together build once.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from jitpy import config, logs
+from jitpy.runtime import cache, compiler
+
+NATIVE_FOLDER = Path(__file__).resolve().parent.parent / "native"
+LOCK_TIMEOUT_SECONDS = 600.0
+_JOBS = min(4, os.cpu_count() or 1)  # a file with torch headers takes a gigabyte of memory to compile
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+
+
+class NativeUnavailable(RuntimeError):
+    """A native module cannot be had here; `reason` says why. Callers fall back to pure Python."""
+
+    def __init__(self, reason: str):
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class NativeModule:
+    """How one extension module is made. `sources` and `headers` are patterns relative to jitpy/native."""
+
+    title: str
+    module: str
+    sources: tuple[str, ...]
+    language: str
+    flags: tuple[str, ...]
+    torch: bool
+
+
+MODULES = {
+    "hook": NativeModule(
+        title="frame hook",
+        module="_jitpy_hook",
+        sources=("hook*.c",),
+        language="c",
+        flags=("-O2", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wall"),
+        torch=False,
+    ),
+    "runtime": NativeModule(
+        title="native runtime",
+        module="_jitpy_runtime",
+        sources=("runtime/*.cpp",),
+        language="c++",
+        flags=("-O2", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-g0", "-w"),
+        torch=True,
+    ),
+}
+
+_lock = threading.RLock()
+_loaded: dict[str, ModuleType] = {}
+_failed: dict[str, str] = {}
+
+
+def load_native(name: str) -> ModuleType:
+    """The native module of this name, built first where needed. Raises NativeUnavailable, in a process always the same.
+
+    name: a key of MODULES ("hook" or "runtime"); others are a ValueError.
+    """
+    if name not in MODULES:
+        raise ValueError(f"unknown native module {name!r}; there are: {', '.join(MODULES)}")
+    if not config.native:
+        raise NativeUnavailable("native code is turned off (JITPY_NATIVE=0)")
+    with _lock:
+        if name in _loaded:
+            return _loaded[name]
+        if name in _failed:
+            raise NativeUnavailable(_failed[name])
+        try:
+            module = _loaded[name] = _load(MODULES[name])
+            return module
+        except NativeUnavailable as error:
+            _failed[name] = error.reason
+            raise
+
+
+def is_built(name: str) -> bool:
+    """Would `load_native` find the module without compiling anything?"""
+    if name in _loaded:
+        return True
+    chosen = compiler.find_compiler()
+    if chosen is None or not _sources(MODULES[name]):
+        return False
+    return cache.lookup(_Build(MODULES[name], chosen).link_key(), ".so") is not None
+
+
+def _load(table: NativeModule) -> ModuleType:
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise NativeUnavailable("free-threaded Python is not supported by the native code")
+    if sys.implementation.name != "cpython":
+        raise NativeUnavailable(f"native code needs CPython, not {sys.implementation.name}")
+    if not _sources(table):
+        raise NativeUnavailable(f"the sources of the {table.title} are missing below {NATIVE_FOLDER}")
+    try:
+        chosen = compiler.require_compiler()
+        build = _Build(table, chosen)
+        key = build.link_key()
+        path = cache.lookup(key, ".so") or _build_once(build, key)
+        try:
+            return _import(table.module, path)
+        except ImportError as error:
+            logs.log("cache", f"{path.name} does not import ({error}); building it again")
+        cache.drop(path)
+        return _import(table.module, _build_once(build, key))
+    except compiler.CompilerError as error:
+        raise NativeUnavailable(f"the {table.title} could not be built: {error}") from error
+    except ImportError as error:
+        raise NativeUnavailable(f"the {table.title} was built but does not import: {error}") from error
+    except OSError as error:
+        raise NativeUnavailable(f"the {table.title} could not be built: {error}") from error
+
+
+def _build_once(build: _Build, key: str) -> Path:
+    """Build under the lock of all processes; whoever waited finds the finished module."""
+    started = time.monotonic()
+    with cache.lock(f"build-{build.table.module}", LOCK_TIMEOUT_SECONDS) as held:
+        if held and time.monotonic() - started > 0.02:
+            path = cache.lookup(key, ".so")
+            if path is not None:
+                return path
+        with _Progress(f"building {build.table.title} (once)"):
+            return build.run(key)
+
+
+def _import(name: str, path: Path) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
+    return module
+
+
+class _Build:
+    """One module with one compiler: its keys, its objects and the link."""
+
+    def __init__(self, table: NativeModule, chosen: compiler.Compiler):
+        self.table = table
+        self.compiler = chosen
+        self.sources = _sources(table)
+        self.flags = (*table.flags, *_python_flags(), *(_torch_flags() if table.torch else ()))
+        self.environment = _python_identity() + (_torch_identity() if table.torch else "")
+        self.libraries = _torch_libraries() if table.torch else ()
+
+    def object_key(self, source: Path) -> str:
+        texts = [part for path in _with_headers(source) for part in (path.name, path.read_bytes())]
+        flags = "\0".join(self.flags)
+        return cache.key_of("object", self.compiler.version, self.environment, self.table.language, flags, *texts)
+
+    def link_key(self) -> str:
+        keys = (self.object_key(source) for source in self.sources)
+        return cache.key_of("module", self.table.module, "\0".join(self.libraries), *keys)
+
+    def run(self, key: str) -> Path:
+        """Compile what is not in the cache, some files at a time, and link. Raises CompilerError."""
+        with cache.scratch() as work:
+            with concurrent.futures.ThreadPoolExecutor(_JOBS) as pool:
+                objects = list(pool.map(functools.partial(self._object, work), self.sources))
+            output = work / f"{self.table.module}.so"
+            driver = "c++" if self.table.torch else "c"
+            self.compiler.compile_shared(objects, output, self.libraries, language=driver)
+            return cache.store_file(key, ".so", output)
+
+    def _object(self, work: Path, source: Path) -> Path:
+        key = self.object_key(source)
+        path = cache.lookup(key, ".o")
+        if path is not None:
+            return path
+        output = work / f"{source.stem}.o"
+        self.compiler.compile_object([source], output, self.flags, language=self.table.language)
+        return cache.store_file(key, ".o", output)
+
+
+def _sources(table: NativeModule) -> list[Path]:
+    return sorted(path for pattern in table.sources for path in NATIVE_FOLDER.glob(pattern))
+
+
+def _with_headers(source: Path) -> list[Path]:
+    """The file and every file of jitpy that it includes with quotes, directly or not."""
+    seen: dict[Path, None] = {}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen[path] = None
+        for name in _INCLUDE.findall(path.read_text()):
+            for base in (path.parent, NATIVE_FOLDER):
+                header = (base / name).resolve()
+                if header.is_file():
+                    waiting.append(header)
+                    break
+    return list(seen)
+
+
+def _python_flags() -> tuple[str, ...]:
+    include = sysconfig.get_path("include")
+    if not (Path(include) / "Python.h").is_file():
+        raise NativeUnavailable(f"Python's headers are not installed ({include}/Python.h is missing)")
+    return (f"-I{include}", f"-I{NATIVE_FOLDER}")
+
+
+def _python_identity() -> str:
+    return f"{sys.implementation.cache_tag} {sys.version} {sysconfig.get_config_var('SOABI')}"
+
+
+def _torch_flags() -> tuple[str, ...]:
+    import torch
+
+    include = Path(torch.__file__).parent / "include"
+    if not (include / "torch" / "csrc").is_dir():
+        raise NativeUnavailable(f"this torch has no C++ headers ({include} is missing)")
+    version = tuple(int(digits) for digits in re.findall(r"\d+", torch.__version__)[:2])
+    return (
+        "-std=c++20" if version >= (2, 13) else "-std=c++17",  # what torch itself is built with
+        f"-I{include}",
+        f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+    )
+
+
+def _torch_identity() -> str:
+    import torch
+
+    return f" torch {torch.__version__} {torch.version.git_version}"
+
+
+def _torch_libraries() -> tuple[str, ...]:
+    import torch
+
+    folder = Path(torch.__file__).parent / "lib"
+    names = ("torch_python", "torch", "torch_cpu", "c10")
+    return (f"-L{folder}", f"-Wl,-rpath,{folder}", "-Wl,--no-as-needed", *(f"-l{name}" for name in names))
+
+
+class _Progress:
+    """One line on stderr around a slow step: what, and the seconds it took."""
+
+    def __init__(self, text: str, write: Callable[[str], None] | None = None):
+        self.text = text
+        self.write = write or self._to_stderr
+
+    def __enter__(self) -> None:
+        self.started = time.monotonic()
+        self.write(f"jitpy: {self.text} ... ")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        outcome = "failed after " if kind else ""
+        self.write(f"{outcome}{time.monotonic() - self.started:.0f} s\n")
+
+    @staticmethod
+    def _to_stderr(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
