@@ -1,0 +1,9 @@
+// The parts of the extension module `_jitpy_runtime`. Each adds its types and functions to the module and
+// returns 0, or -1 with a Python exception set.
+#pragma once
+
+#include <Python.h>
+
+int init_guards(PyObject* module);      // guards.cpp
+int init_dispatch(PyObject* module);    // dispatch.cpp
+int init_executable(PyObject* module);  // executable.cpp
