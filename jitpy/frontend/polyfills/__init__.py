@@ -1,0 +1,30 @@
+"""Plain Python bodies for C builtins and library functions. `POLYFILLS[c_callable]` is what the executor traces in its place."""
+
+from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences
+from .builtins_ import check_object_new, instantiate_type, iterate_call, zip_strict
+from .mappings import find_entry, mapping_fromkeys, subscript
+from .registry import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_INS, GiveUp, give_up, is_polyfill, substitute
+from .sequences import contains_by_iteration
+
+#: The modules whose frames belong to polyfills: reports show their callers.
+MODULES = (builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences)
+
+__all__ = [
+    "ITERATOR_TYPES",
+    "MODULES",
+    "ORIGINALS",
+    "POLYFILLS",
+    "STAND_INS",
+    "GiveUp",
+    "check_object_new",
+    "contains_by_iteration",
+    "find_entry",
+    "give_up",
+    "instantiate_type",
+    "is_polyfill",
+    "iterate_call",
+    "mapping_fromkeys",
+    "subscript",
+    "substitute",
+    "zip_strict",
+]

@@ -1,0 +1,251 @@
+"""Built-in functions, and construction of objects."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+from .registry import substitute
+
+_MISSING = object()
+_NEW_MESSAGES = sys.version_info >= (3, 12)
+#: From 3.12 on, `sum` of floats carries the rounding errors along.
+_COMPENSATED = sys.version_info >= (3, 12)
+_LARGEST_FLOAT = sys.float_info.max
+
+
+@substitute(builtins.any)
+def any(iterable, /):
+    for item in iterable:
+        if item:
+            return True
+    return False
+
+
+@substitute(builtins.all)
+def all(iterable, /):
+    for item in iterable:
+        if not item:
+            return False
+    return True
+
+
+@substitute(builtins.sum)
+def sum(iterable, /, start=0):
+    iterator = iter(iterable)
+    if isinstance(start, str):
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    if isinstance(start, bytes):
+        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
+    if isinstance(start, bytearray):
+        raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
+    total = start
+    if _COMPENSATED and type(total) is int:
+        for item in iterator:
+            whole = type(item) is int or type(item) is bool
+            total = total + item
+            if not whole:
+                break
+    if _COMPENSATED and type(total) is float:
+        return _sum_floats(iterator, total)
+    for item in iterator:
+        total = total + item
+    return total
+
+
+def _sum_floats(iterator, total):
+    """The rest of a sum that has become a float: exact errors of the additions are added at the end (Neumaier)."""
+    carry = 0.0
+    for item in iterator:
+        if type(item) is float:
+            new = total + item
+            back = new - total
+            carry += (total - (new - back)) + (item - back)
+            total = new
+        elif isinstance(item, int):
+            total += float(item)
+        else:
+            total = _with_carry(total, carry) + item
+            for rest in iterator:
+                total = total + rest
+            return total
+    return _with_carry(total, carry)
+
+
+def _with_carry(total, carry):
+    if carry != 0.0 and -_LARGEST_FLOAT <= carry <= _LARGEST_FLOAT:
+        return total + carry
+    return total
+
+
+@substitute(builtins.max)
+def max(*args, key=None, default=_MISSING):
+    if len(args) == 0:
+        raise TypeError("max expected at least 1 argument, got 0")
+    if len(args) > 1:
+        if default is not _MISSING:
+            raise TypeError("Cannot specify a default for max() with multiple positional arguments")
+        iterator = iter(args)
+    else:
+        iterator = iter(args[0])
+    best = _MISSING
+    best_key = None
+    for item in iterator:
+        item_key = item if key is None else key(item)
+        if best is _MISSING or item_key > best_key:
+            best = item
+            best_key = item_key
+    if best is not _MISSING:
+        return best
+    if default is not _MISSING:
+        return default
+    raise ValueError("max() iterable argument is empty" if _NEW_MESSAGES else "max() arg is an empty sequence")
+
+
+@substitute(builtins.min)
+def min(*args, key=None, default=_MISSING):
+    if len(args) == 0:
+        raise TypeError("min expected at least 1 argument, got 0")
+    if len(args) > 1:
+        if default is not _MISSING:
+            raise TypeError("Cannot specify a default for min() with multiple positional arguments")
+        iterator = iter(args)
+    else:
+        iterator = iter(args[0])
+    best = _MISSING
+    best_key = None
+    for item in iterator:
+        item_key = item if key is None else key(item)
+        if best is _MISSING or item_key < best_key:
+            best = item
+            best_key = item_key
+    if best is not _MISSING:
+        return best
+    if default is not _MISSING:
+        return default
+    raise ValueError("min() iterable argument is empty" if _NEW_MESSAGES else "min() arg is an empty sequence")
+
+
+@substitute(builtins.callable)
+def callable(obj, /):
+    return hasattr(type(obj), "__call__")  # noqa: B004 - this is what the built-in one does
+
+
+@substitute(builtins.divmod)
+def divmod(x, y, /):
+    for_left = getattr(type(x), "__divmod__", None)
+    if for_left is not None:
+        result = for_left(x, y)
+        if result is not NotImplemented:
+            return result
+    for_right = getattr(type(y), "__rdivmod__", None)
+    if for_right is not None:
+        result = for_right(y, x)
+        if result is not NotImplemented:
+            return result
+    raise TypeError(f"unsupported operand type(s) for divmod(): '{type(x).__name__}' and '{type(y).__name__}'")
+
+
+@substitute(int.__divmod__)
+def int_divmod(self, other, /):
+    if not isinstance(other, int):
+        return NotImplemented
+    return self // other, self % other
+
+
+@substitute(float.__divmod__)
+def float_divmod(self, other, /):
+    if not isinstance(other, (int, float)):
+        return NotImplemented
+    return self // other, self % other
+
+
+@substitute(builtins.round)
+def round(number, ndigits=None):
+    method = getattr(type(number), "__round__", None)
+    if method is None:
+        raise TypeError(f"type {type(number).__name__} doesn't define __round__ method")
+    if ndigits is None:
+        return method(number)
+    return method(number, ndigits)
+
+
+def iterate_call(function, sentinel, /):
+    """`iter(function, sentinel)`."""
+    if not hasattr(type(function), "__call__"):  # noqa: B004 - as `callable` does
+        raise TypeError(_ITER_MESSAGE)
+    return _iterate_call(function, sentinel)
+
+
+_ITER_MESSAGE = (
+    "iter(object, sentinel): object must be callable"
+    if sys.version_info[:2] == (3, 12)
+    else "iter(v, w): v must be callable"
+)
+
+
+def _iterate_call(function, sentinel):
+    while True:
+        value = function()
+        if value is sentinel or value == sentinel:
+            return
+        yield value
+
+
+def zip_strict(*iterables):
+    """`zip(*iterables, strict=True)`."""
+    return _zip_strict([iter(iterable) for iterable in iterables])
+
+
+def _zip_strict(iterators):
+    if not iterators:
+        return
+    while True:
+        row = []
+        for position, iterator in enumerate(iterators):
+            value = next(iterator, _MISSING)
+            if value is not _MISSING:
+                row.append(value)
+            elif position == 0:
+                for other in range(1, len(iterators)):
+                    if next(iterators[other], _MISSING) is not _MISSING:
+                        raise ValueError(f"zip() argument {other + 1} is longer than {_arguments(other)}")
+                return
+            else:
+                raise ValueError(f"zip() argument {position + 1} is shorter than {_arguments(position)}")
+        yield (*row,)
+
+
+def _arguments(count):
+    return "argument 1" if count == 1 else f"arguments 1-{count}"
+
+
+@substitute(type.__call__)
+def instantiate_type(cls, /, *args, **kwargs):
+    """What calling a class does."""
+    obj = cls.__new__(cls, *args, **kwargs)
+    if not isinstance(obj, cls):
+        return obj
+    result = type(obj).__init__(obj, *args, **kwargs)
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
+    return obj
+
+
+@substitute(object.__init__)
+def object_init(self, /, *args, **kwargs):
+    if args or kwargs:
+        cls = type(self)
+        if cls.__init__ is not object.__init__:
+            raise TypeError("object.__init__() takes exactly one argument (the instance to initialize)")
+        if cls.__new__ is object.__new__:
+            raise TypeError(f"{cls.__name__}() takes no arguments")
+
+
+def check_object_new(cls, args, kwargs):
+    """The argument check of `object.__new__(cls, *args, **kwargs)`; the executor makes the instance."""
+    if args or kwargs:
+        if cls.__new__ is not object.__new__:
+            raise TypeError("object.__new__() takes exactly one argument (the type to instantiate)")
+        if cls.__init__ is object.__init__:
+            raise TypeError(f"{cls.__name__}() takes no arguments")

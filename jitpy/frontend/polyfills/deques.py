@@ -1,0 +1,192 @@
+"""`collections.deque`, as a class around a list."""
+
+from __future__ import annotations
+
+import collections
+import sys
+
+from .registry import substitute
+
+_MISSING = object()
+
+
+@substitute(collections.deque)
+class Deque:
+    """Stands for a `collections.deque` made in traced code. `items` is a list; `maxlen` an int or None."""
+
+    __slots__ = ("items", "maxlen")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, iterable=(), maxlen=None):
+        if maxlen is not None:
+            if not isinstance(maxlen, int):
+                raise TypeError("an integer is required")
+            if maxlen < 0:
+                raise ValueError("maxlen must be non-negative")
+        self.items = []
+        self.maxlen = maxlen
+        self.extend(iterable)
+
+    def __rebuild__(self):
+        return (self.items, self.maxlen), {}
+
+    def append(self, x, /):
+        self.items.append(x)
+        if self.maxlen is not None and len(self.items) > self.maxlen:
+            self.items.pop(0)
+
+    def appendleft(self, x, /):
+        self.items.insert(0, x)
+        if self.maxlen is not None and len(self.items) > self.maxlen:
+            self.items.pop()
+
+    def extend(self, iterable, /):
+        for item in [*iterable] if iterable is self else iterable:
+            self.append(item)
+
+    def extendleft(self, iterable, /):
+        for item in [*iterable] if iterable is self else iterable:
+            self.appendleft(item)
+
+    def pop(self):
+        if not self.items:
+            raise IndexError("pop from an empty deque")
+        return self.items.pop()
+
+    def popleft(self):
+        if not self.items:
+            raise IndexError("pop from an empty deque")
+        return self.items.pop(0)
+
+    def clear(self):
+        self.items.clear()
+
+    def copy(self):
+        return Deque(self.items, self.maxlen)
+
+    __copy__ = copy
+
+    def count(self, x, /):
+        return self.items.count(x)
+
+    def index(self, x, start=0, stop=sys.maxsize, /):
+        if start < 0:
+            start = max(start + len(self.items), 0)
+        if stop < 0:
+            stop += len(self.items)
+        for i in range(start, min(stop, len(self.items))):
+            if self.items[i] is x or self.items[i] == x:
+                return i
+        raise ValueError(f"{x!r} is not in deque")
+
+    def insert(self, i, x, /):
+        if self.maxlen is not None and len(self.items) >= self.maxlen:
+            raise IndexError("deque already at its maximum size")
+        self.items.insert(i, x)
+
+    def remove(self, value, /):
+        for i in range(len(self.items)):
+            if self.items[i] is value or self.items[i] == value:
+                self.items.pop(i)
+                return
+        raise ValueError(f"{value!r} is not in deque")
+
+    def reverse(self):
+        self.items = self.items[::-1]
+
+    def rotate(self, n=1, /):
+        size = len(self.items)
+        if size:
+            n = n % size
+            self.items = self.items[size - n :] + self.items[: size - n]
+
+    def __len__(self):
+        return len(self.items)
+
+    def __bool__(self):
+        return len(self.items) > 0
+
+    def __iter__(self):
+        i = 0
+        size = len(self.items)
+        while i < size:
+            if len(self.items) != size:
+                raise RuntimeError("deque mutated during iteration")
+            yield self.items[i]
+            i += 1
+
+    def __reversed__(self):
+        return iter(self.items[::-1])
+
+    def __contains__(self, x, /):
+        return x in self.items
+
+    def _index(self, i):
+        if not isinstance(i, int):
+            raise TypeError(f"sequence index must be integer, not '{type(i).__name__}'")
+        if i < 0:
+            i += len(self.items)
+        if not 0 <= i < len(self.items):
+            raise IndexError("deque index out of range")
+        return i
+
+    def __getitem__(self, i, /):
+        return self.items[self._index(i)]
+
+    def __setitem__(self, i, x, /):
+        self.items[self._index(i)] = x
+
+    def __delitem__(self, i, /):
+        self.items.pop(self._index(i))
+
+    def __add__(self, other, /):
+        if not _is_deque(other):
+            raise TypeError(f'can only concatenate deque (not "{type(other).__name__}") to deque')
+        return Deque([*self.items, *other], self.maxlen)
+
+    def __iadd__(self, other, /):
+        self.extend(other)
+        return self
+
+    def __mul__(self, n, /):
+        return Deque(self.items * n, self.maxlen)
+
+    __rmul__ = __mul__
+
+    def __imul__(self, n, /):
+        items = self.items * n
+        self.items = []
+        self.extend(items)
+        return self
+
+    def __eq__(self, other, /):
+        if not _is_deque(other):
+            return NotImplemented
+        return self.items == [*other]
+
+    def __lt__(self, other, /):
+        if not _is_deque(other):
+            return NotImplemented
+        return self.items < [*other]
+
+    def __le__(self, other, /):
+        if not _is_deque(other):
+            return NotImplemented
+        return self.items <= [*other]
+
+    def __gt__(self, other, /):
+        if not _is_deque(other):
+            return NotImplemented
+        return self.items > [*other]
+
+    def __ge__(self, other, /):
+        if not _is_deque(other):
+            return NotImplemented
+        return self.items >= [*other]
+
+    def __repr__(self):
+        return f"deque({self.items!r})" if self.maxlen is None else f"deque({self.items!r}, maxlen={self.maxlen})"
+
+
+def _is_deque(value):
+    return isinstance(value, Deque) or isinstance(value, collections.deque)

@@ -1,0 +1,91 @@
+"""`functools`."""
+
+from __future__ import annotations
+
+import functools
+
+from .registry import substitute
+
+_MISSING = object()
+
+
+@substitute(functools.reduce)
+def reduce(function, iterable, initial=_MISSING, /):
+    try:
+        iterator = iter(iterable)
+    except TypeError:
+        raise TypeError("reduce() arg 2 must support iteration") from None
+    value = initial
+    for item in iterator:
+        value = item if value is _MISSING else function(value, item)
+    if value is _MISSING:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    return value
+
+
+@substitute(functools.partial.__call__)
+def partial_call(self, /, *args, **kwargs):
+    if self.keywords:
+        return self.func(*self.args, *args, **{**self.keywords, **kwargs})
+    return self.func(*self.args, *args, **kwargs)
+
+
+@substitute(functools.partial)
+class Partial:
+    """Stands for `functools.partial`. A partial of a partial is one."""
+
+    def __init__(self, /, *args, **keywords):
+        if not args:
+            raise TypeError("type 'partial' takes at least one argument")
+        function = args[0]
+        if not hasattr(type(function), "__call__"):  # noqa: B004 - as `callable` does
+            raise TypeError("the first argument must be callable")
+        args = args[1:]
+        if type(function) is Partial or type(function) is functools.partial:
+            args = (*function.args, *args)
+            keywords = {**function.keywords, **keywords}
+            function = function.func
+        self.func = function
+        self.args = args
+        self.keywords = keywords
+
+    def __call__(self, /, *args, **kwargs):
+        return self.func(*self.args, *args, **{**self.keywords, **kwargs})
+
+    def __rebuild__(self):
+        return (self.func, *self.args), self.keywords
+
+
+class Key:
+    """What `cmp_to_key(compare)` makes of a value: it compares by calling `compare`."""
+
+    __slots__ = ("compare", "obj")
+
+    def __init__(self, compare, obj):
+        self.compare = compare
+        self.obj = obj
+
+    def __lt__(self, other):
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other):
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other):
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other):
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other):
+        return self.compare(self.obj, other.obj) >= 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@substitute(functools.cmp_to_key)
+def cmp_to_key(mycmp):
+    def key(obj):
+        return Key(mycmp, obj)
+
+    return key

@@ -1,0 +1,381 @@
+"""The `operator` module: each function is the operator it is named for."""
+
+from __future__ import annotations
+
+import operator
+
+from .registry import substitute
+
+
+@substitute(operator.add)
+def add(a, b, /):
+    return a + b
+
+
+@substitute(operator.sub)
+def sub(a, b, /):
+    return a - b
+
+
+@substitute(operator.mul)
+def mul(a, b, /):
+    return a * b
+
+
+@substitute(operator.matmul)
+def matmul(a, b, /):
+    return a @ b
+
+
+@substitute(operator.truediv)
+def truediv(a, b, /):
+    return a / b
+
+
+@substitute(operator.floordiv)
+def floordiv(a, b, /):
+    return a // b
+
+
+@substitute(operator.mod)
+def mod(a, b, /):
+    return a % b
+
+
+@substitute(operator.pow)
+def pow(a, b, /):
+    return a**b
+
+
+@substitute(operator.and_)
+def and_(a, b, /):
+    return a & b
+
+
+@substitute(operator.or_)
+def or_(a, b, /):
+    return a | b
+
+
+@substitute(operator.xor)
+def xor(a, b, /):
+    return a ^ b
+
+
+@substitute(operator.lshift)
+def lshift(a, b, /):
+    return a << b
+
+
+@substitute(operator.rshift)
+def rshift(a, b, /):
+    return a >> b
+
+
+@substitute(operator.neg)
+def neg(a, /):
+    return -a
+
+
+@substitute(operator.pos)
+def pos(a, /):
+    return +a
+
+
+@substitute(operator.inv)
+@substitute(operator.invert)
+def invert(a, /):
+    return ~a
+
+
+@substitute(operator.not_)
+def not_(a, /):
+    return not a
+
+
+@substitute(operator.truth)
+def truth(a, /):
+    return True if a else False
+
+
+@substitute(operator.abs)
+def absolute(a, /):
+    return abs(a)
+
+
+@substitute(operator.index)
+def index(a, /):
+    if isinstance(a, int):
+        return a
+    method = getattr(type(a), "__index__", None)
+    if method is None:
+        raise TypeError(f"'{type(a).__name__}' object cannot be interpreted as an integer")
+    return method(a)
+
+
+@substitute(operator.eq)
+def eq(a, b, /):
+    return a == b
+
+
+@substitute(operator.ne)
+def ne(a, b, /):
+    return a != b
+
+
+@substitute(operator.lt)
+def lt(a, b, /):
+    return a < b
+
+
+@substitute(operator.le)
+def le(a, b, /):
+    return a <= b
+
+
+@substitute(operator.gt)
+def gt(a, b, /):
+    return a > b
+
+
+@substitute(operator.ge)
+def ge(a, b, /):
+    return a >= b
+
+
+@substitute(operator.is_)
+def is_(a, b, /):
+    return a is b
+
+
+@substitute(operator.is_not)
+def is_not(a, b, /):
+    return a is not b
+
+
+@substitute(operator.contains)
+def contains(a, b, /):
+    return b in a
+
+
+@substitute(operator.getitem)
+def getitem(a, b, /):
+    return a[b]
+
+
+@substitute(operator.setitem)
+def setitem(a, b, c, /):
+    a[b] = c
+
+
+@substitute(operator.delitem)
+def delitem(a, b, /):
+    del a[b]
+
+
+@substitute(operator.concat)
+def concat(a, b, /):
+    if not hasattr(type(a), "__getitem__") or not hasattr(type(b), "__getitem__"):
+        raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
+    return a + b
+
+
+@substitute(operator.countOf)
+def count_of(a, b, /):
+    count = 0
+    for item in a:
+        if item is b or item == b:
+            count += 1
+    return count
+
+
+@substitute(operator.indexOf)
+def index_of(a, b, /):
+    position = 0
+    for item in a:
+        if item is b or item == b:
+            return position
+        position += 1
+    raise ValueError("sequence.index(x): x not in sequence")
+
+
+@substitute(operator.iadd)
+def iadd(a, b, /):
+    a += b
+    return a
+
+
+@substitute(operator.isub)
+def isub(a, b, /):
+    a -= b
+    return a
+
+
+@substitute(operator.imul)
+def imul(a, b, /):
+    a *= b
+    return a
+
+
+@substitute(operator.imatmul)
+def imatmul(a, b, /):
+    a @= b
+    return a
+
+
+@substitute(operator.itruediv)
+def itruediv(a, b, /):
+    a /= b
+    return a
+
+
+@substitute(operator.ifloordiv)
+def ifloordiv(a, b, /):
+    a //= b
+    return a
+
+
+@substitute(operator.imod)
+def imod(a, b, /):
+    a %= b
+    return a
+
+
+@substitute(operator.ipow)
+def ipow(a, b, /):
+    a **= b
+    return a
+
+
+@substitute(operator.iand)
+def iand(a, b, /):
+    a &= b
+    return a
+
+
+@substitute(operator.ior)
+def ior(a, b, /):
+    a |= b
+    return a
+
+
+@substitute(operator.ixor)
+def ixor(a, b, /):
+    a ^= b
+    return a
+
+
+@substitute(operator.ilshift)
+def ilshift(a, b, /):
+    a <<= b
+    return a
+
+
+@substitute(operator.irshift)
+def irshift(a, b, /):
+    a >>= b
+    return a
+
+
+@substitute(operator.iconcat)
+def iconcat(a, b, /):
+    if not hasattr(type(a), "__getitem__"):
+        raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
+    a += b
+    return a
+
+
+# The callables that hold their arguments: a class for those made while tracing, and a body for calls to those made before. A C
+# instance tells what it holds only through `__reduce__`.
+
+
+@substitute(operator.itemgetter)
+class ItemGetter:
+    """Stands for `operator.itemgetter`."""
+
+    def __init__(self, *items):
+        if not items:
+            raise TypeError("itemgetter expected 1 argument, got 0")
+        self.items = items
+
+    def __call__(self, obj, /):
+        return _get_items(obj, self.items)
+
+    def __rebuild__(self):
+        return self.items, {}
+
+
+@substitute(operator.itemgetter.__call__)
+def itemgetter_call(self, obj, /):
+    return _get_items(obj, self.__reduce__()[1])
+
+
+def _get_items(obj, items):
+    if len(items) == 1:
+        return obj[items[0]]
+    return tuple([obj[item] for item in items])
+
+
+@substitute(operator.attrgetter)
+class AttrGetter:
+    """Stands for `operator.attrgetter`."""
+
+    def __init__(self, *names):
+        if not names:
+            raise TypeError("attrgetter expected 1 argument, got 0")
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError("attribute name must be a string")
+        self.names = names
+
+    def __call__(self, obj, /):
+        return _get_attributes(obj, self.names)
+
+    def __rebuild__(self):
+        return self.names, {}
+
+
+@substitute(operator.attrgetter.__call__)
+def attrgetter_call(self, obj, /):
+    return _get_attributes(obj, self.__reduce__()[1])
+
+
+def _get_attributes(obj, names):
+    if len(names) == 1:
+        return _get_dotted(obj, names[0])
+    return tuple([_get_dotted(obj, name) for name in names])
+
+
+def _get_dotted(obj, name):
+    for part in name.split("."):
+        obj = getattr(obj, part)
+    return obj
+
+
+@substitute(operator.methodcaller)
+class MethodCaller:
+    """Stands for `operator.methodcaller`."""
+
+    def __init__(self, *args, **kwargs):
+        if not args:
+            raise TypeError("methodcaller needs at least one argument, the method name")
+        if not isinstance(args[0], str):
+            raise TypeError("method name must be a string")
+        self.name = args[0]
+        self.args = args[1:]
+        self.kwargs = kwargs
+
+    def __call__(self, obj, /):
+        return getattr(obj, self.name)(*self.args, **self.kwargs)
+
+    def __rebuild__(self):
+        return (self.name, *self.args), self.kwargs
+
+
+@substitute(operator.methodcaller.__call__)
+def methodcaller_call(self, obj, /):
+    function, args = self.__reduce__()
+    if function is operator.methodcaller:
+        return getattr(obj, args[0])(*args[1:])
+    # With keywords, what is reduced to is `partial(methodcaller, name, **keywords)` and the positional arguments.
+    return getattr(obj, function.args[0])(*args, **function.keywords)
