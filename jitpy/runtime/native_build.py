@@ -1,8 +1,8 @@
 """Build jitpy's own native modules on first use, into the disk cache, and import them.
 
-`load_native("hook")` is plain C on Python's headers; `load_native("runtime")` is C++ on torch's headers. Each source file
-becomes an object that is cached by the text of the file and of the headers of jitpy that it includes, by flags, compiler,
-Python ABI and torch build, so that an edit compiles one file again. Processes that start together build once.
+`load_native("hook")` is plain C on Python's headers; `load_native("runtime")` is C++ on torch's headers. Each source
+file becomes an object that is cached by the text of the file and of the headers of jitpy that it includes, by flags,
+compiler, Python ABI and torch build, so that an edit compiles one file again. Processes that start together build once.
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ class NativeModule:
     language: str
     flags: tuple[str, ...]
     torch: bool
+    pythons: tuple[tuple[int, int], ...] = ()  # the versions it is written for; empty: all that jitpy supports
 
 
 MODULES = {
     "hook": NativeModule(
         title="frame hook",
         module="_jitpy_hook",
-        sources=("hook*.c",),
+        sources=("hook.c",),
         language="c",
         flags=("-O2", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wall"),
         torch=False,
+        pythons=((3, 11), (3, 12), (3, 13)),
     ),
     "runtime": NativeModule(
         title="native runtime",
@@ -112,6 +114,9 @@ def _load(table: NativeModule) -> ModuleType:
         raise NativeUnavailable("free-threaded Python is not supported by the native code")
     if sys.implementation.name != "cpython":
         raise NativeUnavailable(f"native code needs CPython, not {sys.implementation.name}")
+    if table.pythons and sys.version_info[:2] not in table.pythons:
+        known = ", ".join(f"{major}.{minor}" for major, minor in table.pythons)
+        raise NativeUnavailable(f"the {table.title} knows CPython {known}, not {sys.version.split()[0]}")
     if not _sources(table):
         raise NativeUnavailable(f"the sources of the {table.title} are missing below {NATIVE_FOLDER}")
     try:
