@@ -1,0 +1,107 @@
+"""The op table: one definition per op, everything else derived from torch.
+
+    op = get("aten.add.Tensor")                       # or get(torch.ops.aten.add.Tensor)
+    spec = infer(op, env, (x, 2), {})                 # x a Node or a Spec
+    aliasing(op, env, (x, shape), {})                 # 'view', 'copy' or 'self'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph import Node
+from ..op import NotCovered, Op
+from ..sizes import SizeEnv
+from ..spec import Spec, TensorSpec
+from . import activations, casts, pointwise  # noqa: F401  (definitions)
+from .derived import derive
+from .functional import Functional, functional_of
+from .pointwise import operand_dtypes
+from .promotion import is_differentiable
+from .table import define, defined_names, get
+
+__all__ = ["Functional", "aliasing", "define", "defined_names", "functional_of", "get", "infer", "operand_dtypes"]
+
+
+def infer(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None,
+          grad_enabled: bool = True) -> Spec:
+    """The spec of `op(*args, **kwargs)`: shape, strides, dtype, device, and whether eager's result requires grad.
+
+    `args` hold Nodes or Specs where tensors go, Python constants, and sizes (int or sympy). The hand-written rule
+    answers if there is one, else the op itself, run on meta tensors. Raises what eager would raise for these
+    arguments, and `NotCovered` where the result cannot be known before the op runs (its size depends on data).
+    """
+    specs = to_specs(args)
+    kwspecs = {k: to_spec(v) for k, v in kwargs.items()} if kwargs else {}
+    rule = op.infer
+    if rule is not None:
+        try:
+            result = rule(env, *specs, **kwspecs)
+        except NotCovered:
+            pass
+        else:
+            if grad_enabled and op.facets.get("differentiable", True) and \
+                    (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values())):
+                return _with_grad(result)
+            return result
+    return derive(op, env, tuple(specs), kwspecs, grad_enabled).spec
+
+
+def aliasing(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> str:
+    """What the op's result is to its inputs: 'self' (the very input), 'view' (shares its memory) or 'copy'."""
+    rule = op.facets.get("aliasing")
+    if rule is None and op.infer is not None:
+        return "view" if op.is_view else "copy"
+    specs = to_specs(args)
+    kwspecs = {k: to_spec(v) for k, v in kwargs.items()} if kwargs else {}
+    if rule is not None:
+        try:
+            return rule(env, *specs, **kwspecs)
+        except NotCovered:
+            pass
+    return derive(op, env, tuple(specs), kwspecs).aliasing
+
+
+def to_specs(values: Any) -> list[Any]:
+    """The arguments with every Node replaced by its spec."""
+    result = []
+    for value in values:
+        kind = type(value)
+        if kind is Node:
+            value = value.spec
+        elif kind is tuple or kind is list:
+            value = to_spec(value)
+        result.append(value)
+    return result
+
+
+def to_spec(value: Any) -> Any:
+    """As `to_specs`, for one argument."""
+    kind = type(value)
+    if kind is Node:
+        return value.spec
+    if (kind is tuple or kind is list) and value:
+        return kind(to_specs(value))
+    return value
+
+
+def _requires_grad(specs: Any) -> bool:
+    for spec in specs:
+        kind = type(spec)
+        if kind is TensorSpec:
+            if spec.requires_grad:
+                return True
+        elif (kind is tuple or kind is list) and _requires_grad(spec):
+            return True
+    return False
+
+
+def _with_grad(spec: Spec) -> Spec:
+    if type(spec) is TensorSpec:
+        if spec.requires_grad or not is_differentiable(spec.dtype):
+            return spec
+        return TensorSpec(spec.dtype, spec.shape, spec.stride, spec.device, True, spec.offset)
+    if type(spec) is tuple:
+        return tuple(_with_grad(s) for s in spec)
+    return spec
+
