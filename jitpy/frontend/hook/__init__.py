@@ -8,15 +8,16 @@
 
 A dispatcher is what the handler returned for a code object; it lives as long as that code object. It is called as
 `dispatcher(func, parameters)` for each frame of the code, with the parameters as bound (positional, keyword-only, the
-`*args` tuple, the `**kwargs` dict), and returns a callable that takes exactly these positionally and runs instead, or None
-to run the frame as it is. Native code can set a C function for that (`jitpy/native/hook_api.h`). Handler, dispatcher and
-what they call run with the hook off; their exceptions are raised by the call. The callable's own code must be skipped
-(`skip_code`), or it would be looked up as well.
+`*args` tuple, the `**kwargs` dict), and returns a callable that takes exactly these positionally and runs instead, or
+None to run the frame as it is. Native code can set a C function for that (`jitpy/native/hook_api.h`). Handler,
+dispatcher and what they call run with the hook off; their exceptions are raised by the call. The callable's own code
+must be skipped (`skip_code`), or it would be looked up as well.
 
-Never replaced: frames of generators and coroutines, class and module bodies, frames under sys.settrace or sys.setprofile.
+Never replaced: frames of generators and coroutines, class and module bodies, and all frames under sys.settrace or
+sys.setprofile. A replaced frame holds its parameters until the call ends.
 
-Providers: "native" (PEP 523, a C module) replaces the very frame; "monitoring" (pure Python) see `monitoring.py` for what
-it cannot do; "none" runs everything as it is.
+Providers: "native" (PEP 523, a C module) replaces the very frame; "monitoring" is pure Python, and `monitoring.py` says
+what it cannot do; "none" runs everything as it is.
 """
 
 from __future__ import annotations
@@ -128,6 +129,9 @@ def select(provider: str = "auto", load_native: Callable[[], Any] | None = None)
         chosen, name, reason = _choose(provider, load_native or _build_native)
         handler = _provider.set_eval_frame(None) if _provider is not None else None
         chosen.set_eval_frame(handler)
+        close = getattr(_provider, "close", None)
+        if close is not None:
+            close()
         _provider, _name, _native_reason = chosen, name, reason
     return name
 
@@ -138,7 +142,7 @@ def set_eval_frame(handler: Handler | None) -> Handler | None:
 
 
 def enter() -> None:
-    """A jitted call that needs the hook starts in this thread. Calls nest; each needs its `leave`, also when it raises."""
+    """A jitted call that needs the hook starts in this thread. Calls nest; each needs a `leave`, also when it raises."""
     _current().enter()
 
 
@@ -185,7 +189,7 @@ def why_not_native() -> str:
 
 
 def native_api() -> Any:
-    """The PyCapsule of a JitpyHookApi (`jitpy/native/hook_api.h`), or None with another provider than the native one."""
+    """The PyCapsule of a JitpyHookApi (`jitpy/native/hook_api.h`); None where the provider is not the native one."""
     return getattr(_current(), "api", None)
 
 
