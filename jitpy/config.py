@@ -52,6 +52,7 @@ FLAGS = {
         Flag("recompile_limit", int, 8, "compiled variants per function and instance before it runs eager"),
         Flag("dynamic", str, "auto", "sizes: 'auto' (symbolic once they change), 'always', 'never'"),
         Flag("cache_dir", str, "", "folder for compiled artefacts; empty: the user's cache folder"),
+        Flag("native_dir", str, "", "folder for jitpy's own native modules; empty: the cache folder"),
         Flag("disk_cache", bool, True, "keep compiled kernels on disk"),
         Flag("cxx", str, "", "C++ compiler; empty: $CXX, then g++, clang++, c++"),
         Flag("simd", str, "auto", "'auto', 'avx512', 'avx2' or 'scalar'"),

@@ -16,6 +16,8 @@ os.environ["JITPY_RAISE"] = "1"
 _OWNER = "JITPY_TEST_CACHE" not in os.environ
 if _OWNER:
     os.environ["JITPY_TEST_CACHE"] = tempfile.mkdtemp(prefix="jitpy-tests-")
+_USERS = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jitpy")
+os.environ.setdefault("JITPY_NATIVE_DIR", os.environ.get("JITPY_CACHE_DIR") or _USERS)
 os.environ["JITPY_CACHE_DIR"] = os.environ["JITPY_TEST_CACHE"]
 
 

@@ -8,6 +8,7 @@ compiler, Python ABI and torch build, so that an edit compiles one file again. P
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
@@ -92,7 +93,8 @@ def load_native(name: str) -> ModuleType:
         if name in _failed:
             raise NativeUnavailable(_failed[name])
         try:
-            module = _loaded[name] = _load(MODULES[name])
+            with _own_folder():
+                module = _loaded[name] = _load(MODULES[name])
             return module
         except NativeUnavailable as error:
             _failed[name] = error.reason
@@ -106,7 +108,13 @@ def is_built(name: str) -> bool:
     chosen = compiler.find_compiler()
     if chosen is None or not _sources(MODULES[name]):
         return False
-    return cache.lookup(_Build(MODULES[name], chosen).link_key(), ".so") is not None
+    with _own_folder():
+        return cache.lookup(_Build(MODULES[name], chosen).link_key(), ".so") is not None
+
+
+def _own_folder() -> contextlib.AbstractContextManager[None]:
+    """Native modules are kept on disk whatever is said of kernels: building them takes minutes."""
+    return config.patch(cache_dir=config.native_dir or config.cache_dir, disk_cache=True)
 
 
 def _load(table: NativeModule) -> ModuleType:
@@ -183,14 +191,24 @@ class _Build:
     def run(self, key: str) -> Path:
         """Compile what is not in the cache, some files at a time, and link. Raises CompilerError."""
         with cache.scratch() as work:
-            with concurrent.futures.ThreadPoolExecutor(_JOBS) as pool:
-                objects = list(pool.map(functools.partial(self._object, work), self.sources))
+            objects = self._objects(work)
             output = work / f"{self.table.module}.so"
             driver = "c++" if self.table.torch else "c"
             self.compiler.compile_shared(objects, output, self.libraries, language=driver)
             return cache.store_file(key, ".so", output)
 
-    def _object(self, work: Path, source: Path) -> Path:
+    def _objects(self, work: Path) -> list[Path]:
+        pool = concurrent.futures.ThreadPoolExecutor(_JOBS)
+        try:
+            return list(pool.map(functools.partial(self._object, work, config.cache_dir), self.sources))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _object(self, work: Path, folder: str, source: Path) -> Path:
+        with config.patch(cache_dir=folder, disk_cache=True):  # flags set for a block hold for one thread
+            return self._object_here(work, source)
+
+    def _object_here(self, work: Path, source: Path) -> Path:
         key = self.object_key(source)
         path = cache.lookup(key, ".o")
         if path is not None:

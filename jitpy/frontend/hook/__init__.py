@@ -142,7 +142,7 @@ def set_eval_frame(handler: Handler | None) -> Handler | None:
 
 
 def enter() -> None:
-    """A jitted call that needs the hook starts in this thread. Calls nest; each needs a `leave`, also when it raises."""
+    """A jitted call that needs the hook starts in this thread. Calls nest; each needs a `leave`, also if it raises."""
     _current().enter()
 
 

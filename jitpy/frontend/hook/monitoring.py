@@ -8,8 +8,8 @@ When the last jitted call ends, every function gets its own code back, and the e
 
 What it does not do:
 - The first call of each code object, and of each function made later from it, runs as it is.
-- Functions that are made anew for each call (closures, lambdas in a body) are therefore not replaced; after a few of them
-  the code object is left alone, because finding the functions of a code object walks through all objects.
+- Functions that are made anew for each call (closures, lambdas in a body) are therefore not replaced; after a few of
+  them the code object is left alone, because finding the functions of a code object walks through all objects.
 - A replaced call has one frame more than under the native provider: the function's own, waiting in the prefix.
 - While a jitted call runs, `func.__code__` of a redirected function is the redirecting code, in all threads
   (`original_code` finds the user's). In threads with no jitted call the prefix runs the original instructions.
