@@ -1,4 +1,4 @@
-"""Plain Python bodies for C builtins and library functions. `POLYFILLS[c_callable]` is what the executor traces in its place."""
+"""Plain Python bodies for C builtins and library functions: the executor traces `POLYFILLS[f]` in the place of `f`."""
 
 from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences
 from .builtins_ import check_object_new, instantiate_type, iterate_call, zip_strict

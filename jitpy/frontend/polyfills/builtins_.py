@@ -128,7 +128,10 @@ def min(*args, key=None, default=_MISSING):
 
 @substitute(builtins.callable)
 def callable(obj, /):
-    return hasattr(type(obj), "__call__")  # noqa: B004 - this is what the built-in one does
+    for cls in type(obj).__mro__:
+        if "__call__" in cls.__dict__:
+            return True
+    return False
 
 
 @substitute(builtins.divmod)
@@ -172,7 +175,7 @@ def round(number, ndigits=None):
 
 def iterate_call(function, sentinel, /):
     """`iter(function, sentinel)`."""
-    if not hasattr(type(function), "__call__"):  # noqa: B004 - as `callable` does
+    if not callable(function):
         raise TypeError(_ITER_MESSAGE)
     return _iterate_call(function, sentinel)
 

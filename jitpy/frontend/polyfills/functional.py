@@ -38,7 +38,7 @@ class Partial:
         if not args:
             raise TypeError("type 'partial' takes at least one argument")
         function = args[0]
-        if not hasattr(type(function), "__call__"):  # noqa: B004 - as `callable` does
+        if not callable(function):
             raise TypeError("the first argument must be callable")
         args = args[1:]
         if type(function) is Partial or type(function) is functools.partial:

@@ -96,7 +96,10 @@ def count(start=0, step=1):
 
 def _is_number(value):
     cls = type(value)
-    return hasattr(cls, "__index__") or hasattr(cls, "__int__") or hasattr(cls, "__float__") or hasattr(cls, "__complex__")
+    for name in ("__index__", "__int__", "__float__", "__complex__"):
+        if hasattr(cls, name):
+            return True
+    return False
 
 
 def _count(value, step):

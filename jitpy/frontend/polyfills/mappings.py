@@ -16,7 +16,10 @@ _MISSING = object()
 
 
 def find_entry(entries, key, /):
-    """The position of `key` in a list of entries `[hash, key, ...]`, or -1. Calls `__hash__` once, and `__eq__` only on equal hashes."""
+    """The position of `key` in a list of entries `[hash, key, ...]`, or -1.
+
+    Calls `__hash__` once, and `__eq__` only where the hashes are equal.
+    """
     wanted = hash(key)
     for i in range(len(entries)):
         entry = entries[i]
@@ -58,7 +61,7 @@ def dict_update(self, /, *args, **kwargs):
 
 
 def _update(target, other):
-    """`other` is a dict, has `keys()`, or yields pairs. Stores as `dict.update` does: past a subclass's `__setitem__`."""
+    """`other` is a dict, has `keys()`, or yields pairs. Stores as `dict.update`: past a subclass's `__setitem__`."""
     if isinstance(other, dict) and type(other).__iter__ is dict.__iter__:
         for key in dict.keys(other):
             dict.__setitem__(target, key, dict.__getitem__(other, key))
@@ -219,7 +222,7 @@ def defaultdict_missing(self, key, /):
 @substitute(collections.defaultdict.__init__)
 def defaultdict_init(self, /, *args, **kwargs):
     factory = args[0] if args else None
-    if factory is not None and not hasattr(type(factory), "__call__"):  # noqa: B004 - as `callable` does
+    if factory is not None and not callable(factory):
         raise TypeError("first argument must be callable or None")
     self.default_factory = factory
     dict.__init__(self, *args[1:], **kwargs)
@@ -419,7 +422,7 @@ def frozenset_difference(self, /, *others):
 @substitute(set.symmetric_difference)
 def set_symmetric_difference(self, other, /):
     result = {*self}
-    for item in {*other}:
+    for item in set(other):
         if item in result:
             result.discard(item)
         else:
@@ -444,7 +447,7 @@ def set_intersection_update(self, /, *others):
 
 @substitute(set.issubset, frozenset.issubset)
 def set_issubset(self, other, /):
-    values = other if isinstance(other, (set, frozenset)) else {*other}
+    values = other if isinstance(other, (set, frozenset)) else set(other)
     for item in self:
         if item not in values:
             return False

@@ -285,8 +285,8 @@ def iconcat(a, b, /):
     return a
 
 
-# The callables that hold their arguments: a class for those made while tracing, and a body for calls to those made before. A C
-# instance tells what it holds only through `__reduce__`.
+# The callables that hold their arguments: a class for those made while tracing, and a body for calls to those made
+# before. A C instance tells what it holds only through `__reduce__`.
 
 
 @substitute(operator.itemgetter)

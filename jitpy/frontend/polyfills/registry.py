@@ -3,10 +3,10 @@
     @substitute(builtins.any)
     def any(iterable, /): ...
 
-The symbolic executor looks a C callable up in `POLYFILLS` when it cannot evaluate the call on constants, and traces the body as
-if the user had written it. Keys are the callables themselves: functions, types (for a constructor call), method descriptors
-(`list.sort`) and slot wrappers (`functools.partial.__call__`). Bodies are plain Python, do what CPython's C code does,
-exceptions included, and read nothing but their arguments and each other.
+The symbolic executor looks a C callable up in `POLYFILLS` when it cannot evaluate the call on constants, and traces the
+body as if the user had written it. Keys are the callables themselves: functions, types (for a constructor call), method
+descriptors (`list.sort`) and slot wrappers (`functools.partial.__call__`). Bodies are plain Python, do what CPython's C
+code does, exceptions included, and read nothing but their arguments and each other.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ POLYFILLS: dict[Any, Any] = {}
 #: Python body -> the C callable that it stands for, for reports.
 ORIGINALS: dict[Any, Any] = {}
 
-#: Iterator types whose polyfill returns a generator: right to consume inside the traced code, but of another type than the
-#: original, so that it must not leave it. Where it would, the original has to be called instead.
+#: Iterator types whose polyfill returns a generator: right to consume inside the traced code, but of another type than
+#: the original, so that it must not leave it. Where it would, the original has to be called instead.
 ITERATOR_TYPES: set[Any] = set()
 
-#: Classes standing for a C type -> that type. Their instances answer `type(x)` and `isinstance` as the original; where one
-#: leaves the traced code, `original(*args, **kwargs)` with what its `__rebuild__()` returns makes the real object.
+#: Classes standing for a C type -> that type. Their instances answer `type(x)` and `isinstance` as the original; where
+#: one leaves the traced code, `original(*args, **kwargs)` with what its `__rebuild__()` returns makes the real object.
 STAND_INS: dict[type, type] = {}
 
 _CODES: set[types.CodeType] = set()

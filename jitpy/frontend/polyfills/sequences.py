@@ -308,7 +308,7 @@ def _sorted_list(items, key, reverse):
 
 @substitute(builtins.sorted)
 def sorted(iterable, /, *, key=None, reverse=False):
-    return _sorted_list([*iterable], key, reverse)
+    return _sorted_list(list(iterable), key, reverse)
 
 
 @substitute(list.sort)
@@ -324,7 +324,7 @@ def str_join(self, iterable, /):
     if type(iterable) is not list and type(iterable) is not tuple:
         if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
             raise TypeError("can only join an iterable")
-        iterable = [*iterable]
+        iterable = list(iterable)
     position = 0
     for item in iterable:
         if not isinstance(item, str):
