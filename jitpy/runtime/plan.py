@@ -67,12 +67,14 @@ class KernelStep:
 
     `address` is the function's address; `sizes` the whole size table. `pointers[i]` is the data
     pointer of a slot's tensor, an address inside the workspace, or, for a slot that holds a number, the
-    address of an int64_t (int, bool) or double (float) with its value. `name` is for reports.
+    address of an int64_t (int, bool) or double (float) with its value. `name` is for reports. `writes` lists
+    the inputs' slots that the kernel writes to, so that their version counters move.
     """
 
     address: int
     pointers: tuple[SlotRef | Workspace, ...]
     name: str
+    writes: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -1,0 +1,704 @@
+// `Executable`: a Plan (jitpy/runtime/plan.py) as a native callable. `executable(*inputs) -> tuple`.
+#include <algorithm>
+#include <functional>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+
+#include "module.h"
+#include "pool.h"
+#include "steps.h"
+
+namespace jitpy {
+namespace {
+
+using Kernel = void (*)(void* const* pointers, const int64_t* sizes);
+using SizeFunction = void (*)(const int64_t* symbols, int64_t* table);
+
+// Kernels that touch at least this many elements let other Python threads run.
+constexpr int64_t kReleaseGilElements = 32768;
+
+// The bytes from a view's first element to past its last; 0 for an empty one. Throws where they do not fit an int64_t.
+size_t extent_bytes(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t itemsize) {
+  int64_t last = 0;
+  bool overflow = false;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    TORCH_CHECK(shape[i] >= 0, "Trying to create tensor with negative dimension ", shape[i], ": ", shape);
+    if (shape[i] == 0) return 0;
+    int64_t step;
+    overflow |= __builtin_mul_overflow(shape[i] - 1, stride[i], &step) || __builtin_add_overflow(last, step, &last);
+  }
+  int64_t bytes;
+  overflow |= __builtin_mul_overflow(last + 1, static_cast<int64_t>(itemsize), &bytes);
+  TORCH_CHECK(!overflow && last >= 0, "sizes ", shape, " and strides ", stride, " need more memory than there can be");
+  return bytes;
+}
+
+bool is_contiguous(c10::IntArrayRef shape, c10::IntArrayRef stride) {
+  int64_t expected = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (stride[i] != expected) return false;
+    expected *= std::max<int64_t>(shape[i], 1);
+  }
+  return true;
+}
+
+void set_shape(c10::TensorImpl* tensor, c10::IntArrayRef shape, c10::IntArrayRef stride, bool contiguous) {
+  if (contiguous) {
+    tensor->set_sizes_contiguous(shape);
+  } else {
+    tensor->set_sizes_and_strides(shape, stride);
+  }
+}
+
+class AllocStep final : public Step {
+ public:
+  AllocStep(int32_t slot, Sizes shape, Sizes stride, at::ScalarType dtype, at::Device device)
+      : slot_(slot), shape_(std::move(shape)), stride_(std::move(stride)), dtype_(dtype), device_(device),
+        type_(c10::scalarTypeToTypeMeta(dtype)), static_(is_static(shape_) && is_static(stride_)) {
+    if (static_) {
+      fixed_shape_ = resolve(shape_, nullptr);
+      fixed_stride_ = resolve(stride_, nullptr);
+      fixed_bytes_ = extent_bytes(fixed_shape_, fixed_stride_, type_.itemsize());
+      fixed_contiguous_ = is_contiguous(fixed_shape_, fixed_stride_);
+    }
+  }
+
+  void run(Frame& frame) const override {
+    if (static_) {
+      frame.slots[slot_].set(make(fixed_shape_, fixed_stride_, fixed_bytes_, fixed_contiguous_));
+    } else {
+      Ints shape = resolve(shape_, frame.sizes), stride = resolve(stride_, frame.sizes);
+      size_t bytes = extent_bytes(shape, stride, type_.itemsize());
+      frame.slots[slot_].set(make(shape, stride, bytes, is_contiguous(shape, stride)));
+    }
+  }
+
+ private:
+  at::Tensor make(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
+    if (!device_.is_cpu()) return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
+    c10::Allocator* allocator = bytes < kPooledTensorBytes ? c10::GetCPUAllocator() : pool_allocator();
+    auto storage = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), allocator->allocate(bytes), allocator, true);
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type_);
+    set_shape(tensor.unsafeGetTensorImpl(), shape, stride, contiguous);
+    return tensor;
+  }
+
+  int32_t slot_;
+  Sizes shape_, stride_;
+  at::ScalarType dtype_;
+  at::Device device_;
+  caffe2::TypeMeta type_;
+  bool static_;
+  Ints fixed_shape_, fixed_stride_;
+  size_t fixed_bytes_ = 0;
+  bool fixed_contiguous_ = false;
+};
+
+class KernelStep final : public Step {
+ public:
+  struct Pointer {
+    int32_t slot;     // -1: an address in the workspace
+    Size offset;      // bytes from its start
+    bool input;       // read from the caller's tensor
+    bool written;     // an input that the kernel writes
+  };
+
+  KernelStep(Kernel kernel, std::vector<Pointer> pointers, std::string name)
+      : kernel_(kernel), pointers_(std::move(pointers)), name_(std::move(name)) {}
+
+  void run(Frame& frame) const override {
+    c10::SmallVector<void*, 16> addresses(pointers_.size());
+    int64_t elements = 0;
+    for (size_t i = 0; i < pointers_.size(); ++i) {
+      const Pointer& pointer = pointers_[i];
+      if (pointer.slot < 0) {
+        addresses[i] = frame.workspace + pointer.offset.get(frame.sizes);
+        continue;
+      }
+      Slot& slot = frame.slots[pointer.slot];
+      if (slot.tensor.defined()) {
+        elements += slot.tensor.unsafeGetTensorImpl()->numel();
+        addresses[i] = address(slot.tensor, pointer);
+      } else {
+        TORCH_CHECK(slot.object != nullptr, "kernel ", name_, " reads an empty slot");
+        addresses[i] = slot.number_address();
+      }
+    }
+    if (elements < kReleaseGilElements) {
+      kernel_(addresses.data(), frame.sizes);
+    } else {
+      {
+        ReleaseGil released;
+        kernel_(addresses.data(), frame.sizes);
+      }
+      if (PyErr_CheckSignals() < 0) throw python_error();
+    }
+    for (const Pointer& pointer : pointers_)
+      if (pointer.written) bump_version(frame.slots[pointer.slot].tensor);
+  }
+
+ private:
+  void* address(const at::Tensor& tensor, const Pointer& pointer) const {
+    static constexpr c10::DispatchKeySet lazy(
+        {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+    TORCH_CHECK(!tensor.key_set().has_any(lazy), "kernel ", name_, " reads slot ", pointer.slot,
+                ", whose memory does not hold its values (a lazy conjugate or negative)");
+    // reading must not materialise a lazily copied input
+    if (pointer.input && !pointer.written) return const_cast<void*>(tensor.const_data_ptr());
+    return tensor.mutable_data_ptr();
+  }
+
+  static void bump_version(const at::Tensor& tensor) {
+    if (tensor.defined() && !tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+
+  Kernel kernel_;
+  std::vector<Pointer> pointers_;
+  std::string name_;
+};
+
+class ViewStep final : public Step {
+ public:
+  ViewStep(int32_t slot, int32_t base, Sizes shape, Sizes stride, Size offset, bool relative, bool plain)
+      : slot_(slot), base_(base), shape_(std::move(shape)), stride_(std::move(stride)), offset_(offset),
+        relative_(relative), plain_(plain) {}
+
+  void run(Frame& frame) const override {
+    const at::Tensor& base = frame.slots[base_].tensor;
+    TORCH_CHECK(base.defined(), "a view is taken of slot ", base_, ", which holds no tensor");
+    Ints shape = resolve(shape_, frame.sizes), stride = resolve(stride_, frame.sizes);
+    int64_t offset = offset_.get(frame.sizes) + (relative_ ? base.storage_offset() : 0);
+    if (plain_ && base.layout() == at::kStrided) {
+      frame.slots[slot_].set(alias(base, shape, stride, offset));
+    } else {
+      frame.slots[slot_].set(base.as_strided(shape, stride, offset));
+    }
+  }
+
+ private:
+  // A view that autograd knows nothing of: for tensors that nothing outside the program can tell apart.
+  static at::Tensor alias(const at::Tensor& base, c10::IntArrayRef shape, c10::IntArrayRef stride, int64_t offset) {
+    size_t extent = extent_bytes(shape, stride, base.dtype().itemsize());
+    size_t available = base.storage().nbytes();
+    TORCH_CHECK(offset >= 0 && offset * base.dtype().itemsize() + extent <= available, "setStorage: sizes ", shape,
+                ", strides ", stride, ", storage offset ", offset, " are out of bounds for storage of size ", available);
+    auto view = at::detail::make_tensor<c10::TensorImpl>(
+        c10::TensorImpl::VIEW, c10::Storage(base.storage()), base.key_set(), base.dtype());
+    view.unsafeGetTensorImpl()->set_storage_offset(offset);
+    view.unsafeGetTensorImpl()->set_sizes_and_strides(shape, stride);
+    return view;
+  }
+
+  int32_t slot_, base_;
+  Sizes shape_, stride_;
+  Size offset_;
+  bool relative_, plain_;
+};
+
+class CopyStep final : public Step {
+ public:
+  CopyStep(int32_t target, int32_t source) : target_(target), source_(source) {}
+
+  void run(Frame& frame) const override {
+    const at::Tensor& target = frame.slots[target_].tensor;
+    const at::Tensor& source = frame.slots[source_].tensor;
+    TORCH_CHECK(target.defined() && source.defined(), "copy_ needs tensors in slots ", target_, " and ", source_);
+    std::optional<c10::impl::ForceDispatchKeyGuard> keys;
+    if (!frame.autograd) keys.emplace(frame.caller_keys);
+    ReleaseGil released;
+    target.copy_(source);
+  }
+
+ private:
+  int32_t target_, source_;
+};
+
+class FreeStep final : public Step {
+ public:
+  explicit FreeStep(std::vector<int32_t> slots) : slots_(std::move(slots)) {}
+
+  void run(Frame& frame) const override {
+    for (int32_t slot : slots_) frame.slots[slot].clear();
+  }
+
+ private:
+  std::vector<int32_t> slots_;
+};
+
+bool flag(PyObject* object, const char* name) {
+  int truth = PyObject_IsTrue(attribute(object, name).get());
+  if (truth < 0) throw python_error();
+  return truth != 0;
+}
+
+int64_t integer(PyObject* object, const char* name) {
+  int64_t value = PyLong_AsLongLong(attribute(object, name).get());
+  if (value == -1 && PyErr_Occurred()) throw python_error();
+  return value;
+}
+
+}  // namespace
+
+PlanReader::PlanReader(PyObject* plan) {
+  module_ = checked(PyImport_ImportModule("jitpy.runtime.plan"));
+  kept_ = checked(PyList_New(0));
+  auto type = [this](const char* name) {
+    return reinterpret_cast<PyTypeObject*>(keep(attribute(module_.get(), name).get()));
+  };
+  alloc_ = type("AllocStep");
+  kernel_ = type("KernelStep");
+  call_ = type("CallStep");
+  view_ = type("ViewStep");
+  copy_ = type("CopyStep");
+  free_ = type("FreeStep");
+  slot_ref_ = type("SlotRef");
+  size_ref_ = type("SizeRef");
+  workspace_ = type("Workspace");
+  n_inputs = static_cast<int32_t>(integer(plan, "n_inputs"));
+  n_slots = static_cast<int32_t>(integer(plan, "n_slots"));
+  n_sizes = static_cast<int32_t>(integer(plan, "n_sizes"));
+  autograd = flag(plan, "autograd");
+  TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
+  find_visible(plan);
+}
+
+PyObject* PlanReader::keep(PyObject* value) const {
+  if (PyList_Append(kept_.get(), value) < 0) throw python_error();
+  return value;
+}
+
+int32_t PlanReader::slot(PyObject* value) const {
+  long number = PyLong_AsLong(value);
+  if (number == -1 && PyErr_Occurred()) throw python_error();
+  TORCH_CHECK_VALUE(0 <= number && number < n_slots, "plan: there is no slot ", number);
+  return static_cast<int32_t>(number);
+}
+
+int32_t PlanReader::slot_attribute(PyObject* step, const char* name) const {
+  return slot(attribute(step, name).get());
+}
+
+std::vector<int32_t> PlanReader::slots(PyObject* sequence) const {
+  Ref items = checked(PySequence_Fast(sequence, "plan: slots must be a sequence"));
+  std::vector<int32_t> result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    result.push_back(item == Py_None ? -1 : slot(item));
+  }
+  return result;
+}
+
+Size PlanReader::size(PyObject* value) const {
+  Size result;
+  if (is_size_ref(value)) {
+    int64_t entry = integer(value, "index");
+    TORCH_CHECK_VALUE(0 <= entry && entry < n_sizes, "plan: there is no size ", entry);
+    result.entry = static_cast<int32_t>(entry);
+  } else {
+    result.value = PyLong_AsLongLong(value);
+    if (result.value == -1 && PyErr_Occurred()) throw python_error();
+  }
+  return result;
+}
+
+Sizes PlanReader::sizes(PyObject* sequence) const {
+  Ref items = checked(PySequence_Fast(sequence, "plan: sizes must be a sequence"));
+  Sizes result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
+    result.push_back(size(PySequence_Fast_GET_ITEM(items.get(), i)));
+  return result;
+}
+
+bool PlanReader::has_refs(PyObject* value) const {
+  if (is_slot_ref(value) || is_size_ref(value)) return true;
+  if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+      if (has_refs(PySequence_Fast_GET_ITEM(value, i))) return true;
+  } else if (PyDict_CheckExact(value)) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &item))
+      if (has_refs(item)) return true;
+  } else if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return has_refs(slice->start) || has_refs(slice->stop) || has_refs(slice->step);
+  }
+  return false;
+}
+
+// A view needs autograd's and the version counter's bookkeeping only where somebody can see it as a tensor object.
+void PlanReader::find_visible(PyObject* plan) {
+  visible.assign(n_slots, false);
+  for (int32_t i = 0; i < n_inputs; ++i) visible[i] = true;
+  for (int32_t i : slots(attribute(plan, "outputs").get())) {
+    TORCH_CHECK_VALUE(i >= 0, "plan: an output is None");
+    visible[i] = true;
+  }
+  std::function<void(PyObject*)> mark = [&](PyObject* value) {
+    if (is_slot_ref(value)) {
+      visible[slot_attribute(value, "slot")] = true;
+    } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) mark(PySequence_Fast_GET_ITEM(value, i));
+    } else if (PyDict_CheckExact(value)) {
+      PyObject *key, *item;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(value, &position, &key, &item)) mark(item);
+    } else if (PySlice_Check(value)) {
+      auto* slice = reinterpret_cast<PySliceObject*>(value);
+      for (PyObject* part : {slice->start, slice->stop, slice->step}) mark(part);
+    }
+  };
+  Ref steps = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(steps.get()); ++i) {
+    PyObject* step = PySequence_Fast_GET_ITEM(steps.get(), i);
+    if (Py_TYPE(step) == call_) {
+      mark(attribute(step, "args").get());
+      mark(attribute(step, "kwargs").get());
+    } else if (Py_TYPE(step) == copy_) {
+      visible[slot_attribute(step, "target")] = true;
+    }
+  }
+}
+
+std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == alloc_) {
+    Ref dtype = attribute(value, "dtype"), device = attribute(value, "device");
+    if (!THPDtype_Check(dtype.get()) || !THPDevice_Check(device.get()))
+      throw torch::TypeError("AllocStep: dtype must be a torch.dtype and device a torch.device");
+    Sizes shape = sizes(attribute(value, "shape").get()), stride = sizes(attribute(value, "stride").get());
+    TORCH_CHECK_VALUE(shape.size() == stride.size(), "AllocStep: shape and stride differ in length");
+    return std::make_unique<AllocStep>(
+        slot_attribute(value, "slot"), std::move(shape), std::move(stride),
+        reinterpret_cast<THPDtype*>(dtype.get())->scalar_type, reinterpret_cast<THPDevice*>(device.get())->device);
+  }
+  if (type == kernel_) {
+    Ref pointers = checked(PySequence_Fast(attribute(value, "pointers").get(), "KernelStep: pointers"));
+    std::vector<int32_t> writes = slots(attribute(value, "writes").get());
+    std::vector<KernelStep::Pointer> found;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(pointers.get()); ++i) {
+      PyObject* pointer = PySequence_Fast_GET_ITEM(pointers.get(), i);
+      if (is_workspace(pointer)) {
+        found.push_back({-1, size(attribute(pointer, "offset").get()), false, false});
+      } else if (is_slot_ref(pointer)) {
+        int32_t number = slot_attribute(pointer, "slot");
+        bool written = std::find(writes.begin(), writes.end(), number) != writes.end();
+        found.push_back({number, Size(), number < n_inputs, written});
+      } else {
+        throw torch::TypeError("KernelStep: pointers must be SlotRef or Workspace");
+      }
+    }
+    int64_t address = integer(value, "address");
+    TORCH_CHECK_VALUE(address != 0, "KernelStep: the kernel's address is 0");
+    Ref name = checked(PyObject_Str(attribute(value, "name").get()));
+    const char* text = PyUnicode_AsUTF8(name.get());
+    if (text == nullptr) throw python_error();
+    return std::make_unique<KernelStep>(reinterpret_cast<Kernel>(address), std::move(found), text);
+  }
+  if (type == call_) {
+    auto call = make_operator_call(value, *this);
+    return call ? std::move(call) : make_python_call(value, *this);
+  }
+  if (type == view_) {
+    int32_t number = slot_attribute(value, "slot"), base = slot_attribute(value, "base");
+    Sizes shape = sizes(attribute(value, "shape").get()), stride = sizes(attribute(value, "stride").get());
+    TORCH_CHECK_VALUE(shape.size() == stride.size(), "ViewStep: shape and stride differ in length");
+    return std::make_unique<ViewStep>(number, base, std::move(shape), std::move(stride),
+                                      size(attribute(value, "offset").get()), flag(value, "relative"),
+                                      !autograd && !visible[number]);
+  }
+  if (type == copy_)
+    return std::make_unique<CopyStep>(slot_attribute(value, "target"), slot_attribute(value, "source"));
+  if (type == free_) return std::make_unique<FreeStep>(slots(attribute(value, "slots").get()));
+  throw torch::TypeError(std::string("plan: not a step: ") + type->tp_name);
+}
+
+namespace {
+
+struct Symbol {
+  int32_t slot;
+  int32_t dim;  // -1: the int in the slot itself
+  bool stride;
+};
+
+struct Program {
+  bool autograd = false;
+  bool has_calls = false;  // eager operators or Python: warnings, and autograd to be switched off
+  int32_t n_inputs = 0, n_slots = 0, n_sizes = 0;
+  std::vector<Symbol> symbols;
+  SizeFunction size_function = nullptr;
+  Size workspace;
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<int32_t> outputs;
+
+  // `kept` receives the Python objects that the program points to.
+  Program(PyObject* plan, Ref* kept) {
+    PlanReader reader(plan);
+    autograd = reader.autograd;
+    n_inputs = reader.n_inputs;
+    n_slots = reader.n_slots;
+    n_sizes = reader.n_sizes;
+    outputs = reader.slots(attribute(plan, "outputs").get());
+    workspace = reader.size(attribute(plan, "workspace").get());
+    size_function = reinterpret_cast<SizeFunction>(integer(plan, "size_function"));
+    TORCH_CHECK_VALUE(n_sizes == 0 || size_function != nullptr, "plan: it has sizes but no size_function");
+    Ref bindings = checked(PySequence_Fast(attribute(plan, "symbols").get(), "plan: symbols must be a sequence"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(bindings.get()); ++i) {
+      PyObject* binding = PySequence_Fast_GET_ITEM(bindings.get(), i);
+      Symbol symbol{reader.slot_attribute(binding, "slot"), -1, flag(binding, "stride")};
+      TORCH_CHECK_VALUE(symbol.slot < n_inputs, "plan: a symbol is read from slot ", symbol.slot, ", no input");
+      if (attribute(binding, "dim").get() != Py_None) symbol.dim = static_cast<int32_t>(integer(binding, "dim"));
+      symbols.push_back(symbol);
+    }
+    Ref items = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+      steps.push_back(reader.step(PySequence_Fast_GET_ITEM(items.get(), i)));
+      Step* step = steps.back().get();
+      has_calls |= dynamic_cast<AllocStep*>(step) == nullptr && dynamic_cast<KernelStep*>(step) == nullptr &&
+                   dynamic_cast<FreeStep*>(step) == nullptr;
+    }
+    *kept = reader.take_kept();
+  }
+
+  Ref run(PyObject* const* args) const {
+    c10::SmallVector<Slot, 16> slots;
+    slots.resize(n_slots);
+    c10::SmallVector<int64_t, 32> sizes(n_sizes);
+    Frame frame;
+    frame.slots = slots.data();
+    frame.sizes = sizes.data();
+    frame.autograd = autograd;
+    load_inputs(frame, args);
+    if (n_sizes != 0) fill_sizes(frame);
+    Scratch scratch(workspace_bytes(frame));
+    frame.workspace = scratch.data();
+    if (has_calls && !autograd) {
+      // nothing needs a gradient here: operators skip autograd, but not the bookkeeping of views and versions
+      at::AutoDispatchBelowAutograd below;
+      run_steps(frame);
+    } else {
+      run_steps(frame);
+    }
+    return take_outputs(frame);
+  }
+
+ private:
+  void load_inputs(Frame& frame, PyObject* const* args) const {
+    for (int32_t i = 0; i < n_inputs; ++i) {
+      PyObject* value = args[i];
+      if (THPVariable_Check(value)) {
+        frame.slots[i].tensor = THPVariable_Unpack(value);
+      } else if (PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value)) {
+        Py_INCREF(value);
+        frame.slots[i].object = value;
+      } else {
+        throw torch::TypeError("input " + std::to_string(i) + " must be a tensor or a number, not " +
+                               Py_TYPE(value)->tp_name);
+      }
+    }
+  }
+
+  void fill_sizes(Frame& frame) const {
+    c10::SmallVector<int64_t, 16> values;
+    for (const Symbol& symbol : symbols) {
+      const Slot& slot = frame.slots[symbol.slot];
+      std::string name = "input " + std::to_string(symbol.slot);
+      if (symbol.dim < 0) {
+        if (slot.object == nullptr || !PyLong_Check(slot.object)) throw torch::TypeError(name + " must be an int");
+        values.push_back(PyLong_AsLongLong(slot.object));
+        if (values.back() == -1 && PyErr_Occurred()) throw python_error();
+      } else {
+        if (!slot.tensor.defined() || slot.tensor.dim() <= symbol.dim)
+          throw torch::TypeError(name + " must be a tensor with more than " + std::to_string(symbol.dim) + " dims");
+        values.push_back(symbol.stride ? slot.tensor.stride(symbol.dim) : slot.tensor.size(symbol.dim));
+      }
+    }
+    size_function(values.data(), frame.sizes);
+  }
+
+  size_t workspace_bytes(const Frame& frame) const {
+    int64_t bytes = workspace.get(frame.sizes);
+    TORCH_CHECK(bytes >= 0, "plan: the workspace has ", bytes, " bytes");
+    return bytes;
+  }
+
+  void run_steps(Frame& frame) const {
+    for (const auto& step : steps) step->run(frame);
+  }
+
+  Ref take_outputs(Frame& frame) const {
+    Ref result = checked(PyTuple_New(outputs.size()));
+    for (size_t i = 0; i < outputs.size(); ++i)
+      PyTuple_SET_ITEM(result.get(), i, checked(frame.slots[outputs[i]].to_python()).release());
+    return result;
+  }
+};
+
+struct Executable {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* weak_references;
+  PyObject* plan;
+  PyObject* kept;
+  Program* program;
+};
+
+// As HANDLE_TH_ERRORS does it: warnings of operators become Python warnings, exceptions Python exceptions.
+Ref run_with_warnings(const Program& program, PyObject* const* args) {
+  Ref result;
+  {
+    torch::PyWarningHandler handler;
+    try {
+      result = program.run(args);
+    } catch (...) {
+      handler.set_in_exception();
+      throw;
+    }
+  }
+  return result;
+}
+
+PyObject* executable_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  const Program* program = reinterpret_cast<Executable*>(self)->program;
+  Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (count != program->n_inputs || (kwnames != nullptr && PyTuple_GET_SIZE(kwnames) != 0)) {
+    PyErr_Format(PyExc_TypeError, "this executable takes %d positional arguments, got %zd%s", program->n_inputs, count,
+                 kwnames != nullptr && PyTuple_GET_SIZE(kwnames) != 0 ? " and keywords" : "");
+    return nullptr;
+  }
+  try {
+    return (program->has_calls ? run_with_warnings(*program, args) : program->run(args)).release();
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+PyObject* executable_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject* plan;
+  static const char* names[] = {"plan", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Executable", const_cast<char**>(names), &plan)) return nullptr;
+  try {
+    Ref kept;
+    auto program = std::make_unique<Program>(plan, &kept);
+    auto* self = reinterpret_cast<Executable*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->vectorcall = executable_call;
+    Py_INCREF(plan);
+    self->plan = plan;
+    self->kept = kept.release();
+    self->program = program.release();
+    return reinterpret_cast<PyObject*>(self);
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+int executable_traverse(PyObject* object, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<Executable*>(object);
+  Py_VISIT(self->plan);
+  Py_VISIT(self->kept);
+  return 0;
+}
+
+// Nothing is cleared here: the program needs its objects while anything may call it. Cycles through a plan are broken
+// by the lists and functions in them.
+void executable_dealloc(PyObject* object) {
+  auto* self = reinterpret_cast<Executable*>(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weak_references != nullptr) PyObject_ClearWeakRefs(object);
+  delete self->program;
+  Py_CLEAR(self->kept);
+  Py_CLEAR(self->plan);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* executable_steps_text(PyObject* self, PyObject*) {
+  Ref module(PyImport_ImportModule("jitpy.runtime.executable"));
+  if (!module) return nullptr;
+  return PyObject_CallMethod(module.get(), "plan_text", "O", reinterpret_cast<Executable*>(self)->plan);
+}
+
+PyObject* executable_plan(PyObject* self, void*) {
+  PyObject* plan = reinterpret_cast<Executable*>(self)->plan;
+  Py_INCREF(plan);
+  return plan;
+}
+
+PyMethodDef executable_methods[] = {
+    {"steps_text", executable_steps_text, METH_NOARGS, "The program as readable text, one step per line."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef executable_getset[] = {
+    {"plan", executable_plan, nullptr, "The Plan this was made of.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyTypeObject executable_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+PyObject* python_set_pool_limit(PyObject*, PyObject* value) {
+  long long bytes = PyLong_AsLongLong(value);
+  if (bytes == -1 && PyErr_Occurred()) return nullptr;
+  if (bytes < 0) {
+    PyErr_SetString(PyExc_ValueError, "set_pool_limit: bytes must not be negative");
+    return nullptr;
+  }
+  pool_set_limit(bytes);
+  Py_RETURN_NONE;
+}
+
+PyObject* python_pool_stats(PyObject*, PyObject*) {
+  PoolStats stats = pool_stats();
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K}", "limit", stats.limit, "cached_bytes", stats.cached_bytes,
+                       "cached_blocks", stats.cached_blocks, "used_bytes", stats.used_bytes, "used_blocks",
+                       stats.used_blocks, "hits", (unsigned long long)stats.hits, "misses",
+                       (unsigned long long)stats.misses);
+}
+
+PyObject* python_empty_pool(PyObject*, PyObject*) {
+  pool_empty();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef module_methods[] = {
+    {"set_pool_limit", python_set_pool_limit, METH_O, "Keep at most this many bytes of unused memory."},
+    {"pool_stats", python_pool_stats, METH_NOARGS, "What the memory pool holds, as a dict."},
+    {"empty_pool", python_empty_pool, METH_NOARGS, "Return all unused memory to the system."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+}  // namespace jitpy
+
+int init_executable(PyObject* module) {
+  using namespace jitpy;
+  PyTypeObject& type = executable_type;
+  type.tp_name = "_jitpy_runtime.Executable";
+  type.tp_doc = "Executable(plan): a plan as a callable, executable(*inputs) -> tuple.";
+  type.tp_basicsize = sizeof(Executable);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
+  type.tp_new = executable_new;
+  type.tp_dealloc = executable_dealloc;
+  type.tp_traverse = executable_traverse;
+  type.tp_call = PyVectorcall_Call;
+  type.tp_vectorcall_offset = offsetof(Executable, vectorcall);
+  type.tp_weaklistoffset = offsetof(Executable, weak_references);
+  type.tp_methods = executable_methods;
+  type.tp_getset = executable_getset;
+  if (PyType_Ready(&type) < 0) return -1;
+  if (PyModule_AddFunctions(module, module_methods) < 0) return -1;
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, "Executable", reinterpret_cast<PyObject*>(&type)) < 0) {
+    Py_DECREF(&type);
+    return -1;
+  }
+  return 0;
+}

@@ -1,0 +1,162 @@
+// What one call of an executable works on: numbered slots, the size table, scratch memory.
+#pragma once
+
+#include <Python.h>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <ATen/core/TensorBody.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace jitpy {
+
+// A slot is empty, or holds a tensor, or any other Python object (mostly a number).
+struct Slot {
+  at::Tensor tensor;
+  PyObject* object = nullptr;  // owned
+  union {                      // the number in `object` as kernels read it; filled by number_address
+    int64_t integer;
+    double real;
+  };
+
+  Slot() : integer(0) {}
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  Slot(Slot&& other) noexcept : tensor(std::move(other.tensor)), object(other.object), integer(other.integer) {
+    other.object = nullptr;
+  }
+  ~Slot() { Py_XDECREF(object); }
+
+  bool empty() const { return !tensor.defined() && object == nullptr; }
+
+  void clear() {
+    tensor.reset();
+    Py_CLEAR(object);
+  }
+
+  void set(at::Tensor value) {
+    Py_CLEAR(object);
+    tensor = std::move(value);
+  }
+
+  // Takes over the reference.
+  void set_object(PyObject* value) {
+    tensor.reset();
+    Py_XSETREF(object, value);
+  }
+
+  // A new reference to what the slot holds.
+  PyObject* to_python() const {
+    if (tensor.defined()) return THPVariable_Wrap(tensor);
+    TORCH_CHECK(object != nullptr, "a step reads an empty slot");
+    Py_INCREF(object);
+    return object;
+  }
+
+  // From a new or borrowed reference; the caller keeps its own.
+  void set_from_python(PyObject* value) {
+    if (THPVariable_Check(value)) {
+      set(THPVariable_Unpack(value));
+    } else {
+      Py_INCREF(value);
+      set_object(value);
+    }
+  }
+
+  // Where a kernel finds the number: an int64_t for int and bool, a double for float.
+  void* number_address() {
+    if (PyFloat_Check(object)) {
+      real = PyFloat_AS_DOUBLE(object);
+    } else if (PyLong_Check(object)) {
+      integer = PyLong_AsLongLong(object);
+      if (integer == -1 && PyErr_Occurred()) throw python_error();
+    } else {
+      throw torch::TypeError(std::string("a kernel takes tensors, int and float, not ") + Py_TYPE(object)->tp_name);
+    }
+    return &integer;
+  }
+};
+
+// An int of the plan: a constant, or an entry of the size table.
+struct Size {
+  int64_t value = 0;
+  int32_t entry = -1;
+
+  bool is_static() const { return entry < 0; }
+  int64_t get(const int64_t* table) const { return entry < 0 ? value : table[entry]; }
+};
+
+using Sizes = std::vector<Size>;
+using Ints = c10::SmallVector<int64_t, 8>;
+
+inline bool is_static(const Sizes& sizes) {
+  for (const Size& size : sizes)
+    if (!size.is_static()) return false;
+  return true;
+}
+
+inline Ints resolve(const Sizes& sizes, const int64_t* table) {
+  Ints result;
+  result.reserve(sizes.size());
+  for (const Size& size : sizes) result.push_back(size.get(table));
+  return result;
+}
+
+// The state of one call.
+struct Frame {
+  Slot* slots = nullptr;
+  int64_t* sizes = nullptr;
+  char* workspace = nullptr;
+  bool autograd = false;
+  // what the caller had, before autograd was switched off
+  c10::impl::LocalDispatchKeySet caller_keys = c10::impl::tls_local_dispatch_key_set();
+  torch::jit::Stack stack;                     // reused by all operator calls of the frame
+};
+
+// Lets other Python threads run. Unlike pybind's it needs no further headers.
+class ReleaseGil {
+ public:
+  ReleaseGil() : state_(PyEval_SaveThread()) {}
+  ~ReleaseGil() { PyEval_RestoreThread(state_); }
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// An owned Python reference.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* owned) : object_(owned) {}
+  Ref(Ref&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  PyObject* release() {
+    PyObject* object = object_;
+    object_ = nullptr;
+    return object;
+  }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// For C API calls that return a new reference: throws where they failed.
+inline Ref checked(PyObject* object) {
+  if (object == nullptr) throw python_error();
+  return Ref(object);
+}
+
+inline Ref attribute(PyObject* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
+
+}  // namespace jitpy

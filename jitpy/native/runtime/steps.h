@@ -1,0 +1,79 @@
+// The steps of a program in native form, one class per step class of jitpy/runtime/plan.py.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "frame.h"
+
+namespace jitpy {
+
+struct Step {
+  virtual ~Step() = default;
+  // Runs with the GIL held. Throws python_error (with the Python exception set) or a C++ exception.
+  virtual void run(Frame& frame) const = 0;
+};
+
+// Reads the dataclasses of a plan while it is made native.
+class PlanReader {
+ public:
+  explicit PlanReader(PyObject* plan);
+
+  // Steps hold Python objects as borrowed pointers; the executable owns them all in this one list, which the garbage
+  // collector sees.
+  PyObject* keep(PyObject* value) const;
+  Ref take_kept() { return std::move(kept_); }
+
+  Size size(PyObject* value) const;
+  Sizes sizes(PyObject* sequence) const;
+  int32_t slot(PyObject* value) const;
+  int32_t slot_attribute(PyObject* step, const char* name) const;
+  std::vector<int32_t> slots(PyObject* sequence) const;  // None becomes -1
+
+  bool is_slot_ref(PyObject* value) const { return Py_TYPE(value) == slot_ref_; }
+  bool is_size_ref(PyObject* value) const { return Py_TYPE(value) == size_ref_; }
+  bool is_workspace(PyObject* value) const { return Py_TYPE(value) == workspace_; }
+  // Does a nested argument mention a slot or a size?
+  bool has_refs(PyObject* value) const;
+
+  std::unique_ptr<Step> step(PyObject* value) const;
+
+  int32_t n_inputs = 0;
+  int32_t n_slots = 0;
+  int32_t n_sizes = 0;
+  bool autograd = false;
+  // per slot: may anything but kernels see the tensor object? (inputs, outputs, what is given to calls)
+  std::vector<bool> visible;
+
+ private:
+  void find_visible(PyObject* plan);
+
+  Ref module_;
+  Ref kept_;
+  PyTypeObject *alloc_, *kernel_, *call_, *view_, *copy_, *free_, *slot_ref_, *size_ref_, *workspace_;
+};
+
+// A Python argument with slots and sizes to be filled in.
+class Template {
+ public:
+  Template(PyObject* value, const PlanReader& reader);
+  Ref build(const Frame& frame) const;
+
+ private:
+  enum class Kind { constant, slot, size, tuple, list, dict, slice };
+  Kind kind_;
+  PyObject* constant_ = nullptr;  // borrowed: see PlanReader::keep
+  int32_t index_ = 0;
+  std::vector<Template> children_;
+  std::vector<PyObject*> keys_;  // of a dict, borrowed
+};
+
+// An eager operator called through torch's dispatcher, without Python. `make` gives nothing where the step has to be
+// called as Python: not an OpOverload, or arguments that only Python can convert.
+std::unique_ptr<Step> make_operator_call(PyObject* step, const PlanReader& reader);
+
+// Any callable, called as Python.
+std::unique_ptr<Step> make_python_call(PyObject* step, const PlanReader& reader);
+
+}  // namespace jitpy

@@ -1,0 +1,384 @@
+"""A `Plan` made callable: natively where the native runtime can be built, else in Python with the same meaning.
+
+    executable = make_executable(plan)
+    outputs = executable(*inputs)          # a tuple
+    print(executable.steps_text())
+
+A call raises what eager execution of the failing step would raise, and TypeError for inputs of the wrong number or type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from jitpy import config, logs
+from jitpy.runtime.native_build import NativeUnavailable, load_native
+from jitpy.runtime.plan import (
+    AllocStep,
+    CallStep,
+    CopyStep,
+    FreeStep,
+    KernelStep,
+    Plan,
+    Size,
+    SizeRef,
+    SlotRef,
+    Step,
+    SymbolBinding,
+    ViewStep,
+    Workspace,
+)
+
+_WORKSPACE_ALIGNMENT = 64
+_KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Executable(Protocol):
+    """What `make_executable` returns."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
+
+    def steps_text(self) -> str: ...
+
+
+def make_executable(plan: Plan) -> Executable:
+    """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed."""
+    check_plan(plan)
+    try:
+        native = load_native("runtime")
+    except NativeUnavailable as error:
+        logs.log("cache", f"plans run in Python: {error.reason}")
+        return PythonExecutable(plan)
+    native.set_pool_limit(config.pool_bytes)
+    return native.Executable(plan)
+
+
+def set_pool_limit(limit: int) -> None:
+    """Keep at most `limit` bytes of freed outputs and scratch memory; what is over goes back to the system now.
+    It holds until the next executable is made, which sets `config.pool_bytes` again."""
+    native = _native_or_none()
+    if native is not None:
+        native.set_pool_limit(limit)
+
+
+def pool_stats() -> dict[str, int]:
+    """What the memory pool holds: `limit`, `cached_bytes`, `cached_blocks` (unused, kept), `used_bytes`, `used_blocks`
+    (handed out), `hits`, `misses`. All zero where there is no native runtime, and so no pool."""
+    native = _native_or_none()
+    if native is None:
+        return dict.fromkeys(("limit", "cached_bytes", "cached_blocks", "used_bytes", "used_blocks", "hits", "misses"), 0)
+    return native.pool_stats()
+
+
+def empty_pool() -> None:
+    """Return all unused memory of the pool to the system."""
+    native = _native_or_none()
+    if native is not None:
+        native.empty_pool()
+
+
+def _native_or_none() -> Any:
+    try:
+        return load_native("runtime")
+    except NativeUnavailable:
+        return None
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises ValueError where a step reads a slot that nothing filled, or numbers are out of range."""
+    filled = set(range(plan.n_inputs))
+
+    def read(slot: int, what: str) -> None:
+        if slot not in filled:
+            raise ValueError(f"plan: {what} reads slot {slot}, which is empty there")
+
+    for binding in plan.symbols:
+        if not 0 <= binding.slot < plan.n_inputs:
+            raise ValueError(f"plan: a symbol is read from slot {binding.slot}, which is no input")
+    if plan.n_sizes and not (plan.size_function and plan.size_function_py):
+        raise ValueError("plan: it has sizes, so it needs size_function and size_function_py")
+    for number, step in enumerate(plan.steps):
+        what = f"step {number} ({type(step).__name__})"
+        if isinstance(step, KernelStep):
+            for pointer in step.pointers:
+                if isinstance(pointer, SlotRef):
+                    read(pointer.slot, what)
+            if not set(step.writes) <= set(range(plan.n_inputs)):
+                raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
+        elif isinstance(step, CallStep):
+            for slot in _slots_in((step.args, step.kwargs)):
+                read(slot, what)
+            filled.update(slot for slot in step.slots if slot is not None)
+        elif isinstance(step, ViewStep):
+            read(step.base, what)
+            filled.add(step.slot)
+        elif isinstance(step, CopyStep):
+            read(step.target, what)
+            read(step.source, what)
+        elif isinstance(step, AllocStep):
+            filled.add(step.slot)
+        elif isinstance(step, FreeStep):
+            filled.difference_update(step.slots)
+        else:
+            raise TypeError(f"plan: not a step: {step!r}")
+    for slot in plan.outputs:
+        read(slot, "an output")
+    if filled and not (min(filled) >= 0 and max(filled) < plan.n_slots):
+        raise ValueError(f"plan: slots {sorted(filled)} do not fit into n_slots={plan.n_slots}")
+
+
+def _slots_in(value: Any) -> Iterator[int]:
+    if isinstance(value, SlotRef):
+        yield value.slot
+    elif type(value) in (tuple, list):
+        for item in value:
+            yield from _slots_in(item)
+    elif type(value) is dict:
+        yield from _slots_in(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from _slots_in((value.start, value.stop, value.step))
+
+
+class PythonExecutable:
+    """The meaning of a plan in plain Python; the native `Executable` does the same faster."""
+
+    def __init__(self, plan: Plan) -> None:
+        check_plan(plan)
+        self.plan = plan
+        self._actions: list[Callable[[_Call], None]] = [_make_action(step, plan) for step in plan.steps]
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        plan = self.plan
+        if len(inputs) != plan.n_inputs:
+            raise TypeError(f"this executable takes {plan.n_inputs} positional arguments, got {len(inputs)}")
+        for number, value in enumerate(inputs):
+            if not isinstance(value, (torch.Tensor, int, float, complex)):
+                raise TypeError(f"input {number} must be a tensor or a number, not {type(value).__name__}")
+        slots = [*inputs, *[None] * (plan.n_slots - plan.n_inputs)]
+        sizes = []
+        if plan.n_sizes:
+            symbols = tuple(_symbol(binding, slots) for binding in plan.symbols)
+            assert plan.size_function_py is not None
+            sizes = plan.size_function_py(symbols)
+        call = _Call(slots, sizes, plan.workspace if isinstance(plan.workspace, int) else sizes[plan.workspace.index])
+        with contextlib.nullcontext() if plan.autograd else torch._C._AutoDispatchBelowAutograd():
+            for action in self._actions:
+                action(call)
+        return tuple(slots[slot] for slot in plan.outputs)
+
+    def steps_text(self) -> str:
+        """The program as readable text, one step per line."""
+        return plan_text(self.plan)
+
+
+class _Call:
+    """The state of one call: slots, size table, scratch memory, and the dispatch state that the caller had."""
+
+    def __init__(self, slots: list[Any], sizes: Sequence[int], workspace_bytes: int) -> None:
+        self.slots = slots
+        self.sizes = sizes
+        self.size_table = (ctypes.c_int64 * len(sizes))(*sizes)
+        self.workspace = 0
+        if workspace_bytes:
+            self.scratch = torch.empty(workspace_bytes + _WORKSPACE_ALIGNMENT, dtype=torch.uint8)
+            self.workspace = -(-self.scratch.data_ptr() // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT
+        self.caller_keys = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+
+    def size(self, size: Size) -> int:
+        return self.sizes[size.index] if isinstance(size, SizeRef) else size
+
+    def resolve(self, sizes: Sequence[Size]) -> list[int]:
+        return [self.size(size) for size in sizes]
+
+    def fill(self, value: Any) -> Any:
+        """An argument with slots and sizes filled in."""
+        if isinstance(value, SlotRef):
+            return self.slots[value.slot]
+        if isinstance(value, SizeRef):
+            return self.sizes[value.index]
+        if type(value) is tuple:
+            return tuple(self.fill(item) for item in value)
+        if type(value) is list:
+            return [self.fill(item) for item in value]
+        if type(value) is dict:
+            return {key: self.fill(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(self.fill(value.start), self.fill(value.stop), self.fill(value.step))
+        return value
+
+
+def _symbol(binding: SymbolBinding, slots: list[Any]) -> int:
+    value = slots[binding.slot]
+    if binding.dim is None:
+        if not isinstance(value, int):
+            raise TypeError(f"input {binding.slot} must be an int")
+        return int(value)
+    if not isinstance(value, torch.Tensor) or value.dim() <= binding.dim:
+        raise TypeError(f"input {binding.slot} must be a tensor with more than {binding.dim} dims")
+    return value.stride(binding.dim) if binding.stride else value.size(binding.dim)
+
+
+def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
+    if isinstance(step, KernelStep):
+        return _kernel_action(step, plan)
+    if isinstance(step, CallStep):
+        return _call_action(step, plan)
+    if isinstance(step, AllocStep):
+        def alloc(call: _Call) -> None:
+            call.slots[step.slot] = torch.empty_strided(
+                call.resolve(step.shape), call.resolve(step.stride), dtype=step.dtype, device=step.device
+            )
+        return alloc
+    if isinstance(step, ViewStep):
+        def view(call: _Call) -> None:
+            base = call.slots[step.base]
+            offset = call.size(step.offset) + (base.storage_offset() if step.relative else 0)
+            call.slots[step.slot] = torch.as_strided(base, call.resolve(step.shape), call.resolve(step.stride), offset)
+        return view
+    if isinstance(step, CopyStep):
+        def copy(call: _Call) -> None:
+            with _callers_dispatch(call, plan):
+                call.slots[step.target].copy_(call.slots[step.source])
+        return copy
+    if isinstance(step, FreeStep):
+        def free(call: _Call) -> None:
+            for slot in step.slots:
+                call.slots[slot] = None
+        return free
+    raise TypeError(f"plan: not a step: {step!r}")
+
+
+def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
+    kernel = _KERNEL_TYPE(step.address)
+
+    def run(call: _Call) -> None:
+        numbers: list[Any] = []  # keeps the memory of host scalars during the call
+
+        def address(pointer: SlotRef | Workspace) -> int:
+            if isinstance(pointer, Workspace):
+                return call.workspace + call.size(pointer.offset)
+            value = call.slots[pointer.slot]
+            if isinstance(value, torch.Tensor):
+                if value.is_conj() or value.is_neg() or value._is_zerotensor():
+                    raise RuntimeError(
+                        f"kernel {step.name} reads slot {pointer.slot}, whose memory does not hold its values "
+                        "(a lazy conjugate or negative)"
+                    )
+                return value.data_ptr()
+            if isinstance(value, float):
+                numbers.append(ctypes.c_double(value))
+            elif isinstance(value, int):
+                if not -(1 << 63) <= value < 1 << 63:
+                    raise OverflowError("Python int too large to convert to C long")
+                numbers.append(ctypes.c_int64(value))
+            else:
+                raise TypeError(f"a kernel takes tensors, int and float, not {type(value).__name__}")
+            return ctypes.addressof(numbers[-1])
+
+        pointers = (ctypes.c_void_p * len(step.pointers))(*[address(pointer) for pointer in step.pointers])
+        kernel(ctypes.addressof(pointers), ctypes.addressof(call.size_table))
+        for slot in step.writes:
+            torch.autograd.graph.increment_version(call.slots[slot])
+
+    return run
+
+
+def _call_action(step: CallStep, plan: Plan) -> Callable[[_Call], None]:
+    is_operator = type(step.function) is torch._ops.OpOverload
+    is_sequence = step.multiple or len(step.slots) != 1
+
+    def run(call: _Call) -> None:
+        args, kwargs = call.fill(step.args), call.fill(step.kwargs)
+        keys = contextlib.nullcontext() if is_operator else _callers_dispatch(call, plan)
+        mode = contextlib.nullcontext() if step.grad is None else torch.set_grad_enabled(step.grad)
+        with keys, mode:
+            result = step.function(*args, **kwargs)
+        if not is_sequence:
+            call.slots[step.slots[0]] = result
+        elif step.slots:
+            parts = list(result)
+            if len(parts) < len(step.slots):
+                raise RuntimeError(
+                    f"{step_name(step)} returned {len(parts)} values where the program takes {len(step.slots)}"
+                )
+            for slot, part in zip(step.slots, parts, strict=False):
+                if slot is not None:
+                    call.slots[slot] = part
+
+    return run
+
+
+def _callers_dispatch(call: _Call, plan: Plan) -> contextlib.AbstractContextManager[Any]:
+    """The dispatcher as the caller left it, for what must see autograd as the caller does."""
+    return contextlib.nullcontext() if plan.autograd else torch._C._ForceDispatchKeyGuard(*call.caller_keys)
+
+
+def step_name(step: CallStep) -> str:
+    """A short name of what a CallStep calls."""
+    if isinstance(step.function, torch._ops.OpOverload):
+        return str(step.function)
+    return getattr(step.function, "__name__", None) or repr(step.function)
+
+
+def plan_text(plan: Plan) -> str:
+    """The program as readable text, one step per line: `%3` is slot 3, `n2` entry 2 of the size table."""
+    lines = []
+    for index, binding in enumerate(plan.symbols):
+        what = "" if binding.dim is None else f".{'stride' if binding.stride else 'size'}({binding.dim})"
+        lines.append(f"s{index} = %{binding.slot}{what}")
+    if plan.n_sizes:
+        lines.append(f"n0..n{plan.n_sizes - 1} = sizes({', '.join(f's{i}' for i in range(len(plan.symbols)))})")
+    if plan.workspace != 0:
+        lines.append(f"workspace {_text(plan.workspace)} bytes")
+    lines.extend(_step_text(step) for step in plan.steps)
+    inputs = ", ".join(f"%{slot}" for slot in range(plan.n_inputs))
+    outputs = ", ".join(f"%{slot}" for slot in plan.outputs)
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"program({inputs}){' with autograd' if plan.autograd else ''}:\n{body}\n    return {outputs}"
+
+
+def _step_text(step: Step) -> str:
+    if isinstance(step, AllocStep):
+        dtype = str(step.dtype).removeprefix("torch.")
+        return f"%{step.slot} = alloc {dtype}{_text(list(step.shape))} stride {_text(list(step.stride))} {step.device}"
+    if isinstance(step, KernelStep):
+        writes = f" writes {', '.join(f'%{slot}' for slot in step.writes)}" if step.writes else ""
+        return f"kernel {step.name}({', '.join(_text(pointer) for pointer in step.pointers)}){writes}"
+    if isinstance(step, CallStep):
+        arguments = [_text(arg) for arg in step.args] + [f"{key}={_text(arg)}" for key, arg in step.kwargs.items()]
+        targets = ", ".join("_" if slot is None else f"%{slot}" for slot in step.slots)
+        targets += "," if step.multiple and len(step.slots) == 1 else ""
+        grad = "" if step.grad is None else f" grad={step.grad}"
+        return f"{targets}{' = ' if targets else ''}call {step_name(step)}({', '.join(arguments)}){grad}"
+    if isinstance(step, ViewStep):
+        offset = f"{'+' if step.relative else ''}{_text(step.offset)}"
+        return f"%{step.slot} = view %{step.base} {_text(list(step.shape))} stride {_text(list(step.stride))} at {offset}"
+    if isinstance(step, CopyStep):
+        return f"copy %{step.source} into %{step.target}"
+    return f"free {', '.join(f'%{slot}' for slot in step.slots)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, SlotRef):
+        return f"%{value.slot}"
+    if isinstance(value, SizeRef):
+        return f"n{value.index}"
+    if isinstance(value, Workspace):
+        return f"workspace+{_text(value.offset)}"
+    if type(value) is tuple:
+        return f"({', '.join(_text(item) for item in value)}{',' if len(value) == 1 else ''})"
+    if type(value) is list:
+        return f"[{', '.join(_text(item) for item in value)}]"
+    if type(value) is dict:
+        return f"{{{', '.join(f'{key!r}: {_text(item)}' for key, item in value.items())}}}"
+    if isinstance(value, torch.Tensor):
+        return f"<{str(value.dtype).removeprefix('torch.')}{list(value.shape)}>"
+    return repr(value)
