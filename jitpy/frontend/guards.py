@@ -111,7 +111,7 @@ class GuardSet:
     _seen: set[Any] = field(default_factory=set)
 
     def add(self, source: Source | None, kind: str, arg: Any = None, why: str = "") -> None:
-        key = (source, kind, id(arg) if kind in ("id", "type", "tensor", "weak_id", "python", "class", "function") else (type(arg), _key(arg)))
+        key = _guard_key(source, kind, arg)
         if key in self._seen:
             return
         self._seen.add(key)
@@ -120,11 +120,22 @@ class GuardSet:
     def checkpoint(self) -> int:
         return len(self.guards)
 
+    def rollback(self, mark: int) -> None:
+        """Forget the guards added since `checkpoint()` returned `mark`."""
+        for guard in self.guards[mark:]:
+            self._seen.discard(_guard_key(guard.source, guard.kind, guard.arg))
+        del self.guards[mark:]
+
     def __len__(self) -> int:
         return len(self.guards)
 
     def __iter__(self) -> Any:
         return iter(self.guards)
+
+
+def _guard_key(source: Source | None, kind: str, arg: Any) -> Any:
+    by_identity = kind in ("id", "type", "tensor", "weak_id", "python", "class", "function")
+    return source, kind, id(arg) if by_identity else (type(arg), _key(arg))
 
 
 def _key(arg: Any) -> Any:

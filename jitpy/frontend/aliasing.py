@@ -1,0 +1,173 @@
+"""View ops as steps of an alias chain: replaying one on a new base, and writing a value back through one.
+
+Each view op that reaches the recorder has one function here that says what the base becomes when its view becomes `value`.
+A view op without one can be read, but writing through it breaks the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import Node, TensorSpec
+
+from .traced import Uncapturable, ViewStep
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_aten = torch.ops.aten
+
+#: (recorder, base node before the write, value of the view after it, the view step) -> base node after it
+Inverse = Callable[["Recorder", Node, Node, ViewStep], Node]
+
+
+def write_back(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    """The base after its view `step` received `value`."""
+    inverse = _INVERSES.get(step.op.target)
+    if inverse is None:
+        raise Uncapturable("unsupported_op", f"a write through a view made by {step.op.name}")
+    return inverse(recorder, base, value, step)
+
+
+def argument(step: ViewStep, name: str, default: Any = None) -> Any:
+    """The argument `name` of the step's op (the base is not among `step.args`)."""
+    for index, schema_argument in enumerate(step.op.target._schema.arguments):
+        if schema_argument.name == name:
+            if index - 1 < len(step.args):
+                return step.args[index - 1]
+            if name in step.kwargs:
+                return step.kwargs[name]
+            return schema_argument.default_value if schema_argument.has_default_value() else default
+    return default
+
+
+def _identity(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return value
+
+
+def _detached(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    if base.tensor.requires_grad:
+        raise Uncapturable("unsupported_op", "a write through detach() or .data of a tensor that requires grad")
+    return value
+
+
+def _reshaped(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit(_aten.reshape.default, (value, base.tensor.shape), {},
+                         spec=_contiguous(base.tensor, value.tensor))
+
+
+def _contiguous(base: TensorSpec, value: TensorSpec) -> TensorSpec:
+    from jitpy.ir import contiguous_stride
+
+    return TensorSpec(base.dtype, base.shape, contiguous_stride(base.shape), base.device, value.requires_grad)
+
+
+def _dim(step: ViewStep, name: str = "dim") -> int:
+    return argument(step, name, 0)
+
+
+def _select(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_scatter(_aten.select_scatter.default, base, value, (_dim(step), argument(step, "index")))
+
+
+def _slice(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_scatter(_aten.slice_scatter.default, base, value, (
+        _dim(step), argument(step, "start"), argument(step, "end"), argument(step, "step", 1)))
+
+
+def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_scatter(_aten.diagonal_scatter.default, base, value, (
+        argument(step, "offset", 0), argument(step, "dim1", 0), argument(step, "dim2", 1)))
+
+
+def _as_strided(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_scatter(_aten.as_strided_scatter.default, base, value, (
+        argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")))
+
+
+def _transpose(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_view(_aten.transpose.int, value, (argument(step, "dim0"), argument(step, "dim1")))
+
+
+def _t(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_view(_aten.t.default, value, ())
+
+
+def _permute(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    dims = argument(step, "dims")
+    rank = len(dims)
+    inverse = [0] * rank
+    for position, dim in enumerate(dims):
+        inverse[dim % rank] = position
+    return recorder.emit_view(_aten.permute.default, value, (inverse,))
+
+
+def _expand(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    # Eager refuses writes to memory that is really repeated; what is left only adds axes of size 1.
+    return _reshaped(recorder, base, value, step)
+
+
+def _bitcast(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_view(_aten.view.dtype, value, (base.tensor.dtype,))
+
+
+def _as_complex(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_view(_aten.view_as_complex.default, value, ())
+
+
+def _as_real(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit_view(_aten.view_as_real.default, value, ())
+
+
+_INVERSES: dict[Any, Inverse] = {
+    _aten.alias.default: _identity,
+    _aten.view_as.default: _identity,
+    _aten.detach.default: _detached,
+    _aten.view.default: _reshaped,
+    _aten._reshape_alias.default: _reshaped,
+    _aten.unsqueeze.default: _reshaped,
+    _aten.squeeze.default: _reshaped,
+    _aten.squeeze.dim: _reshaped,
+    _aten.squeeze.dims: _reshaped,
+    _aten.expand.default: _expand,
+    _aten.select.int: _select,
+    _aten.slice.Tensor: _slice,
+    _aten.diagonal.default: _diagonal,
+    _aten.as_strided.default: _as_strided,
+    _aten.transpose.int: _transpose,
+    _aten.t.default: _t,
+    _aten.permute.default: _permute,
+    _aten.view.dtype: _bitcast,
+    _aten.view_as_real.default: _as_complex,
+    _aten.view_as_complex.default: _as_real,
+}
+
+
+def split_steps(recorder: Recorder, overload: Any, base: TensorSpec, args: tuple[Any, ...],
+                kwargs: dict[str, Any], specs: tuple[TensorSpec, ...]) -> list[ViewStep]:
+    """The parts of a multi-output view op, each as one single-output step on the base."""
+    named = dict(zip((a.name for a in overload._schema.arguments[1:]), args, strict=False)) | kwargs
+    dim = named.get("dim", 0)
+    dim = dim + base.ndim if dim < 0 else dim
+    grad = recorder.state.grad_enabled
+    steps: list[ViewStep] = []
+    if overload is _aten.unbind.int:
+        op = recorder.op(_aten.select.int)
+        return [ViewStep(op, (dim, i), {}, spec, grad, True) for i, spec in enumerate(specs)]
+    op = recorder.op(_aten.slice.Tensor)
+    start: Any = 0
+    for spec in specs:
+        stop = start + spec.shape[dim]
+        steps.append(ViewStep(op, (dim, start, stop, 1), {}, spec, grad, True))
+        start = stop
+    return steps
+
+
+#: Multi-output view ops that `split_steps` knows.
+MULTI_VIEWS = frozenset({
+    _aten.unbind.int, _aten.split.Tensor, _aten.split.sizes, _aten.split_with_sizes.default, _aten.chunk.default,
+    _aten.tensor_split.sections, _aten.tensor_split.indices,
+})

@@ -1,0 +1,181 @@
+"""The derived path: a torch function run on shadows of its arguments, and replayed from the template afterwards."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from .shadow import Constant, Ref, ShadowTensor, Tape, Template, shadow_of
+from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_TEMPLATES: dict[Any, Template] = {}
+_LIMIT = 4096
+
+_aten = torch.ops.aten
+
+
+def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record `fn(*args, **kwargs)`."""
+    tensors: list[TracedTensor] = []
+    seen: dict[int, int] = {}
+    try:
+        key = (fn, recorder.state.key(), _key(recorder, args, tensors, seen), _key(recorder, kwargs, tensors, seen))
+        template = _TEMPLATES.get(key)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        template = key = None
+    if template is None:
+        template = _make_template(recorder, fn, args, kwargs, tensors)
+        if key is not None:
+            if len(_TEMPLATES) >= _LIMIT:
+                _TEMPLATES.clear()
+            _TEMPLATES[key] = template
+    return replay(recorder, template, tensors)
+
+
+def _key(recorder: Recorder, value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
+    """A hashable that says all of an argument that the recording depends on; fills `tensors` with the distinct tensors."""
+    kind = type(value)
+    if kind is TracedTensor:
+        number = seen.get(id(value))
+        if number is not None:
+            return number
+        seen[id(value)] = len(tensors)
+        tensors.append(value)
+        return value.spec, value.is_leaf, bool(value.chain)
+    if kind is tuple or kind is list:
+        return (kind, *[_key(recorder, v, tensors, seen) for v in value])
+    if kind is dict:
+        return (kind, *[(k, _key(recorder, v, tensors, seen)) for k, v in value.items()])
+    if kind is slice:
+        return slice, *[_key(recorder, v, tensors, seen) for v in (value.start, value.stop, value.step)]
+    if kind is StructPayload:
+        return (value.cls, *[_key(recorder, v, tensors, seen) for v in value.items])
+    if kind is TracedScalar:
+        raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
+    if isinstance(value, sympy.Basic):
+        return recorder.sizes.specialize(value, "an argument of an operation without a symbolic form")
+    if kind is float:
+        return kind, value.hex()
+    if kind in (int, bool, complex):
+        return kind, value
+    if isinstance(value, torch.Tensor):
+        return "constant", id(value)
+    hash(value)
+    return value
+
+
+def _make_template(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+                   tensors: list[TracedTensor]) -> Template:
+    shadows: dict[int, ShadowTensor] = {}
+    for tensor in tensors:
+        spec = tensor.spec
+        if not spec.is_static:
+            spec = spec.with_(
+                shape=tuple(recorder.sizes.specialize(s, "an operation without a symbolic form") for s in spec.shape),
+                stride=tuple(recorder.sizes.specialize(s, "an operation without a symbolic form") for s in spec.stride))
+        shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf)
+
+    def convert(value: Any) -> Any:
+        kind = type(value)
+        if kind is TracedTensor:
+            return shadows[id(value)]
+        if kind is tuple or kind is list:
+            return kind(map(convert, value))
+        if kind is dict:
+            return {k: convert(v) for k, v in value.items()}
+        if kind is slice:
+            return slice(convert(value.start), convert(value.stop), convert(value.step))
+        if kind is StructPayload:
+            return value.cls(map(convert, value.items))
+        if isinstance(value, sympy.Basic):
+            return recorder.sizes.specialize(value)
+        return value
+
+    real_args, real_kwargs = convert(args), convert(kwargs)
+    tape = Tape(list(shadows.values()))
+    try:
+        with recorder.state.active(), tape:
+            result = fn(*real_args, **real_kwargs)
+    except Uncapturable:
+        raise
+    except Exception as error:
+        raise _translate(error, fn) from error
+    return tape.finish(result, lambda value: _refer_result(tape, value))
+
+
+def _translate(error: Exception, fn: Any) -> Exception:
+    """Eager's own error where the shadow run raised just that; otherwise the call runs eagerly and raises itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = frames[-1].filename
+    name = getattr(fn, "__name__", str(fn))
+    if isinstance(error, (TypeError, ValueError, IndexError, RuntimeError)) and not isinstance(error, NotImplementedError) \
+            and own.endswith(("derived_calls.py", "shadow.py", "_ops.py")) and "hadow" not in str(error) and \
+            "meta" not in str(error).lower():
+        return UserError(error)
+    return Uncapturable("exception", f"{name}: {type(error).__name__}: {error}")
+
+
+def _refer_result(tape: Tape, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        number = tape.numbers.get(id(value))
+        if number is None:
+            raise Uncapturable("unsupported_op", "a result that no recorded operation made")
+        return Ref(number)
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(_refer_result(tape, v) for v in value)
+    if kind is torch.Size:
+        return tuple(value)
+    if isinstance(value, tuple):
+        return StructPayload(kind, tuple(_refer_result(tape, v) for v in value))
+    if value is None or kind in (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout):
+        return value
+    raise Uncapturable("unsupported_op", f"a result of type {kind.__name__}")
+
+
+def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor]) -> Any:
+    """Record what the template says, on these tensors."""
+    values: dict[int, Any] = dict(enumerate(tensors))
+
+    def substitute(value: Any) -> Any:
+        kind = type(value)
+        if kind is Ref:
+            return values[value.index]
+        if kind is tuple or kind is list:
+            return kind([substitute(v) for v in value])
+        if kind is dict:
+            return {k: substitute(v) for k, v in value.items()}
+        if kind is Constant:
+            return recorder.fresh(recorder.constant(value.tensor))
+        if kind is StructPayload:
+            return StructPayload(value.cls, tuple([substitute(v) for v in value.items]))
+        return value
+
+    for record in template.records:
+        args, kwargs = substitute(record.args), substitute(record.kwargs)
+        overload = record.facts.overload
+        if overload is _aten.lift_fresh.default:
+            result: Any = recorder.record(_aten.clone.default, args, kwargs, record.spec)
+        else:
+            result = recorder.record(overload, args, kwargs, record.spec)
+        flat = flatten(result)
+        for number, payload in zip(record.results, flat, strict=True):
+            values[number] = payload
+    return substitute(template.result)
+
+
+def flatten(value: Any) -> list[Any]:
+    """The tensors among an ATen call's results."""
+    if isinstance(value, TracedTensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for v in value for t in flatten(v)]
+    return []

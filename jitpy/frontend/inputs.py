@@ -1,0 +1,108 @@
+"""Tensors that enter a graph: their guard, their symbolic sizes, and which of them share memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from jitpy.ir import Dim, TensorSpec
+
+from .guards import TensorGuard
+from .source import Source
+from .traced import Storage, TracedTensor, Uncapturable
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+#: Tensor classes that behave as plain tensors.
+PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def make_tensor_input(recorder: Recorder, tensor: torch.Tensor, source: Source,
+                      dims: tuple[Any, ...] | None) -> TracedTensor:
+    """See `Recorder.tensor_input`."""
+    from .recorder import _Input
+
+    known = recorder._by_id.get(id(tensor))
+    if known is not None:
+        first = recorder._inputs[known.storage.input].source  # type: ignore[index]
+        if first != source:
+            recorder.guards.add(source, "same", first)
+        return known
+    check_kind(tensor)
+    index = len(recorder.graph.inputs)
+    memory = tensor.untyped_storage()._cdata
+    sharers = recorder._storages.get(memory, [])
+    if any(recorder._inputs[i].payload.storage.written for i in sharers):
+        raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
+    guard, spec = describe(recorder, tensor, source, dims)
+    recorder.guards.add(source, "tensor", guard)
+    node = recorder.graph.add_input(spec, str(source), source=source,
+                                    is_parameter=isinstance(tensor, torch.nn.Parameter))
+    payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=tensor.is_leaf)
+    recorder._inputs.append(_Input(tensor, source, payload))
+    recorder._by_id[id(tensor)] = payload
+    recorder._storages[memory] = [*sharers, index]
+
+    def undo() -> None:
+        del recorder._by_id[id(tensor)]
+        recorder._storages[memory] = sharers
+
+    recorder._journal.append(undo)
+    return payload
+
+
+def check_kind(tensor: torch.Tensor) -> None:
+    """Uncapturable for tensors that a graph cannot hold."""
+    if type(tensor) not in PLAIN_CLASSES:
+        raise Uncapturable("unsupported_tensor", f"a tensor of class {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise Uncapturable("unsupported_tensor", f"a tensor with layout {tensor.layout}")
+    if tensor.is_quantized:
+        raise Uncapturable("unsupported_tensor", "a quantised tensor")
+    if tensor.is_nested:
+        raise Uncapturable("unsupported_tensor", "a nested tensor")
+    if tensor.is_meta:
+        raise Uncapturable("unsupported_tensor", "a meta tensor")
+    if tensor.is_conj() or tensor.is_neg():
+        raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise Uncapturable("unsupported_tensor", "a tensor inside a torch.func transform")
+    if torch.autograd.forward_ad._current_level >= 0 and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise Uncapturable("unsupported_tensor", "a tensor with a forward-mode tangent")
+
+
+def describe(recorder: Recorder, tensor: torch.Tensor, source: Source,
+             dims: tuple[Any, ...] | None) -> tuple[TensorGuard, TensorSpec]:
+    """The guard and the spec of an input, with symbols for its dynamic axes."""
+    sizes: list[Dim] = list(tensor.shape)
+    ranges: list[tuple[sympy.Symbol, int, int | None]] = []
+    if dims is not None:
+        for axis, dim in enumerate(dims):
+            if dim == "dynamic" and sizes[axis] >= 2:
+                symbol = recorder.sizes.new_symbol(tensor.shape[axis], source, axis)
+                info = recorder.sizes.symbols[symbol]
+                ranges.append((symbol, info.low, info.high))
+                sizes[axis] = symbol
+    strides = symbolic_strides(tensor, sizes) if ranges else tuple(tensor.stride())
+    spec = TensorSpec(tensor.dtype, tuple(sizes), strides, tensor.device, tensor.requires_grad)
+    guard = TensorGuard(type(tensor), tensor.dtype, tensor.device, tensor.requires_grad, spec.shape, spec.stride,
+                        torch._C._dispatch_keys(tensor).raw_repr(), tuple(ranges), tensor.is_inference())
+    return guard, spec
+
+
+def symbolic_strides(tensor: torch.Tensor, sizes: list[Dim]) -> tuple[Dim, ...]:
+    """Strides as products of the symbolic sizes where the real ones are; ints elsewhere."""
+    strides: list[Dim] = list(tensor.stride())
+    # From the innermost axis out: an axis that starts where another one ends has that one's extent as its stride.
+    order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis] != 1, -axis))
+    extent_real, extent = 1, 1
+    for axis in order:
+        if tensor.stride(axis) == extent_real:
+            strides[axis] = extent
+            extent_real, extent = extent_real * tensor.shape[axis], extent * sizes[axis]
+        elif tensor.stride(axis):
+            extent_real, extent = tensor.stride(axis) * tensor.shape[axis], tensor.stride(axis) * sizes[axis]
+    return tuple(strides)

@@ -1,0 +1,457 @@
+"""The recorder: turns the torch calls of a traced frame into graph nodes.
+
+The graph is functional. A tensor of the program is a `TracedTensor` that knows its storage; a write replaces the storage's
+value and brings aliases up to date when they are read again. What the program did to its inputs becomes
+`Graph.mutations`, and results that share memory are emitted as views of one node.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, Op, ScalarSpec, SizeEnv, Spec, TensorSpec
+from jitpy.ir import ops as table
+
+from . import aliasing
+from .guards import GuardSet
+from .schemas import SchemaFacts, schema_facts
+from .source import Source
+from .torch_state import TorchState
+from .traced import Storage, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, ViewStep
+
+_aten = torch.ops.aten
+
+__all__ = ["Finished", "Recorder", "StructPayload", "TracedScalar", "TracedTensor", "Uncapturable", "UserError"]
+
+
+@dataclass(slots=True)
+class Finished:
+    """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, or `('output', k)`."""
+
+    graph: Graph
+    places: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far the recording was."""
+
+    nodes: int
+    inputs: int
+    relations: int
+    guards: int
+    journal: int
+    symbols: int
+
+
+@dataclass(slots=True)
+class _Input:
+    """A tensor or number that entered the graph."""
+
+    value: Any
+    source: Source
+    payload: Any
+
+
+class Recorder:
+    """Records one graph.
+
+    `sizes` and `guards` receive the size relations and the facts that recording relies on.
+    """
+
+    def __init__(self, sizes: SizeEnv, guards: GuardSet, name: str = "graph") -> None:
+        self.sizes = sizes
+        self.guards = guards
+        self.graph = Graph(name, sizes=sizes)
+        self.loc: Loc | None = None
+        self._inputs: list[_Input] = []
+        self._by_id: dict[int, TracedTensor] = {}
+        self._ints: dict[Source, sympy.Symbol] = {}
+        self._storages: dict[int, list[int]] = {}
+        # undo log: callables in order
+        self._journal: list[Callable[[], None]] = []
+        self.state = TorchState(guards, self._journal)
+
+    # -- inputs
+
+    def tensor_input(self, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None = None) -> TracedTensor:
+        """The payload of a real tensor found at `source`.
+
+        `dims` says for each axis whether it is an int (this size only) or 'dynamic' (a symbol); None makes all static.
+        The same object at a second source is the same payload. Uncapturable for tensors of special kinds.
+        """
+        from .inputs import make_tensor_input
+
+        return make_tensor_input(self, tensor, source, dims)
+
+    def int_input(self, value: int, source: Source) -> sympy.Symbol:
+        """A symbol for an int found at `source`, and a graph input that brings its value."""
+        known = self._ints.get(source)
+        if known is not None:
+            return known
+        symbol = self.sizes.new_symbol(value, source, None, low=2 if value >= 2 else -(1 << 62))
+        self.guards.add(source, "int", symbol)
+        self.graph.add_input(ScalarSpec(int, symbol), "int", source=source)
+        self._inputs.append(_Input(value, source, symbol))
+        self._ints[source] = symbol
+        self._journal.append(lambda: self._ints.pop(source))
+        return symbol
+
+    # -- nodes
+
+    def op(self, overload: Any) -> Op:
+        """The table's entry of an overload or name."""
+        return table.get(overload)
+
+    def node(self, value: TracedTensor) -> Node:
+        """The node with the present value of a tensor."""
+        storage = value.storage
+        if value.generation != storage.generation:
+            self._refresh(value)
+        if storage.lost_grad and self.state.grad_enabled:
+            raise Uncapturable("input_mutation", "a tensor that requires grad is read after it was changed under no_grad")
+        return value.node
+
+    def _refresh(self, value: TracedTensor) -> None:
+        """Rebuild an alias from its storage's base."""
+        storage = value.storage
+        self._save(value)
+        node = storage.base
+        for step in value.chain:
+            node = self._apply_step(step, node)
+        value.node, value.generation, value.anchored = node, storage.generation, True
+        requires_grad = node.tensor.requires_grad or (storage.lost_grad and value._spec.requires_grad)
+        if requires_grad != value._spec.requires_grad:
+            value._spec = value._spec.with_(requires_grad=requires_grad)
+        value.is_leaf = value.is_leaf and storage.input is not None
+
+    def _apply_step(self, step: ViewStep, base: Node) -> Node:
+        requires_grad = base.tensor.requires_grad and step.grad_enabled and step.op.target is not _aten.detach.default
+        spec = step.spec
+        if spec.requires_grad != requires_grad:
+            spec = spec.with_(requires_grad=requires_grad)
+        return self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
+
+    def emit(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None,
+             spec: Spec | None = None) -> Node:
+        """Add a node whose arguments are nodes and constants already; the table infers the spec if none is given."""
+        op = self.op(overload)
+        grad = self.state.grad_enabled
+        if spec is None:
+            spec = table.infer(op, self.sizes, args, kwargs or {}, grad)
+        return self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
+
+    def emit_view(self, overload: Any, base: Node, args: tuple[Any, ...]) -> Node:
+        """A view of a node, not tied to any storage."""
+        return self.emit(overload, (base, *args))
+
+    def emit_scatter(self, overload: Any, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
+        """`base` with a part replaced by `value`, in the layout of `base`."""
+        grad = self.state.grad_enabled and (base.tensor.requires_grad or value.tensor.requires_grad)
+        return self.emit(overload, (base, value, *args), {}, base.tensor.with_(requires_grad=grad))
+
+    def to_node(self, payload: Any) -> Any:
+        """A payload as a node's argument."""
+        kind = type(payload)
+        if kind is TracedTensor:
+            return self.node(payload)
+        if kind is TracedScalar:
+            return payload.node
+        if kind is tuple:
+            return tuple([self.to_node(p) for p in payload])
+        if kind is list:
+            return [self.to_node(p) for p in payload]
+        if kind is dict:
+            return {k: self.to_node(v) for k, v in payload.items()}
+        if kind is StructPayload:
+            return tuple([self.to_node(p) for p in payload.items])
+        if kind is slice:
+            return slice(self.to_node(payload.start), self.to_node(payload.stop), self.to_node(payload.step))
+        if isinstance(payload, torch.Tensor):
+            return self.constant(payload)
+        return payload
+
+    def constant(self, tensor: torch.Tensor) -> Node:
+        """A tensor that the graph owns."""
+        spec = TensorSpec(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device)
+        return self.graph.add(CONSTANT, (tensor,), {}, spec, self.loc, name="constant")
+
+    def fresh(self, node: Node) -> TracedTensor:
+        """The tensor object of a node's result, in memory of its own."""
+        return TracedTensor(self, Storage(node), (), node, node.tensor)
+
+    # -- ATen calls
+
+    def record(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None = None) -> Any:
+        """One call of an ATen overload on payloads: nodes, new aliases, writes. Returns payloads.
+
+        `spec` is that of the (functional form's) whole result where the caller knows it.
+        """
+        facts = schema_facts(overload)
+        if facts.mutated:
+            return self._record_write(facts, args, kwargs, spec)
+        if facts.dynamic and overload is not _aten._local_scalar_dense.default:
+            raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
+        if facts.is_view:
+            return self._record_view(facts, args, kwargs, spec)
+        node = self.emit(overload, self.to_node(args), self.to_node(kwargs), spec)
+        return self._results(node, node.spec)
+
+    def _results(self, node: Node, spec: Spec) -> Any:
+        if type(spec) is TensorSpec:
+            return TracedTensor(self, Storage(node), (), node, spec)
+        if type(spec) is ScalarSpec:
+            return TracedScalar(node)
+        if type(spec) is tuple:
+            return tuple([self._results(self._part(node, i), s) if s is not None else None for i, s in enumerate(spec)])
+        return None
+
+    def _part(self, node: Node, index: int) -> Node:
+        return self.graph.add(GETITEM, (node, index), {}, node.spec[index], self.loc, name=node.name,
+                              grad_enabled=node.grad_enabled)
+
+    def _record_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None) -> Any:
+        base: TracedTensor = args[0] if args else kwargs["self"]
+        if not args:
+            args, kwargs = (base,), {k: v for k, v in kwargs.items() if k != "self"}
+        overload = facts.overload
+        if overload is _aten.as_strided.default:
+            base, args, kwargs = self._strided_base(base, args, kwargs)
+        node = self.emit(overload, (self.node(base), *self.to_node(args[1:])), self.to_node(kwargs), spec)
+        grad = self.state.grad_enabled
+        if type(node.spec) is TensorSpec:
+            step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad)
+            return self.alias(base, step, node)
+        if overload not in aliasing.MULTI_VIEWS:
+            raise Uncapturable("unsupported_op", f"{overload} returns several views")
+        steps = aliasing.split_steps(self, overload, base.spec, node.args[1:], node.kwargs, node.spec)
+        return tuple([self.alias(base, step, self._part(node, i)) for i, step in enumerate(steps)])
+
+    def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
+        """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
+        result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
+        result.generation = base.generation
+        return result
+
+    def _strided_base(self, base: TracedTensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """as_strided looks at the whole memory: express it on the storage's base."""
+        size, stride = (kwargs.get(n, args[i] if len(args) > i else None) for i, n in ((1, "size"), (2, "stride")))
+        offset = kwargs.get("storage_offset", args[3] if len(args) > 3 else None)
+        if base.chain or offset is not None and base.storage.input is not None:
+            raise Uncapturable("unsupported_op", "as_strided of a view, or with an offset into a tensor from outside")
+        whole = TracedTensor(self, base.storage, (), self.node(base), base.spec, base.anchored)
+        return whole, (whole, size, stride, 0 if offset is None else offset), {}
+
+    # -- writes
+
+    def _record_write(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None) -> Any:
+        functional = facts.functional
+        if functional is None:
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
+        outs = {a.name for a in facts.overload._schema.arguments if a.is_out}
+        if outs:
+            call_kwargs = {k: v for k, v in kwargs.items() if k not in outs}
+        else:
+            call_kwargs = kwargs
+        if spec is not None:
+            spec = self._grad_by_arguments(spec, args, call_kwargs)
+        node = self.emit(functional, self.to_node(args), self.to_node(call_kwargs), spec)
+        parts = [node] if type(node.spec) is TensorSpec else [
+            self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
+        if type(node.spec) is tuple and any(type(s) is tuple for s in node.spec):
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes to lists of tensors")
+        fresh = 0 if outs else sum(name is None for name in facts.returns)
+        results = [self.fresh(p) if p is not None else None for p in parts[:fresh]]
+        written: dict[str, TracedTensor] = {}
+        targets: list[TracedTensor] = []
+        names: list[str] = []
+        for name in facts.mutated:
+            value = facts.argument(name, args, kwargs)
+            if value is None:
+                continue
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                targets.append(tensor)
+                names.append(name)
+        for name, tensor, part in zip(names, targets, parts[fresh:], strict=True):
+            self.write(tensor, part, bool(outs))
+            written[name] = tensor
+        ordered = [written[n] if n is not None else results.pop(0) for n in facts.returns]
+        if not ordered:
+            return None
+        return ordered[0] if len(ordered) == 1 else tuple(ordered)
+
+    def _grad_by_arguments(self, spec: Spec, args: Any, kwargs: dict[str, Any]) -> Spec:
+        needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs)))
+        if type(spec) is tuple:
+            return tuple(self._grad_by_arguments(s, args, kwargs) for s in spec)
+        if type(spec) is TensorSpec and (spec.dtype.is_floating_point or spec.dtype.is_complex):
+            return spec.with_(requires_grad=needs)
+        return spec
+
+    def write(self, target: TracedTensor, value: Node, is_out: bool = False) -> None:
+        """`target` receives `value` in place; every alias sees it."""
+        spec, storage = target.spec, target.storage
+        self._check_write(target, value, is_out)
+        value = self._conform(value, target, spec)
+        levels = [storage.base]
+        for step in target.chain[:-1]:
+            levels.append(self._apply_step(step, levels[-1]))
+        new = value
+        for step, base in zip(reversed(target.chain), reversed(levels), strict=False):
+            new = aliasing.write_back(self, base, new, step)
+        lost = storage.lost_grad
+        if storage.base.tensor.requires_grad and not self.state.grad_enabled:
+            lost = True
+        if target.chain:
+            new = self._in_layout(new, storage.base)
+        self._save(storage)
+        self._save(target)
+        storage.base, storage.written, storage.lost_grad = new, True, lost
+        storage.generation += 1
+        if not _same_layout(value.tensor, spec):
+            return  # rebuilt from the base when it is read
+        target.node, target.generation, target.anchored = value, storage.generation, not target.chain
+        if not lost:
+            target._spec = spec.with_(requires_grad=value.tensor.requires_grad)
+        elif target.input is None:
+            target._spec = spec
+
+    def _check_write(self, target: TracedTensor, value: Node, is_out: bool) -> None:
+        spec, storage, grad = target.spec, target.storage, self.state.grad_enabled
+        shape = value.tensor.shape
+        if len(shape) != len(spec.shape) or not all(self.sizes.equal(a, b) for a, b in zip(shape, spec.shape, strict=True)):
+            raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
+        if any(stride == 0 and size != 1 for size, stride in zip(spec.shape, spec.stride, strict=True)):
+            raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
+        base = storage.base.tensor
+        if grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
+            if target.is_leaf and spec.requires_grad:
+                raise UserError(RuntimeError("a leaf Variable that requires grad is being used in an in-place operation."))
+            if storage.input is not None and base.requires_grad and self._inputs[storage.input].payload.is_leaf:
+                raise UserError(RuntimeError(
+                    "a view of a leaf Variable that requires grad is being used in an in-place operation."))
+            if is_out:
+                raise Uncapturable("unsupported_op", "out= with tensors that require grad")
+            if any(step.multi or not step.grad_enabled for step in target.chain):
+                raise Uncapturable("unsupported_op", "a write, under grad mode, to a view that autograd restricts")
+        if not grad and base.requires_grad and storage.input is None:
+            raise Uncapturable("unsupported_op", "a write under no_grad to a tensor that requires grad")
+        if storage.input is not None:
+            self._check_input_write(storage.input)
+
+    def _check_input_write(self, index: int) -> None:
+        entry = self._inputs[index]
+        real: torch.Tensor = entry.value
+        if real.is_inference() and not self.state.inference_mode:
+            raise Uncapturable("input_mutation", "an inference tensor is changed outside inference mode")
+        if len(self._storages.get(real.untyped_storage()._cdata, ())) > 1:
+            raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")
+
+    def _conform(self, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
+        """`value` in the dtype and layout of the tensor that receives it."""
+        have = value.tensor
+        if have.dtype == spec.dtype and have.device == spec.device and (target.chain or _same_layout(have, spec)):
+            return value
+        if have.dtype != spec.dtype and not torch.can_cast(have.dtype, spec.dtype):
+            name = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long", torch.int32: "Int"}
+            raise UserError(RuntimeError(
+                f"result type {name.get(have.dtype, have.dtype)} can't be cast to the desired output type "
+                f"{name.get(spec.dtype, spec.dtype)}")) if have.dtype in name and spec.dtype in name else Uncapturable(
+                "unsupported_op", f"a write of {have.dtype} values into {spec.dtype}")
+        old = self.node(target)
+        grad = self.state.grad_enabled and (have.requires_grad or old.tensor.requires_grad)
+        return self.emit(_aten.copy.default, (old, value), {}, spec.with_(requires_grad=grad))
+
+    def _in_layout(self, value: Node, base: Node) -> Node:
+        if _same_layout(value.tensor, base.tensor):
+            return value
+        return self.emit(_aten.copy.default, (base, value), {},
+                         base.tensor.with_(requires_grad=value.tensor.requires_grad))
+
+    # -- scalars
+
+    def scalar_op(self, function: Callable[..., Any], *args: Any) -> TracedScalar:
+        """Python arithmetic or comparison with at least one `TracedScalar`, as a `py.*` node."""
+        from .scalars import record_scalar_op
+
+        return record_scalar_op(self, function, args)
+
+    # -- calls
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], loc: Loc | None = None) -> Any:
+        """Record a call of a torch function on payloads; returns its payload.
+
+        Raises Uncapturable where it cannot be part of the graph, UserError where eager would raise.
+        """
+        from .torch_calls import dispatch
+
+        self.loc = loc
+        mark = self.checkpoint()
+        try:
+            return dispatch(self, fn, args, kwargs)
+        except (Uncapturable, UserError):
+            self.rollback(mark)
+            raise
+
+    def attribute(self, tensor: TracedTensor, name: str) -> Any:
+        """The payload of `tensor.<name>` for attributes that are no methods."""
+        from .tensor_attrs import read_attribute
+
+        return read_attribute(self, tensor, name)
+
+    # -- undoing
+
+    def _save(self, thing: Any) -> None:
+        state = thing.state()
+        self._journal.append(lambda: thing.restore(state))
+
+    def checkpoint(self) -> Mark:
+        """A mark for `rollback`. Cheap."""
+        return Mark(len(self.graph.nodes), len(self.graph.inputs), self.sizes.checkpoint(), self.guards.checkpoint(),
+                    len(self._journal), len(self.sizes.symbols))
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo everything recorded since `mark` was made."""
+        while len(self._journal) > mark.journal:
+            self._journal.pop()()
+        del self.graph.nodes[mark.nodes:]
+        del self.graph.inputs[mark.inputs:], self._inputs[mark.inputs:]
+        self.sizes.rollback(mark.relations)
+        self.guards.rollback(mark.guards)
+
+    # -- the end
+
+    def finish(self, live: Iterable[TracedTensor | TracedScalar]) -> Finished:
+        """Close the graph: its outputs are what the live payloads need, its mutations what was written to inputs."""
+        from .finish import finish_graph
+
+        return finish_graph(self, list(live))
+
+
+def tensors_in(value: Any) -> Iterable[TracedTensor]:
+    """The traced tensors inside nested payloads."""
+    kind = type(value)
+    if kind is TracedTensor:
+        yield value
+    elif kind is tuple or kind is list:
+        for item in value:
+            yield from tensors_in(item)
+    elif kind is dict:
+        for item in value.values():
+            yield from tensors_in(item)
+    elif kind is StructPayload:
+        for item in value.items:
+            yield from tensors_in(item)
+
+
+def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
+    """Equal strides, axes of size 1 aside."""
+    if a.stride == b.stride:
+        return True
+    return all(size == 1 or operator.eq(x, y) for size, x, y in zip(a.shape, a.stride, b.stride, strict=True))

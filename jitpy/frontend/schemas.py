@@ -1,0 +1,86 @@
+"""What the schema of an ATen overload says about memory: which arguments it writes to, which results are views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from jitpy.ir import NotCovered
+from jitpy.ir.ops import functional_of
+
+OpOverload = torch._ops.OpOverload
+
+
+@dataclass(slots=True)
+class SchemaFacts:
+    """Facts about one overload, computed once.
+
+    names        the arguments' names in order
+    mutated      names of the arguments that are written to
+    returns      for each result: the name of the mutated argument that it is, else None
+    is_view      a result may share memory with an argument that is not written to
+    functional   the overload that computes the same without writing, else None; its results are the results of this
+                 overload that are no arguments, then the new values of the mutated arguments in order
+    is_random    it draws from a generator
+    dynamic      its result's size, or a number on the host, depends on the data
+    """
+
+    overload: OpOverload
+    names: tuple[str, ...]
+    mutated: tuple[str, ...]
+    returns: tuple[str | None, ...]
+    is_view: bool
+    functional: OpOverload | None
+    is_random: bool
+    dynamic: bool
+    position: dict[str, int]
+
+    def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value passed for the argument `name`, None if it was left out."""
+        index = self.position[name]
+        return args[index] if index < len(args) else kwargs.get(name)
+
+
+_FACTS: dict[OpOverload, SchemaFacts] = {}
+
+
+def schema_facts(overload: OpOverload) -> SchemaFacts:
+    """The facts of an overload. Cached."""
+    found = _FACTS.get(overload)
+    if found is None:
+        found = _FACTS[overload] = _read(overload)
+    return found
+
+
+def _read(overload: OpOverload) -> SchemaFacts:
+    schema = overload._schema
+    names = tuple(a.name for a in schema.arguments)
+    mutated = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    by_set = {frozenset(a.alias_info.before_set): a.name for a in schema.arguments
+              if a.alias_info is not None and a.alias_info.is_write}
+    returns: list[str | None] = []
+    is_view = False
+    for result in schema.returns:
+        info = result.alias_info
+        if info is not None and info.is_write:
+            returns.append(by_set[frozenset(info.before_set)])
+        else:
+            returns.append(None)
+            is_view = is_view or info is not None
+    tags = overload.tags
+    return SchemaFacts(
+        overload, names, mutated, tuple(returns), is_view,
+        _functional(overload) if mutated else None,
+        torch.Tag.nondeterministic_seeded in tags,
+        torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags,
+        {name: i for i, name in enumerate(names)},
+    )
+
+
+def _functional(overload: OpOverload) -> OpOverload | None:
+    try:
+        return functional_of(overload).op.target
+    except NotCovered:
+        return None

@@ -1,0 +1,330 @@
+"""Running torch code on shadows: tensors with metadata and no memory, whose ATen calls are written down.
+
+Whatever the recorder has no shortcut for is run once on shadows of its arguments, under the traced program's grad mode and
+autocast. Autograd, autocast and composite ops happen in torch itself, so what arrives here is exactly the list of ATen
+calls that eager would make. The list becomes a `Template`, which is replayed into the graph now and for every later call with the same metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from jitpy.ir import Dim, TensorSpec
+
+from .schemas import SchemaFacts, schema_facts
+from .traced import Uncapturable
+
+_META = torch.device("meta")
+_aten = torch.ops.aten
+
+#: Stand-ins above this size are not materialised when an op without a meta kernel is run on zeros.
+_REAL_LIMIT = 1 << 24
+
+
+class ShadowTensor(torch.Tensor):
+    """A tensor of the real device, dtype and dispatch keys, with a meta tensor inside."""
+
+    meta: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> ShadowTensor:
+        shadow = torch.Tensor._make_wrapper_subclass(
+            cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
+            layout=meta.layout, device=device, requires_grad=requires_grad)
+        shadow.meta = meta
+        return shadow
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+    def __repr__(self, **_: Any) -> str:
+        return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
+
+
+def shadow_of(spec: TensorSpec, is_leaf: bool) -> ShadowTensor:
+    """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view."""
+    meta = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
+    if not spec.requires_grad or is_leaf:
+        return ShadowTensor(meta, spec.device, spec.requires_grad)
+    shadow = ShadowTensor(meta, spec.device)
+    with torch.enable_grad():
+        _NonLeaf.mark(shadow)
+    return shadow
+
+
+class _NonLeaf(torch.autograd.Function):
+    """Makes a tensor look like the result of a computation that requires grad."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError("shadows have no gradients")
+
+    @staticmethod
+    def mark(tensor: torch.Tensor) -> None:
+        _NonLeaf.apply(tensor, torch.empty((), device=_META, requires_grad=True))
+
+
+@dataclass(slots=True)
+class Ref:
+    """In a template: value number `index` (the call's tensors first, then results in order)."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class Constant:
+    """In a template: a real tensor that torch made while the call ran, such as a converted list of indices."""
+
+    tensor: torch.Tensor
+
+
+@dataclass(slots=True)
+class Record:
+    """One ATen call. `results` are the value numbers of its tensor results (flat); `spec` is that of the functional
+    op's whole result, with `requires_grad` filled in at the end."""
+
+    facts: SchemaFacts
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[int, ...]
+    spec: Any
+
+
+@dataclass(slots=True)
+class Template:
+    """What one call does: its ATen calls, and its result in terms of `Ref`s and constants."""
+
+    records: list[Record] = field(default_factory=list)
+    result: Any = None
+
+
+class Tape(TorchDispatchMode):
+    """Writes down the ATen calls made on shadows."""
+
+    def __init__(self, inputs: list[ShadowTensor]) -> None:
+        super().__init__()
+        self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
+        self.values: list[torch.Tensor] = list(inputs)
+        self.template = Template()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:
+            return args[0].device
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        facts = schema_facts(func)
+        if facts.dynamic or _reads_mask(func, args):
+            raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
+        args, kwargs = _lift(args), _lift(kwargs)
+        record = Record(facts, self._refer(args), self._refer(kwargs), (), None)
+        if facts.mutated:
+            record.spec = _functional_spec(facts, args, kwargs)
+        result = _run(func, args, kwargs)
+        record.results = tuple(self._number(t) for t in _tensors(result))
+        if not facts.mutated:
+            record.spec = result
+        self.template.records.append(record)
+        return result
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        number = self.numbers.get(id(tensor))
+        if number is None:
+            number = self.numbers[id(tensor)] = len(self.values)
+            self.values.append(tensor)
+        return number
+
+    def _refer(self, value: Any) -> Any:
+        """`value` with its tensors replaced by references."""
+        if isinstance(value, ShadowTensor):
+            number = self.numbers.get(id(value))
+            if number is None:
+                constant = getattr(value, "constant", None)
+                if constant is None:
+                    raise Uncapturable("unsupported_op", "a tensor appeared that no recorded operation made")
+                return Constant(constant)
+            return Ref(number)
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._refer, value)) if type(value) in (tuple, list) else tuple(map(self._refer, value))
+        if isinstance(value, dict):
+            return {k: self._refer(v) for k, v in value.items()}
+        return plain(value)
+
+    def finish(self, result: Any, refer_result: Callable[[Any], Any]) -> Template:
+        """The template, without the calls whose results nobody uses."""
+        template = self.template
+        for record in template.records:
+            record.spec = _spec(record.spec)
+        template.result = refer_result(result)
+        needed: set[int] = set()
+        _collect(template.result, needed)
+        kept: list[Record] = []
+        for record in reversed(template.records):
+            if record.facts.mutated or record.facts.is_random or not needed.isdisjoint(record.results):
+                kept.append(record)
+                _collect((record.args, record.kwargs), needed)
+        template.records = kept[::-1]
+        return template
+
+
+def plain(value: Any) -> Any:
+    """A constant as the graph may hold it."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise Uncapturable("unsupported_op", f"a symbolic number in an argument: {value}")
+    return value
+
+
+def _collect(value: Any, into: set[int]) -> None:
+    if isinstance(value, Ref):
+        into.add(value.index)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _collect(item, into)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, into)
+    elif hasattr(value, "items") and isinstance(value.items, tuple):
+        _collect(value.items, into)
+
+
+def _reads_mask(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether this is an index by a boolean mask, whose result's size depends on data."""
+    if func not in (_aten.index.Tensor, _aten._unsafe_index.Tensor):
+        return False
+    return any(isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+
+
+def _lift(value: Any) -> Any:
+    """Real tensors that torch made from Python data become shadows that remember them."""
+    if isinstance(value, ShadowTensor):
+        return value
+    if isinstance(value, torch.Tensor):
+        shadow = ShadowTensor(value.detach().to(_META), value.device)
+        shadow.constant = value.detach().clone()
+        return shadow
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_lift, value)) if type(value) in (tuple, list) else tuple(map(_lift, value))
+    if isinstance(value, dict):
+        return {k: _lift(v) for k, v in value.items()}
+    return value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The metadata of what the functional form of a writing op computes."""
+    if facts.functional is None:
+        raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
+    outs = {a.name for a in facts.overload._schema.arguments if a.is_out}
+    return _run(facts.functional, args, {k: v for k, v in kwargs.items() if k not in outs})
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an op on the meta tensors inside shadows and wrap what it returns."""
+    shadows: dict[int, ShadowTensor] = {}
+    device = _result_device(args, kwargs)
+    meta_args = _unwrap(args, shadows)
+    meta_kwargs = {k: _unwrap(v, shadows) for k, v in kwargs.items()}
+    if "device" in meta_kwargs or not shadows and any(a.name == "device" for a in func._schema.arguments):
+        meta_kwargs["device"] = _META
+    try:
+        result = func(*meta_args, **meta_kwargs)
+    except NotImplementedError as error:
+        result = _run_on_zeros(func, meta_args, kwargs, error)
+    return _wrap(result, shadows, device)
+
+
+def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+    """For ops without a meta kernel: the metadata of what the real kernel makes of zeros."""
+    size = 0
+
+    def convert(value: Any) -> Any:
+        nonlocal size
+        if isinstance(value, ShadowTensor):
+            value = value.meta
+        if isinstance(value, torch.Tensor):
+            size += value.untyped_storage().nbytes()
+            if size > _REAL_LIMIT or not isinstance(size, int):
+                raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
+            result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+            result.untyped_storage().fill_(0)
+            return result
+        if isinstance(value, (tuple, list)):
+            return [convert(v) for v in value]
+        return value
+
+    if schema_facts(func).mutated or schema_facts(func).is_random or func.namespace not in ("aten", "prims"):
+        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
+    try:
+        return func(*(convert(a) for a in args), **{k: convert(v) for k, v in kwargs.items()})
+    except NotImplementedError as second:
+        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {second}") from second
+
+
+def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    explicit = kwargs.get("device")
+    if explicit is not None:
+        return torch.device(explicit)
+    found: torch.device | None = None
+    for tensor in _tensors((args, tuple(kwargs.values()))):
+        if found is None or tensor.dim() and found.type == "cpu":
+            found = tensor.device
+    return found if found is not None else torch.device("cpu")
+
+
+def _unwrap(value: Any, shadows: dict[int, ShadowTensor]) -> Any:
+    if isinstance(value, ShadowTensor):
+        shadows[id(value.meta)] = value
+        return value.meta
+    if isinstance(value, (tuple, list)):
+        return type(value)(_unwrap(v, shadows) for v in value) if type(value) in (tuple, list) \
+            else tuple(_unwrap(v, shadows) for v in value)
+    if isinstance(value, torch.Generator):
+        return None
+    return value
+
+
+def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        known = shadows.get(id(value))
+        if known is not None:
+            return known
+        if value.layout is not torch.strided or value.is_quantized:
+            raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
+        return ShadowTensor(value, device)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_wrap(v, shadows, device) for v in value) if type(value) in (tuple, list) \
+            else tuple(_wrap(v, shadows, device) for v in value)
+    return value
+
+
+def _spec(value: Any) -> Any:
+    """The spec of a shadow, after the call ended (autograd has set `requires_grad` by then)."""
+    if isinstance(value, torch.Tensor):
+        shape: tuple[Dim, ...] = tuple(value.shape)
+        return TensorSpec(value.dtype, shape, tuple(value.stride()), value.device, value.requires_grad, 0)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_spec, value))
+    return None

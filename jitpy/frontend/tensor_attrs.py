@@ -1,0 +1,255 @@
+"""Attributes and metadata methods of tensors: answered from the spec while tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from jitpy.ir import TensorSpec
+
+from .traced import TracedTensor, Uncapturable
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_aten = torch.ops.aten
+
+
+def read_attribute(recorder: Recorder, tensor: TracedTensor, name: str) -> Any:
+    """See `Recorder.attribute`. Uncapturable for attributes that only a real tensor has."""
+    reader = _ATTRIBUTES.get(name)
+    if reader is None:
+        raise Uncapturable("unsupported_value", f"Tensor.{name}")
+    return reader(recorder, tensor)
+
+
+def _of_spec(read: Callable[[TensorSpec], Any]) -> Callable[[Recorder, TracedTensor], Any]:
+    return lambda recorder, tensor: read(tensor.spec)
+
+
+def _refused(name: str) -> Callable[[Recorder, TracedTensor], Any]:
+    def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
+        raise Uncapturable("unsupported_value", f"Tensor.{name}")
+    return reader
+
+
+def _called(method: Any) -> Callable[[Recorder, TracedTensor], Any]:
+    """An attribute that is computed by ATen: the getter runs on the derived path."""
+    def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
+        from . import derived_calls
+
+        return derived_calls.run(recorder, method, (tensor,), {})
+    return reader
+
+
+def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
+    if not tensor.spec.requires_grad:
+        return True
+    index = tensor.input
+    if index is None:
+        return False
+    entry = recorder._inputs[index]
+    recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
+    return tensor.is_leaf
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a leaf of the autograd graph."""
+    return tensor.is_leaf
+
+
+def is_no_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor was computed under autograd."""
+    return not tensor.is_leaf
+
+
+def has_no_grad(tensor: torch.Tensor) -> bool:
+    """Guard: no gradient has been accumulated."""
+    return tensor.grad is None
+
+
+def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
+    index = tensor.input
+    if index is None:
+        if tensor.spec.requires_grad:
+            raise Uncapturable("unsupported_value", "Tensor.grad of a tensor that is no leaf")
+        return None
+    entry = recorder._inputs[index]
+    if entry.value.is_leaf and entry.value.grad is None:
+        recorder.guards.add(entry.source, "python", has_no_grad, "grad was read")
+        return None
+    raise Uncapturable("unsupported_value", "Tensor.grad that is set")
+
+
+def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
+    return recorder.record(_aten.detach.default, (tensor,), {})
+
+
+def _itemsize(spec: TensorSpec) -> int:
+    return spec.dtype.itemsize
+
+
+def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
+    if not tensor.spec.requires_grad or tensor.input is not None and _is_leaf(recorder, tensor):
+        return None
+    raise Uncapturable("unsupported_value", "Tensor.grad_fn")
+
+
+_ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
+    "shape": _of_spec(lambda s: s.shape),
+    "dtype": _of_spec(lambda s: s.dtype),
+    "device": _of_spec(lambda s: s.device),
+    "ndim": _of_spec(lambda s: s.ndim),
+    "layout": _of_spec(lambda s: torch.strided),
+    "requires_grad": _of_spec(lambda s: s.requires_grad),
+    "itemsize": _of_spec(_itemsize),
+    "nbytes": _of_spec(lambda s: s.nbytes),
+    "is_cpu": _of_spec(lambda s: s.device.type == "cpu"),
+    "is_cuda": _of_spec(lambda s: s.device.type == "cuda"),
+    "is_mps": _of_spec(lambda s: s.device.type == "mps"),
+    "is_xpu": _of_spec(lambda s: s.device.type == "xpu"),
+    "is_ipu": _of_spec(lambda s: False),
+    "is_xla": _of_spec(lambda s: False),
+    "is_mtia": _of_spec(lambda s: False),
+    "is_maia": _of_spec(lambda s: False),
+    "is_vulkan": _of_spec(lambda s: False),
+    "is_mkldnn": _of_spec(lambda s: False),
+    "is_meta": _of_spec(lambda s: False),
+    "is_sparse": _of_spec(lambda s: False),
+    "is_sparse_csr": _of_spec(lambda s: False),
+    "is_quantized": _of_spec(lambda s: False),
+    "is_nested": _of_spec(lambda s: False),
+    "names": _of_spec(lambda s: (None,) * s.ndim),
+    "is_leaf": _is_leaf,
+    "grad": _grad,
+    "grad_fn": _grad_fn,
+    "data": _data,
+    "T": _called(torch._C.TensorBase.T.__get__),
+    "mT": _called(torch._C.TensorBase.mT.__get__),
+    "H": _called(torch._C.TensorBase.H.__get__),
+    "mH": _called(torch._C.TensorBase.mH.__get__),
+    "real": _called(torch._C.TensorBase.real.__get__),
+    "imag": _called(torch._C.TensorBase.imag.__get__),
+}
+
+
+# -- methods and functions that only read metadata
+
+def _size(recorder: Recorder, self: TracedTensor, dim: int | None = None) -> Any:
+    return self.shape if dim is None else self.shape[_axis(self, dim)]
+
+
+def _stride(recorder: Recorder, self: TracedTensor, dim: int | None = None) -> Any:
+    return self.spec.stride if dim is None else self.spec.stride[_axis(self, dim)]
+
+
+def _axis(tensor: TracedTensor, dim: Any) -> int:
+    from .traced import UserError
+
+    rank = tensor.ndim
+    if not isinstance(dim, int):
+        raise Uncapturable("unsupported_call", "a dimension that is no plain int")
+    low = max(rank, 1)
+    if not -low <= dim < low or rank == 0:
+        raise UserError(IndexError("Dimension specified as 0 but tensor has no dimensions") if rank == 0 else IndexError(
+            f"Dimension out of range (expected to be in range of [{-low}, {low - 1}], but got {dim})"))
+    return dim % rank
+
+
+def _is_contiguous(recorder: Recorder, self: TracedTensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+    spec = self.spec
+    if memory_format is torch.contiguous_format:
+        return is_contiguous(recorder, spec)
+    if not spec.is_static:
+        raise Uncapturable("unsupported_call", "is_contiguous(memory_format=...) with symbolic sizes")
+    return torch.empty_strided(spec.shape, spec.stride, device="meta").is_contiguous(memory_format=memory_format)
+
+
+def is_contiguous(recorder: Recorder, spec: TensorSpec) -> bool:
+    """Whether the strides are those of a fresh row-major tensor, asking the size environment where needed."""
+    env, expected = recorder.sizes, 1
+    for size, stride in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
+        if type(size) is int and size == 1:
+            continue
+        if not env.equal(stride, expected, "is_contiguous"):
+            return any(d == 0 for d in spec.shape)
+        expected = expected * size
+    return True
+
+
+def _storage_offset(recorder: Recorder, self: TracedTensor) -> Any:
+    if self.storage.input is not None:
+        raise Uncapturable("unsupported_value", "the storage offset of a tensor from outside")
+    return self.spec.offset
+
+
+def _get_device(recorder: Recorder, self: TracedTensor) -> int:
+    index = self.spec.device.index
+    return -1 if self.spec.device.type == "cpu" else (index or 0)
+
+
+def _numel(recorder: Recorder, input: TracedTensor | None = None, self: TracedTensor | None = None) -> Any:
+    tensor = input if input is not None else self
+    assert tensor is not None
+    return tensor.spec.numel
+
+
+def _length(recorder: Recorder, self: TracedTensor) -> Any:
+    from .traced import UserError
+
+    if not self.ndim:
+        raise UserError(TypeError("len() of a 0-d tensor"))
+    return self.shape[0]
+
+
+def _requires_grad_(recorder: Recorder, self: TracedTensor, requires_grad: bool = True) -> TracedTensor:
+    if self.spec.requires_grad == requires_grad and self.input is not None:
+        return self
+    raise Uncapturable("unsupported_op", "requires_grad_() that changes a tensor")
+
+
+def _refuse_method(name: str) -> Callable[..., Any]:
+    def handler(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+        raise Uncapturable("unsupported_call", f"Tensor.{name}()")
+    return handler
+
+
+_Base = torch._C.TensorBase
+
+metadata_methods: dict[Any, Callable[..., Any]] = {
+    _Base.size: _size,
+    _Base.stride: _stride,
+    _Base.dim: lambda recorder, self: self.ndim,
+    _Base.ndimension: lambda recorder, self: self.ndim,
+    _Base.numel: lambda recorder, self: self.spec.numel,
+    _Base.nelement: lambda recorder, self: self.spec.numel,
+    _Base.element_size: lambda recorder, self: self.spec.dtype.itemsize,
+    _Base.is_contiguous: _is_contiguous,
+    _Base.storage_offset: _storage_offset,
+    _Base.get_device: _get_device,
+    _Base.is_floating_point: lambda recorder, self: self.spec.dtype.is_floating_point,
+    _Base.is_complex: lambda recorder, self: self.spec.dtype.is_complex,
+    _Base.is_signed: lambda recorder, self: self.spec.dtype.is_signed,
+    _Base.is_inference: lambda recorder, self: recorder.state.inference_mode and self.storage.input is None,
+    _Base.requires_grad_: _requires_grad_,
+    _Base.__len__: _length,
+    torch.numel: _numel,
+    torch.is_floating_point: lambda recorder, input: input.spec.dtype.is_floating_point,
+    torch.is_complex: lambda recorder, input: input.spec.dtype.is_complex,
+    torch.is_signed: lambda recorder, input: input.spec.dtype.is_signed,
+    torch.is_conj: lambda recorder, input: False,
+    torch.is_neg: lambda recorder, input: False,
+    torch.is_nonzero: _refuse_method("is_nonzero"),
+    torch.promote_types: lambda recorder, type1, type2: torch.promote_types(type1, type2),
+    torch.can_cast: lambda recorder, from_, to: torch.can_cast(from_, to),
+    **{getattr(_Base, name): _refuse_method(name) for name in (
+        "data_ptr", "untyped_storage", "set_", "resize_", "resize_as_", "numpy", "register_hook", "retain_grad", "backward",
+        "_is_view", "is_shared", "share_memory_", "pin_memory", "is_pinned", "record_stream", "_set_data", "to_sparse",
+        "sparse_mask", "storage_type", "__reduce_ex__", "_make_subclass", "apply_", "map_", "map2_", "numpy", "is_set_to",
+    ) if hasattr(_Base, name)},
+}
+
+__all__ = ["is_contiguous", "metadata_methods", "read_attribute", "sympy"]

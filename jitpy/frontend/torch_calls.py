@@ -1,0 +1,83 @@
+"""Calls of torch functions: which Python callables are torch ops, and how a call reaches the recorder.
+
+A call is tried in this order: functions about modes and metadata (answered while tracing), shortcuts that go straight
+to table ops, and the derived path, which runs the function on shadows (`shadow.py`).
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from . import derived_calls
+from .tensor_attrs import metadata_methods
+from .torch_state import torch_state_functions
+from .traced import TracedScalar, TracedTensor, Uncapturable
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_TENSOR_METHODS = frozenset(
+    id(getattr(torch._C.TensorBase, name)) for name in dir(torch._C.TensorBase))
+
+_MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
+
+#: Python functions of torch that are recorded whole: their bodies do nothing that a program can see but call ATen.
+PYTHON_FUNCTIONS: set[Any] = {
+    torch.functional.einsum, torch.functional.split, torch.functional.norm, torch.functional.meshgrid,
+    torch.functional.broadcast_tensors, torch.functional.cdist, torch.functional.tensordot, torch.functional.block_diag,
+    torch.functional.atleast_1d, torch.functional.atleast_2d, torch.functional.atleast_3d, torch.functional.cartesian_prod,
+    torch.functional.chain_matmul, torch.functional.stft, torch.functional.lu, torch.functional.unravel_index,
+    torch.functional.broadcast_shapes, torch.Tensor.split, torch.Tensor.norm, torch.Tensor.stft, torch.Tensor.istft,
+    torch.Tensor.__rsub__, torch.Tensor.__rdiv__, torch.Tensor.__rpow__, torch.Tensor.__rfloordiv__, torch.Tensor.__rmod__,
+    torch.Tensor.__rtruediv__, torch.Tensor.__rlshift__, torch.Tensor.__rrshift__, torch.Tensor.__rmatmul__,
+    torch.Tensor.__pow__, torch.Tensor.__ipow__, torch.Tensor.lu, torch.Tensor.unflatten,
+    torch.Tensor.__contains__, torch.nn.functional.one_hot, torch.nn.functional.grid_sample,
+    torch.nn.functional.multi_head_attention_forward,
+}
+
+
+def is_torch_callable(fn: Any) -> bool:
+    """Whether `Recorder.call` takes `fn`."""
+    try:
+        if fn in torch_state_functions or fn in metadata_methods or fn in PYTHON_FUNCTIONS:
+            return True
+    except TypeError:
+        return False
+    return _is_aten(fn)
+
+
+def _is_aten(fn: Any) -> bool:
+    if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return issubclass(torch.Tensor, fn.__objclass__) and fn.__objclass__ is not object
+    if isinstance(fn, types.BuiltinFunctionType):
+        owner = fn.__self__
+        if isinstance(owner, types.ModuleType):
+            return owner.__name__ in _MODULES or owner.__name__ == "torch" or fn in _TORCH_BUILTINS
+        return owner is torch._C._VariableFunctions or getattr(owner, "__name__", "") == "_VariableFunctionsClass" \
+            or fn in _TORCH_BUILTINS
+    return False
+
+
+_TORCH_BUILTINS = frozenset(
+    value for module in (torch._C._nn, torch._C._VariableFunctions, torch._C._linalg, torch._C._fft, torch._C._special)
+    for value in (getattr(module, name) for name in dir(module)) if isinstance(value, types.BuiltinFunctionType))
+
+
+def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """See `Recorder.call`."""
+    handler = torch_state_functions.get(fn)
+    if handler is not None:
+        return handler(recorder, args, kwargs)
+    handler = metadata_methods.get(fn)
+    if handler is not None:
+        return handler(recorder, *args, **kwargs)
+    return derived_calls.run(recorder, fn, args, kwargs)
+
+
+__all__ = ["PYTHON_FUNCTIONS", "TracedScalar", "TracedTensor", "Uncapturable", "dispatch", "is_torch_callable", "sympy"]

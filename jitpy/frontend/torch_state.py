@@ -1,0 +1,282 @@
+"""The modes of torch as the traced program sees them, and the functions that read and set them.
+
+`TorchState` starts as a copy of the process's modes, under a guard; setting a mode while tracing changes the copy only, and
+the executor replays what changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .guards import GuardSet, TorchStateGuard
+from .traced import TracedTensor, Uncapturable
+
+_NAMES = ("grad_enabled", "inference_mode", "default_dtype", "deterministic", "default_device",
+          "autocast_cache_enabled", "autocast_nesting")
+
+#: Device types whose autocast mode is tracked.
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastState:
+    """Autocast for one device type."""
+
+    enabled: bool
+    dtype: torch.dtype
+
+
+class TorchState:
+    """Modes that change what torch calls do.
+
+    grad_enabled, inference_mode, default_dtype, deterministic, default_device (a `torch.device` or None),
+    autocast (device type -> AutocastState), autocast_cache_enabled, autocast_nesting.
+
+    `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
+    """
+
+    def __init__(self, guards: GuardSet, journal: list[Callable[[], None]]) -> None:
+        self._journal = journal
+        self.grad_enabled = torch.is_grad_enabled()
+        self.inference_mode = torch.is_inference_mode_enabled()
+        self.default_dtype = torch.get_default_dtype()
+        self.deterministic = torch.are_deterministic_algorithms_enabled()
+        self.default_device = _default_device()
+        self.autocast = {kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+                         for kind in _AUTOCAST_DEVICES}
+        self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
+        self.autocast_nesting = 0
+        self.initial = self.snapshot()
+        guards.add(None, "state", current_state_guard())
+
+    def snapshot(self) -> dict[str, Any]:
+        """Every mode by name."""
+        return {**{name: getattr(self, name) for name in _NAMES}, "autocast": dict(self.autocast)}
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a mode for the calls that follow. ValueError for a name that is no mode."""
+        if name not in _NAMES and name != "autocast":
+            raise ValueError(f"no torch mode {name!r}; the modes are: {', '.join((*_NAMES, 'autocast'))}")
+        before = getattr(self, name)
+        self._journal.append(lambda: setattr(self, name, before))
+        setattr(self, name, value)
+
+    def changes(self) -> dict[str, Any]:
+        """The modes that differ from those at the start of the frame."""
+        return {name: value for name, value in self.snapshot().items() if value != self.initial[name]}
+
+    def key(self) -> tuple[Any, ...]:
+        """What a cached recording depends on, as a hashable."""
+        return (self.grad_enabled, self.inference_mode, self.default_dtype, self.default_device, self.deterministic,
+                *self.autocast.values())
+
+    @property
+    def autocast_enabled(self) -> bool:
+        """Whether autocast is on for any device type."""
+        return any(state.enabled for state in self.autocast.values())
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the process run under this state for a block (casts are not cached)."""
+        with contextlib.ExitStack() as stack:
+            if self.inference_mode != torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(self.inference_mode))
+            stack.enter_context(_restored_grad_mode())
+            torch._C._set_grad_enabled(self.grad_enabled)
+            for kind, state in self.autocast.items():
+                if state.enabled or torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, state.dtype, state.enabled, cache_enabled=False))
+            if self.default_dtype != torch.get_default_dtype():
+                before = torch.get_default_dtype()
+                torch.set_default_dtype(self.default_dtype)
+                stack.callback(torch.set_default_dtype, before)
+            yield
+
+
+@contextlib.contextmanager
+def _restored_grad_mode() -> Iterator[None]:
+    before = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def _default_device() -> torch.device | None:
+    device = torch.get_default_device()
+    return None if device.type == "cpu" else device
+
+
+def current_state_guard() -> TorchStateGuard:
+    """The process's present modes as a guard's argument."""
+    device = _default_device()
+    return TorchStateGuard(
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_DEVICES),
+        torch.are_deterministic_algorithms_enabled(), None if device is None else str(device),
+        torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack())
+
+
+# -- functions that read or set modes: (recorder, args, kwargs) -> payload
+
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+torch_state_functions: dict[Any, Handler] = {}
+
+
+def _handles(*functions: Any) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for function in functions:
+            torch_state_functions[function] = handler
+        return handler
+    return register
+
+
+def _constant(value: Any, *functions: Any) -> None:
+    for function in functions:
+        torch_state_functions[function] = lambda recorder, args, kwargs: value
+
+
+def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, default: Any = None) -> Any:
+    return args[index] if len(args) > index else kwargs.get(name, default)
+
+
+@_handles(torch.is_grad_enabled)
+def _is_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.grad_enabled
+
+
+@_handles(torch._C._set_grad_enabled)
+def _set_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    enabled = args[0]
+    if not isinstance(enabled, bool):
+        raise Uncapturable("unsupported_call", "grad mode set to something that is no bool")
+    recorder.state.set("grad_enabled", enabled)
+
+
+@_handles(torch.is_inference_mode_enabled)
+def _is_inference_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.inference_mode
+
+
+@_handles(torch.get_default_dtype)
+def _get_default_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.default_dtype
+
+
+@_handles(torch.is_autocast_enabled)
+def _is_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type", "cuda"))].enabled
+
+
+@_handles(torch.is_autocast_cpu_enabled)
+def _is_autocast_cpu_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast["cpu"].enabled
+
+
+@_handles(torch.get_autocast_dtype)
+def _get_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type"))].dtype
+
+
+@_handles(torch.get_autocast_gpu_dtype)
+def _get_autocast_gpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast["cuda"].dtype
+
+
+@_handles(torch.get_autocast_cpu_dtype)
+def _get_autocast_cpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast["cpu"].dtype
+
+
+def _autocast_device(kind: Any) -> str:
+    if kind not in _AUTOCAST_DEVICES:
+        raise Uncapturable("unsupported_call", f"autocast on {kind!r}")
+    return kind
+
+
+def _change_autocast(recorder: Any, kind: Any, **changes: Any) -> None:
+    kind = _autocast_device(kind)
+    before = recorder.state.autocast[kind]
+    after = AutocastState(changes.get("enabled", before.enabled), changes.get("dtype", before.dtype))
+    recorder.state.set("autocast", {**recorder.state.autocast, kind: after})
+
+
+@_handles(torch.set_autocast_enabled)
+def _set_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    if len(args) + len(kwargs) == 1:
+        args = ("cuda", *args)
+    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), enabled=bool(_arg(args, kwargs, 1, "enabled")))
+
+
+@_handles(torch.set_autocast_dtype)
+def _set_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
+    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), dtype=_arg(args, kwargs, 1, "dtype"))
+
+
+@_handles(torch.is_autocast_cache_enabled)
+def _is_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast_cache_enabled
+
+
+@_handles(torch.set_autocast_cache_enabled)
+def _set_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    recorder.state.set("autocast_cache_enabled", bool(args[0]))
+
+
+@_handles(torch.autocast_increment_nesting)
+def _autocast_increment_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
+    recorder.state.set("autocast_nesting", recorder.state.autocast_nesting + 1)
+    return recorder.state.autocast_nesting
+
+
+@_handles(torch.autocast_decrement_nesting)
+def _autocast_decrement_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
+    recorder.state.set("autocast_nesting", recorder.state.autocast_nesting - 1)
+    return recorder.state.autocast_nesting
+
+
+@_handles(torch.clear_autocast_cache)
+def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
+    return None
+
+
+@_handles(torch.get_default_device)
+def _get_default_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
+    return recorder.state.default_device or torch.device("cpu")
+
+
+@_handles(torch.are_deterministic_algorithms_enabled)
+def _deterministic(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.deterministic
+
+
+def _refuse(reason: str, detail: str, *functions: Any) -> None:
+    def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
+        raise Uncapturable(reason, detail)
+    for function in functions:
+        torch_state_functions[function] = handler
+
+
+_refuse("rng_state", "the state of a random generator is read or set",
+        torch.get_rng_state, torch.set_rng_state, torch.manual_seed, torch.seed, torch.initial_seed)
+_refuse("unsupported_call", "a process-wide mode is set",
+        torch.set_default_dtype, torch.set_default_device, torch.use_deterministic_algorithms,
+        torch._C._set_default_dtype)
+
+_constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+_constant(False, torch.jit.is_scripting, torch.jit.is_tracing, torch.onnx.is_in_onnx_export,
+          torch._C._is_tracing, torch.compiler.is_exporting)
+_constant(None, torch._C._get_tracing_state)
+_constant(False, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
+          torch.overrides.has_torch_function_variadic)
+
+
+@_handles(torch.is_tensor)
+def _is_tensor(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return isinstance(_arg(args, kwargs, 0, "obj"), (TracedTensor, torch.Tensor))

@@ -1,0 +1,165 @@
+"""What the executor holds instead of tensors and numbers while a frame is traced.
+
+A `TracedTensor` is one Python tensor object of the traced program. It points at a `Storage` (the memory that eager would
+share) and knows by which chain of view ops it looks at it. The graph is functional, so a write through any alias replaces
+the storage's base value, and the other aliases are rebuilt from it when they are next read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import Node, Op, ScalarSpec, TensorSpec
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+
+class Uncapturable(Exception):
+    """The call cannot be part of a graph: the executor breaks the graph here and lets Python run it.
+
+    `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report.
+    """
+
+    def __init__(self, reason_id: str, detail: str) -> None:
+        super().__init__(f"{reason_id}: {detail}")
+        self.reason_id = reason_id
+        self.detail = detail
+
+
+class UserError(Exception):
+    """Eager would raise `exception` at this call."""
+
+    def __init__(self, exception: BaseException) -> None:
+        super().__init__(f"{type(exception).__name__}: {exception}")
+        self.exception = exception
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One view op of an alias: `op(base, *args, **kwargs)` gives a tensor of `spec`.
+
+    `grad_enabled` is the mode under which the view was made; `multi` says that eager made it as one of
+    several outputs (split, unbind), whose in-place use autograd restricts.
+    """
+
+    op: Op
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    spec: TensorSpec
+    grad_enabled: bool = True
+    multi: bool = False
+
+
+class Storage:
+    """Memory as eager would have it.
+
+    base          the node with the present value of the whole memory
+    generation    counts writes; an alias with another number is out of date
+    input         the index of the graph input whose memory this is, or None
+    written       whether it was written to since it was made
+    lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
+    """
+
+    __slots__ = ("base", "generation", "input", "written", "lost_grad")
+
+    def __init__(self, base: Node, input: int | None = None) -> None:
+        self.base = base
+        self.generation = 0
+        self.input = input
+        self.written = False
+        self.lost_grad = False
+
+    def state(self) -> tuple[Any, ...]:
+        return self.base, self.generation, self.written, self.lost_grad
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        self.base, self.generation, self.written, self.lost_grad = state
+
+
+class TracedTensor:
+    """One tensor object of the traced program.
+
+    node          its value as of `generation`; `recorder.node(t)` brings it up to date
+    anchored      `node` is built by view ops from the storage's base node (not just equal to that)
+    is_leaf       whether eager's `t.is_leaf` reads True although it requires grad
+    """
+
+    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "_spec")
+
+    def __init__(self, recorder: Recorder, storage: Storage, chain: tuple[ViewStep, ...], node: Node,
+                 spec: TensorSpec, anchored: bool = True, is_leaf: bool = False) -> None:
+        self.recorder = recorder
+        self.storage = storage
+        self.chain = chain
+        self.node = node
+        self.generation = storage.generation
+        self.anchored = anchored
+        self.is_leaf = is_leaf
+        self._spec = spec
+
+    @property
+    def spec(self) -> TensorSpec:
+        """dtype, shape, strides, device and `requires_grad` as eager would read them now."""
+        if self.generation != self.storage.generation:
+            self.recorder.node(self)
+        return self._spec
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._spec.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self._spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._spec.shape)
+
+    @property
+    def input(self) -> int | None:
+        """The index of the graph input that this very object is, or None."""
+        return self.storage.input if not self.chain else None
+
+    def state(self) -> tuple[Any, ...]:
+        return self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self._spec
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self._spec) = state
+
+    def __repr__(self) -> str:
+        return f"TracedTensor({self.node.name}: {self._spec})"
+
+
+class TracedScalar:
+    """A Python number that only exists when the graph runs (`.item()` and arithmetic on it)."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    @property
+    def spec(self) -> ScalarSpec:
+        assert isinstance(self.node.spec, ScalarSpec)
+        return self.node.spec
+
+    @property
+    def kind(self) -> type:
+        """int, float, bool or complex."""
+        return self.spec.kind
+
+    def __repr__(self) -> str:
+        return f"TracedScalar({self.node.name}: {self.spec})"
+
+
+@dataclass(frozen=True, slots=True)
+class StructPayload:
+    """A named tuple of torch (`torch.return_types.max` ...): `cls(items)` rebuilds it."""
+
+    cls: type
+    items: tuple[Any, ...]
