@@ -1,7 +1,7 @@
 """Settings of every test run: jitpy's internal errors raise, and compiled kernels go to a folder of this run.
 
 The folder is made by the first process and inherited by its workers, so that they share what they compile.
-The native part is built once per machine: its own cache folder stays the user's.
+The native part takes long to build and is the same for every run: it stays in the user's own cache folder.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ os.environ["JITPY_RAISE"] = "1"
 _OWNER = "JITPY_TEST_CACHE" not in os.environ
 if _OWNER:
     os.environ["JITPY_TEST_CACHE"] = tempfile.mkdtemp(prefix="jitpy-tests-")
+_USERS = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jitpy")
+os.environ.setdefault("JITPY_NATIVE_DIR", os.environ.get("JITPY_CACHE_DIR") or _USERS)
 _USERS = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jitpy")
 os.environ.setdefault("JITPY_NATIVE_DIR", os.environ.get("JITPY_CACHE_DIR") or _USERS)
 os.environ["JITPY_CACHE_DIR"] = os.environ["JITPY_TEST_CACHE"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
-import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,19 +38,14 @@ def _torch() -> Iterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    from .. import config
+    from ..runtime import compiler
 
-    names = [config.cxx] if config.cxx else [name for name in (os.environ.get("CXX"), "g++", "clang++", "c++") if name]
-    for name in names:
-        path = shutil.which(name.split()[0])
-        if path is None:
-            continue
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-        first = done.stdout.splitlines()[0] if done.stdout else f"exit status {done.returncode}"
-        yield Finding("C++ compiler", f"{path}: {first}", done.returncode == 0)
+    try:
+        found = compiler.require_compiler()
+    except compiler.CompilerError as error:
+        yield Finding("C++ compiler", str(error), False, "without a compiler every kernel is torch's own")
         return
-    yield Finding("C++ compiler", f"none of {', '.join(names)} found", False,
-                  "install g++ (or set CXX): without one every kernel is torch's own")
+    yield Finding("C++ compiler", f"{' '.join(found.command)}: {found.version}", True)
 
 
 def _simd() -> Iterator[Finding]:
@@ -75,8 +69,6 @@ def _triton() -> Iterator[Finding]:
     if importlib.util.find_spec("triton") is None:
         yield Finding("Triton", "not installed (only GPUs need it)")
         return
-    import importlib.metadata
-
     yield Finding("Triton", importlib.metadata.version("triton"), True)
 
 
@@ -89,11 +81,58 @@ def _gpu() -> Iterator[Finding]:
         return
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
-        yield Finding(f"GPU {index}", f"{found.name}, sm_{found.major}{found.minor}, {found.total_memory / 2**30:.0f} GiB", True)
+        memory = f"{found.total_memory / 2**30:.0f} GiB"
+        yield Finding(f"GPU {index}", f"{found.name}, sm_{found.major}{found.minor}, {memory}", True)
+
+
+def _cache() -> Iterator[Finding]:
+    from .. import config
+    from ..runtime import cache
+
+    folder = cache.folder()
+    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()] if folder.exists() else []
+    text = f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB"
+    if not config.disk_cache:
+        yield Finding("Cache folder", f"turned off (JITPY_DISK_CACHE=0); this process uses {folder}")
+        return
+    with config.patch(disk_cache=False):
+        usable = folder != cache.folder()
+    yield Finding("Cache folder", text, usable, "" if usable else "the user's cache folder cannot be written to; set "
+                  "JITPY_CACHE_DIR to one that can, or nothing is kept between runs")
+
+
+def _native() -> Iterator[Finding]:
+    from ..runtime import native_build
+
+    for name, table in native_build.MODULES.items():
+        title = f"Native {name}"
+        if not native_build.is_built(name):
+            yield Finding(title, f"the {table.title} is not built yet", None, "`python -m jitpy build` builds it now")
+            continue
+        try:
+            module = native_build.load_native(name)
+        except native_build.NativeUnavailable as error:
+            yield Finding(title, error.reason, False, "pure Python is used in its place")
+            continue
+        yield Finding(title, f"built: {module.__file__}", True)
+
+
+def _hook() -> Iterator[Finding]:
+    from ..frontend import hook
+    from ..runtime import native_build
+
+    if not native_build.is_built("hook"):
+        yield Finding("Frame hook", "decided when the native part is built")
+        return
+    name, reason = hook.provider_name(), hook.why_not_native()
+    yield Finding("Frame hook", name + (f" (not native: {reason})" if reason else ""), name == "native",
+                  "frames after a graph break run as plain Python" if name == "none" else "")
 
 
 #: The report's parts, in order.
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _torch, _compiler, _simd, _triton, _gpu)
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python, _torch, _compiler, _simd, _triton, _gpu, _cache, _native, _hook
+)
 
 
 def findings() -> list[Finding]:
@@ -124,3 +163,15 @@ def doctor() -> int:
     found = findings()
     print(report(found))
     return sum(item.ok is False for item in found)
+
+
+def build() -> int:
+    """Build the native modules now, each with a progress line. The exit status: 0 also where pure Python must do."""
+    from ..runtime import native_build
+
+    for name in native_build.MODULES:
+        try:
+            native_build.load_native(name)
+        except native_build.NativeUnavailable as error:
+            print(f"jitpy: pure Python in place of the native {name}: {error.reason}", file=sys.stderr)
+    return 0

@@ -1,13 +1,14 @@
 """Plain Python bodies for C builtins and library functions: the executor traces `POLYFILLS[f]` in the place of `f`."""
 
-from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences
-from .builtins_ import check_object_new, instantiate_type, iterate_call, zip_strict
+from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences, types
+from .builtins_ import iterate_call, zip_strict
 from .mappings import find_entry, mapping_fromkeys, subscript
 from .registry import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_INS, GiveUp, give_up, is_polyfill, substitute
 from .sequences import contains_by_iteration
+from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences)
+MODULES = (builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",
@@ -20,7 +21,8 @@ __all__ = [
     "contains_by_iteration",
     "find_entry",
     "give_up",
-    "instantiate_type",
+    "initialize",
+    "instantiate",
     "is_polyfill",
     "iterate_call",
     "mapping_fromkeys",

@@ -221,34 +221,3 @@ def _zip_strict(iterators):
 
 def _arguments(count):
     return "argument 1" if count == 1 else f"arguments 1-{count}"
-
-
-@substitute(type.__call__)
-def instantiate_type(cls, /, *args, **kwargs):
-    """What calling a class does."""
-    obj = cls.__new__(cls, *args, **kwargs)
-    if not isinstance(obj, cls):
-        return obj
-    result = type(obj).__init__(obj, *args, **kwargs)
-    if result is not None:
-        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
-    return obj
-
-
-@substitute(object.__init__)
-def object_init(self, /, *args, **kwargs):
-    if args or kwargs:
-        cls = type(self)
-        if cls.__init__ is not object.__init__:
-            raise TypeError("object.__init__() takes exactly one argument (the instance to initialize)")
-        if cls.__new__ is object.__new__:
-            raise TypeError(f"{cls.__name__}() takes no arguments")
-
-
-def check_object_new(cls, args, kwargs):
-    """The argument check of `object.__new__(cls, *args, **kwargs)`; the executor makes the instance."""
-    if args or kwargs:
-        if cls.__new__ is not object.__new__:
-            raise TypeError("object.__new__() takes exactly one argument (the type to instantiate)")
-        if cls.__init__ is object.__init__:
-            raise TypeError(f"{cls.__name__}() takes no arguments")

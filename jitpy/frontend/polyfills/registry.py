@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-#: The C callable -> its Python body (a function, or a class whose instances stand for the original type's).
+#: The C callable -> the Python function with its body.
 POLYFILLS: dict[Any, Any] = {}
 
 #: Python body -> the C callable that it stands for, for reports.
@@ -25,8 +25,9 @@ ORIGINALS: dict[Any, Any] = {}
 #: the original, so that it must not leave it. Where it would, the original has to be called instead.
 ITERATOR_TYPES: set[Any] = set()
 
-#: Classes standing for a C type -> that type. Their instances answer `type(x)` and `isinstance` as the original; where
-#: one leaves the traced code, `original(*args, **kwargs)` with what its `__rebuild__()` returns makes the real object.
+#: A C type -> the Python class whose instances stand for its own. They must answer `type(x)` and `isinstance` as the
+#: original; where one leaves the traced code, `original(*args, **kwargs)` with what its `__rebuild__()` returns makes
+#: the real object. Kept apart from POLYFILLS because an executor that cannot do this must not use them.
 STAND_INS: dict[type, type] = {}
 
 _CODES: set[types.CodeType] = set()
@@ -41,15 +42,14 @@ def substitute(*originals: Any, iterator: bool = False) -> Callable[[Body], Body
     """
 
     def register(body: Body) -> Body:
+        table = STAND_INS if isinstance(body, type) else POLYFILLS
         for original in originals:
-            if original in POLYFILLS:
+            if original in table:
                 raise ValueError(f"two polyfills for {original!r}")
-            POLYFILLS[original] = body
+            table[original] = body
             ORIGINALS[body] = original
             if iterator:
                 ITERATOR_TYPES.add(original)
-            elif isinstance(body, type):
-                STAND_INS[body] = original
         if isinstance(body, types.FunctionType):
             _CODES.add(body.__code__)
         return body
