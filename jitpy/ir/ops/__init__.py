@@ -1,8 +1,8 @@
 """The op table: one definition per op, everything else derived from torch.
 
-    op = get("aten.add.Tensor")                       # or get(torch.ops.aten.add.Tensor)
-    spec = infer(op, env, (x, 2), {})                 # x a Node or a Spec
-    aliasing(op, env, (x, shape), {})                 # 'view', 'copy' or 'self'
+op = get("aten.add.Tensor")                       # or get(torch.ops.aten.add.Tensor)
+spec = infer(op, env, (x, 2), {})                 # x a Node or a Spec
+aliasing(op, env, (x, shape), {})                 # 'view', 'copy' or 'self'
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..graph import Node
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import Spec, TensorSpec
-from . import activations, casts, pointwise  # noqa: F401  (definitions)
+from . import activations, casts, pointwise, reductions  # noqa: F401  (definitions)
 from .derived import derive
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes
@@ -23,8 +23,13 @@ from .table import define, defined_names, get
 __all__ = ["Functional", "aliasing", "define", "defined_names", "functional_of", "get", "infer", "operand_dtypes"]
 
 
-def infer(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None,
-          grad_enabled: bool = True) -> Spec:
+def infer(
+    op: Op,
+    env: SizeEnv,
+    args: tuple[Any, ...] | list[Any],
+    kwargs: dict[str, Any] | None = None,
+    grad_enabled: bool = True,
+) -> Spec:
     """The spec of `op(*args, **kwargs)`: shape, strides, dtype, device, and whether eager's result requires grad.
 
     `args` hold Nodes or Specs where tensors go, Python constants, and sizes (int or sympy). The hand-written rule
@@ -40,8 +45,11 @@ def infer(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[
         except NotCovered:
             pass
         else:
-            if grad_enabled and op.facets.get("differentiable", True) and \
-                    (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values())):
+            if (
+                grad_enabled
+                and op.facets.get("differentiable", True)
+                and (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values()))
+            ):
                 return _with_grad(result)
             return result
     return derive(op, env, tuple(specs), kwspecs, grad_enabled).spec
@@ -104,4 +112,3 @@ def _with_grad(spec: Spec) -> Spec:
     if type(spec) is tuple:
         return tuple(_with_grad(s) for s in spec)
     return spec
-

@@ -27,8 +27,14 @@ def _any_real(env: SizeEnv, x: TensorSpec, *rest: Any, **options: Any) -> Tensor
 
 
 def activation(name: str, scalar: Callable[..., Any], infer: Callable[..., Any] = _activation) -> None:
-    define(f"aten.{name}.default", kind="pointwise", infer=infer, scalar=scalar, operands=1,
-           compute=lambda x, *rest, **options: (compute_dtype(x.dtype),))
+    define(
+        f"aten.{name}.default",
+        kind="pointwise",
+        infer=infer,
+        scalar=scalar,
+        operands=1,
+        compute=lambda x, *rest, **options: (compute_dtype(x.dtype),),
+    )
 
 
 def _gelu(e: Any, x: Any, *, approximate: str = "none") -> Any:
@@ -80,12 +86,22 @@ activation("hardsigmoid", lambda e, x: e.truediv(_clipped(e, e.add(x, e.const(3.
 activation("elu", _elu)
 activation("celu", lambda e, x, alpha=1.0: _elu(e, x, alpha, 1.0, 1.0 / alpha))
 activation("selu", lambda e, x: _elu(e, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946))
-activation("leaky_relu", lambda e, x, negative_slope=0.01: e.where(
-    e.gt(x, e.const(0.0)), x, e.mul(x, e.const(negative_slope))))
+activation(
+    "leaky_relu", lambda e, x, negative_slope=0.01: e.where(e.gt(x, e.const(0.0)), x, e.mul(x, e.const(negative_slope)))
+)
 activation("log_sigmoid", _log_sigmoid)
-activation("threshold", lambda e, x, threshold, value: e.where(e.le(x, e.const(threshold)), e.const(value), x), _activation)
-activation("softshrink", lambda e, x, lambd=0.5: e.where(
-    e.gt(x, e.const(lambd)), e.sub(x, e.const(lambd)),
-    e.where(e.lt(x, e.const(-lambd)), e.add(x, e.const(lambd)), e.mul(x, e.const(0.0)))))
-activation("hardshrink", lambda e, x, lambd=0.5: e.where(
-    e.and_(e.ge(x, e.const(-lambd)), e.le(x, e.const(lambd))), e.const(0.0), x))
+activation(
+    "threshold", lambda e, x, threshold, value: e.where(e.le(x, e.const(threshold)), e.const(value), x), _activation
+)
+activation(
+    "softshrink",
+    lambda e, x, lambd=0.5: e.where(
+        e.gt(x, e.const(lambd)),
+        e.sub(x, e.const(lambd)),
+        e.where(e.lt(x, e.const(-lambd)), e.add(x, e.const(lambd)), e.mul(x, e.const(0.0))),
+    ),
+)
+activation(
+    "hardshrink",
+    lambda e, x, lambd=0.5: e.where(e.and_(e.ge(x, e.const(-lambd)), e.le(x, e.const(lambd))), e.const(0.0), x),
+)

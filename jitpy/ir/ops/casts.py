@@ -33,24 +33,43 @@ def _has_format(x: TensorSpec, memory_format: torch.memory_format | None) -> boo
         return True
     if memory_format is torch.contiguous_format:
         return is_contiguous(x.shape, x.stride)
-    if memory_format is torch.channels_last and len(x.shape) == 4 or \
-            memory_format is torch.channels_last_3d and len(x.shape) == 5:
+    if (
+        memory_format is torch.channels_last
+        and len(x.shape) == 4
+        or memory_format is torch.channels_last_3d
+        and len(x.shape) == 5
+    ):
         return is_channels_last(x.shape, x.stride) or x.stride == channels_last_stride(x.shape)
     raise NotCovered("memory format")
 
 
-def _contiguous(env: SizeEnv, x: TensorSpec, *, memory_format: torch.memory_format = torch.contiguous_format) -> TensorSpec:
+def _contiguous(
+    env: SizeEnv, x: TensorSpec, *, memory_format: torch.memory_format = torch.contiguous_format
+) -> TensorSpec:
     if memory_format is torch.preserve_format:
         raise NotCovered("memory format")
     return x if _has_format(x, memory_format) else _clone(env, x, memory_format=memory_format)
 
 
-define("aten.contiguous.default", kind="pointwise", infer=_contiguous, scalar=_identity, operands=1, compute=_own,
-       aliasing=lambda env, x, **options: "self" if _contiguous(env, x, **options) is x else "copy")
+define(
+    "aten.contiguous.default",
+    kind="pointwise",
+    infer=_contiguous,
+    scalar=_identity,
+    operands=1,
+    compute=_own,
+    aliasing=lambda env, x, **options: "self" if _contiguous(env, x, **options) is x else "copy",
+)
 
 
-def convert(env: SizeEnv, x: TensorSpec, dtype: torch.dtype | None, device: torch.device | None, copy: bool,
-            memory_format: torch.memory_format | None) -> TensorSpec:
+def convert(
+    env: SizeEnv,
+    x: TensorSpec,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    copy: bool,
+    memory_format: torch.memory_format | None,
+) -> TensorSpec:
     """`Tensor.to`: the input's own spec where nothing is to be done."""
     if device is not None and device != x.device:
         if device.index is not None or x.device.index is None or device.type != x.device.type:
@@ -67,24 +86,52 @@ def _indexed(device: torch.device) -> torch.device:
     raise NotCovered("the current device")
 
 
-def _to_dtype(env: SizeEnv, x: TensorSpec, dtype: torch.dtype, non_blocking: bool = False, copy: bool = False,
-              memory_format: torch.memory_format | None = None) -> TensorSpec:
+def _to_dtype(
+    env: SizeEnv,
+    x: TensorSpec,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorSpec:
     return convert(env, x, dtype, None, copy, memory_format)
 
 
-def _to_device(env: SizeEnv, x: TensorSpec, device: torch.device, dtype: torch.dtype, non_blocking: bool = False,
-               copy: bool = False, memory_format: torch.memory_format | None = None) -> TensorSpec:
+def _to_device(
+    env: SizeEnv,
+    x: TensorSpec,
+    device: torch.device,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorSpec:
     return convert(env, x, dtype, torch.device(device), copy, memory_format)
 
 
-def _to_other(env: SizeEnv, x: TensorSpec, other: TensorSpec, non_blocking: bool = False, copy: bool = False,
-              memory_format: torch.memory_format | None = None) -> TensorSpec:
+def _to_other(
+    env: SizeEnv,
+    x: TensorSpec,
+    other: TensorSpec,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorSpec:
     return convert(env, x, other.dtype, other.device, copy, memory_format)
 
 
-def _to_layout(env: SizeEnv, x: TensorSpec, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-               device: torch.device | None = None, pin_memory: bool | None = None, non_blocking: bool = False,
-               copy: bool = False, memory_format: torch.memory_format | None = None) -> TensorSpec:
+def _to_layout(
+    env: SizeEnv,
+    x: TensorSpec,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorSpec:
     if layout not in (None, torch.strided) or pin_memory:
         raise NotCovered("layout")
     return convert(env, x, dtype, None if device is None else torch.device(device), copy, memory_format)
@@ -99,8 +146,15 @@ def _type_as(env: SizeEnv, x: TensorSpec, other: TensorSpec) -> TensorSpec:
 
 
 def _define(name: str, rule: Any) -> None:
-    define(name, kind="pointwise", infer=rule, scalar=_identity, operands=1, compute=_own,
-           aliasing=lambda env, x, *rest, **options: "self" if rule(env, x, *rest, **options) is x else "copy")
+    define(
+        name,
+        kind="pointwise",
+        infer=rule,
+        scalar=_identity,
+        operands=1,
+        compute=_own,
+        aliasing=lambda env, x, *rest, **options: "self" if rule(env, x, *rest, **options) is x else "copy",
+    )
 
 
 _define("aten.to.dtype", _to_dtype)

@@ -46,7 +46,13 @@ def derive(op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
         return derive_symbolic(op, env, args, kwargs, grad_enabled)
     try:
-        key = (op.name, grad_enabled, torch.get_default_dtype(), _key(args), tuple((k, _key(v)) for k, v in kwargs.items()))
+        key = (
+            op.name,
+            grad_enabled,
+            torch.get_default_dtype(),
+            _key(args),
+            tuple((k, _key(v)) for k, v in kwargs.items()),
+        )
         found = _CACHE.get(key)
     except TypeError:  # an unhashable constant, such as a generator
         key = found = None
@@ -103,8 +109,12 @@ def common_device(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
     _collect(tuple(kwargs.values()), specs)
     found: torch.device | None = None
     for spec in specs:
-        if found is None or found != spec.device and found.type == "cpu" and all(
-                s.shape == () for s in specs if s.device == found):
+        if (
+            found is None
+            or found != spec.device
+            and found.type == "cpu"
+            and all(s.shape == () for s in specs if s.device == found)
+        ):
             found = spec.device
         elif spec.device != found and not (spec.device.type == "cpu" and spec.shape == ()):
             raise NotCovered("tensors on several devices")
@@ -137,12 +147,18 @@ def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
 
 def _zeros(spec: TensorSpec) -> torch.Tensor:
     tensor = stand_in(spec.with_(requires_grad=False), torch.device("cpu"))
-    tensor.zero_() if all(s != 0 for s, n in zip(spec.stride, spec.shape) if n > 1) else tensor.untyped_storage().fill_(0)
+    tensor.zero_() if all(s != 0 for s, n in zip(spec.stride, spec.shape) if n > 1) else tensor.untyped_storage().fill_(
+        0
+    )
     return tensor.requires_grad_() if spec.requires_grad else tensor
 
 
 def call(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, make: Callable[[TensorSpec], torch.Tensor]
+    op: Op,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grad_enabled: bool,
+    make: Callable[[TensorSpec], torch.Tensor],
 ) -> tuple[Any, list[torch.Tensor]]:
     """Call the op on stand-ins built by `make`; the result, and the stand-ins."""
     inputs: list[torch.Tensor] = []
@@ -190,8 +206,13 @@ def _run_on_zeros(
     specs: list[TensorSpec] = []
     _collect(args, specs)
     _collect(tuple(kwargs.values()), specs)
-    if any(s.device.type != "cpu" for s in specs) or op.is_random or not op.is_pure or \
-            sum(s.numel * s.dtype.itemsize for s in specs) > _REAL_LIMIT or not specs:
+    if (
+        any(s.device.type != "cpu" for s in specs)
+        or op.is_random
+        or not op.is_pure
+        or sum(s.numel * s.dtype.itemsize for s in specs) > _REAL_LIMIT
+        or not specs
+    ):
         raise NotCovered(f"{op.name} on meta tensors: {error}") from error
     return call(op, args, kwargs, grad_enabled, _zeros)
 
@@ -203,14 +224,24 @@ def describe(result: Any, inputs: list[torch.Tensor], device: torch.device) -> D
 
     def spec_of(value: Any) -> Spec:
         if isinstance(value, torch.Tensor):
-            if value.layout is not torch.strided or value.is_nested or type(value) not in (torch.Tensor, torch.nn.Parameter):
+            if (
+                value.layout is not torch.strided
+                or value.is_nested
+                or type(value) not in (torch.Tensor, torch.nn.Parameter)
+            ):
                 raise NotCovered("a result that is no dense tensor")
             if any(value is t for t in inputs):
                 kinds.add("self")
             elif value.untyped_storage()._cdata in storages:
                 kinds.add("view")
-            return TensorSpec(value.dtype, tuple(value.shape), tuple(value.stride()), device, value.requires_grad,
-                              value.storage_offset())
+            return TensorSpec(
+                value.dtype,
+                tuple(value.shape),
+                tuple(value.stride()),
+                device,
+                value.requires_grad,
+                value.storage_offset(),
+            )
         if value is None:
             return None
         if isinstance(value, (tuple, list)):

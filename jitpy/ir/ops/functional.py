@@ -80,8 +80,13 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
         for keeps in (True, False):
             wanted = [a for i, a in enumerate(schema.arguments) if keeps or i not in written]
             if _same_arguments(wanted, other.arguments, written if keeps else ()):
-                return Functional(get(candidate), written, _results(schema, other, written), keeps,
-                                  torch.Tag.inplace_view in overload.tags)
+                return Functional(
+                    get(candidate),
+                    written,
+                    _results(schema, other, written),
+                    keeps,
+                    torch.Tag.inplace_view in overload.tags,
+                )
     raise NotCovered(f"{overload} has no functional form")
 
 
@@ -89,10 +94,13 @@ def _same_arguments(wanted: list[torch.Argument], offered: list[torch.Argument],
     """Equal types, and equal names but for the written arguments (`self` is `input` here and there)."""
     return len(wanted) == len(offered) and all(
         str(a.type) == str(b.type) and (a.name == b.name or i in written)
-        for i, (a, b) in enumerate(zip(wanted, offered, strict=True)))
+        for i, (a, b) in enumerate(zip(wanted, offered, strict=True))
+    )
 
 
-def _results(schema: torch.FunctionSchema, other: torch.FunctionSchema, written: tuple[int, ...]) -> tuple[int | None, ...]:
+def _results(
+    schema: torch.FunctionSchema, other: torch.FunctionSchema, written: tuple[int, ...]
+) -> tuple[int | None, ...]:
     """Which output holds the new value: functional forms return their own outputs first, then the written arguments."""
     count = len(other.returns)
     if count == 1:
@@ -109,7 +117,18 @@ def check_write(target: torch.dtype, value: torch.dtype) -> None:
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
 
 
-_NAMES = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
-          torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
-          torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
-          torch.complex32: "ComplexHalf"}
+_NAMES = {
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int64: "Long",
+    torch.int32: "Int",
+    torch.int16: "Short",
+    torch.int8: "Char",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+    torch.complex32: "ComplexHalf",
+}

@@ -70,7 +70,9 @@ def broadcast_shapes(env: SizeEnv, shapes: Sequence[Shape]) -> Shape:
     return result
 
 
-def elementwise_layout(env: SizeEnv, operands: Sequence[TensorSpec | None], common: torch.dtype | None = None) -> Layout:
+def elementwise_layout(
+    env: SizeEnv, operands: Sequence[TensorSpec | None], common: torch.dtype | None = None
+) -> Layout:
     """Shape and strides of an elementwise result.
 
     `operands` are in calling order; None stands for a Python number. `common` is the dtype to which eager casts
@@ -303,8 +305,12 @@ def format_stride(env: SizeEnv, x: TensorSpec, memory_format: torch.memory_forma
         return preserved_stride(env, x.shape, x.stride)
     if memory_format is torch.contiguous_format:
         return contiguous_stride(x.shape)
-    if memory_format is torch.channels_last and len(x.shape) == 4 or \
-            memory_format is torch.channels_last_3d and len(x.shape) == 5:
+    if (
+        memory_format is torch.channels_last
+        and len(x.shape) == 4
+        or memory_format is torch.channels_last_3d
+        and len(x.shape) == 5
+    ):
         return channels_last_stride(x.shape)
     raise NotCovered("memory format")
 

@@ -35,7 +35,9 @@ def operand_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dty
     return tuple(compute_dtype(d) for d in dtypes)
 
 
-def elementwise(env: SizeEnv, dtype: torch.dtype, operands: tuple[Any, ...], common: torch.dtype | None = None) -> TensorSpec:
+def elementwise(
+    env: SizeEnv, dtype: torch.dtype, operands: tuple[Any, ...], common: torch.dtype | None = None
+) -> TensorSpec:
     """The result of an elementwise loop over specs and Python numbers."""
     device: torch.device | None = None
     only_scalar = True
@@ -61,6 +63,7 @@ def elementwise(env: SizeEnv, dtype: torch.dtype, operands: tuple[Any, ...], com
 
 
 # -- Families: how a result dtype follows from the operands -------------------------------------------------------
+
 
 def _same(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     return elementwise(env, x.dtype, (x,))
@@ -104,10 +107,13 @@ def _promoted_float(x: Any, y: Any, *rest: Any, **kwargs: Any) -> torch.dtype:
     return float_result(result_type((x, y)))
 
 
-def unary(name: str, scalar: Callable[..., Any] | None = None, infer: Callable[..., Any] = _same, **facets: Any) -> None:
+def unary(
+    name: str, scalar: Callable[..., Any] | None = None, infer: Callable[..., Any] = _same, **facets: Any
+) -> None:
     """A function of one tensor that keeps the dtype."""
-    define(f"aten.{name}.default", kind="pointwise", infer=infer, scalar=scalar, operands=1,
-           **{"compute": _own, **facets})
+    define(
+        f"aten.{name}.default", kind="pointwise", infer=infer, scalar=scalar, operands=1, **{"compute": _own, **facets}
+    )
 
 
 def float_unary(name: str, scalar: Callable[..., Any] | None = None) -> None:
@@ -120,7 +126,9 @@ def test_unary(name: str, scalar: Callable[..., Any]) -> None:
     unary(name, scalar, _bool_unary, differentiable=False)
 
 
-def binary(*names: str, scalar: Callable[..., Any] | None, infer: Callable[..., Any] = _promoting, **facets: Any) -> None:
+def binary(
+    *names: str, scalar: Callable[..., Any] | None, infer: Callable[..., Any] = _promoting, **facets: Any
+) -> None:
     """A function of two tensors (or a tensor and a number) in their common dtype."""
     define(*names, kind="pointwise", infer=infer, scalar=scalar, operands=2, **{"compute": _promoted, **facets})
 
@@ -134,6 +142,7 @@ def is_integral(dtype: torch.dtype) -> bool:
 
 
 # -- Arithmetic ---------------------------------------------------------------------------------------------------
+
 
 def _arithmetic(env: SizeEnv, x: Any, y: Any, alpha: Any = 1) -> TensorSpec:
     dtype = result_type((x, y))
@@ -157,12 +166,19 @@ def _scaled(e: Any, y: Any, alpha: Any) -> Any:
 
 
 binary(*both("add"), infer=_arithmetic, scalar=lambda e, x, y, alpha=1: e.add(x, _scaled(e, y, alpha)))
-binary(*both("sub"), *both("subtract"), infer=_subtracting,
-       scalar=lambda e, x, y, alpha=1: e.sub(x, _scaled(e, y, alpha)))
+binary(
+    *both("sub"), *both("subtract"), infer=_subtracting, scalar=lambda e, x, y, alpha=1: e.sub(x, _scaled(e, y, alpha))
+)
 binary(*both("rsub"), infer=_subtracting, scalar=lambda e, x, y, alpha=1: e.sub(y, _scaled(e, x, alpha)))
 binary(*both("mul"), *both("multiply"), scalar=lambda e, x, y: e.mul(x, y))
-binary(*both("div"), *both("divide"), *both("true_divide"), infer=_float_promoting, compute=_promoted_float,
-       scalar=lambda e, x, y: e.truediv(x, y))
+binary(
+    *both("div"),
+    *both("divide"),
+    *both("true_divide"),
+    infer=_float_promoting,
+    compute=_promoted_float,
+    scalar=lambda e, x, y: e.truediv(x, y),
+)
 
 
 def _divide_mode(env: SizeEnv, x: Any, y: Any, *, rounding_mode: str | None = None) -> TensorSpec:
@@ -185,8 +201,15 @@ def _divide_mode_scalar(e: Any, x: Any, y: Any, *, rounding_mode: str | None = N
     raise NotCovered("division that truncates")
 
 
-binary("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.divide.Tensor_mode", "aten.divide.Scalar_mode",
-       infer=_divide_mode, compute=_divide_mode_dtype, scalar=_divide_mode_scalar)
+binary(
+    "aten.div.Tensor_mode",
+    "aten.div.Scalar_mode",
+    "aten.divide.Tensor_mode",
+    "aten.divide.Scalar_mode",
+    infer=_divide_mode,
+    compute=_divide_mode_dtype,
+    scalar=_divide_mode_scalar,
+)
 binary("aten.floor_divide.default", "aten.floor_divide.Scalar", scalar=lambda e, x, y: e.floordiv(x, y))
 binary(*both("remainder"), "aten.remainder.Scalar_Tensor", scalar=lambda e, x, y: e.mod(x, y))
 binary(*both("fmod"), scalar=lambda e, x, y: e.fmod(x, y))
@@ -194,13 +217,28 @@ binary("aten.maximum.default", "aten.max.other", scalar=lambda e, x, y: e.maximu
 binary("aten.minimum.default", "aten.min.other", scalar=lambda e, x, y: e.minimum(x, y))
 binary("aten.fmax.default", scalar=lambda e, x, y: e.where(e.isnan(x), y, e.where(e.isnan(y), x, e.maximum(x, y))))
 binary("aten.fmin.default", scalar=lambda e, x, y: e.where(e.isnan(x), y, e.where(e.isnan(y), x, e.minimum(x, y))))
-binary("aten.atan2.default", "aten.arctan2.default", infer=_float_promoting, compute=_promoted_float,
-       scalar=lambda e, x, y: e.atan2(x, y))
+binary(
+    "aten.atan2.default",
+    "aten.arctan2.default",
+    infer=_float_promoting,
+    compute=_promoted_float,
+    scalar=lambda e, x, y: e.atan2(x, y),
+)
 binary(*both("copysign"), infer=_float_promoting, compute=_promoted_float, scalar=lambda e, x, y: e.copysign(x, y))
-binary("aten.logaddexp.default", infer=_float_promoting, compute=_promoted_float,
-       scalar=lambda e, x, y: _logaddexp(e, x, y))
-binary("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", infer=_float_promoting,
-       compute=_promoted_float, scalar=lambda e, x, y: _xlogy(e, x, y))
+binary(
+    "aten.logaddexp.default",
+    infer=_float_promoting,
+    compute=_promoted_float,
+    scalar=lambda e, x, y: _logaddexp(e, x, y),
+)
+binary(
+    "aten.xlogy.Tensor",
+    "aten.xlogy.Scalar_Self",
+    "aten.xlogy.Scalar_Other",
+    infer=_float_promoting,
+    compute=_promoted_float,
+    scalar=lambda e, x, y: _xlogy(e, x, y),
+)
 
 
 def _logaddexp(e: Any, x: Any, y: Any) -> Any:
@@ -214,6 +252,7 @@ def _xlogy(e: Any, x: Any, y: Any) -> Any:
 
 
 # -- Powers -------------------------------------------------------------------------------------------------------
+
 
 def _power(env: SizeEnv, x: Any, exponent: Any) -> TensorSpec:
     dtype = result_type((x, exponent))
@@ -244,12 +283,19 @@ def _power_scalar(e: Any, x: Any, exponent: Any) -> Any:
     return e.pow(x, e.const(exponent))
 
 
-define("aten.pow.Tensor_Scalar", kind="pointwise", infer=_power, scalar=_power_scalar, operands=1,
-       compute=lambda x, exponent: (result_type((x, exponent)),))
+define(
+    "aten.pow.Tensor_Scalar",
+    kind="pointwise",
+    infer=_power,
+    scalar=_power_scalar,
+    operands=1,
+    compute=lambda x, exponent: (result_type((x, exponent)),),
+)
 binary("aten.pow.Tensor_Tensor", "aten.pow.Scalar", infer=_power, scalar=lambda e, x, y: e.pow(x, y))
 
 
 # -- Comparisons, logic, bits -------------------------------------------------------------------------------------
+
 
 def _compare(name: str, *aliases: str) -> None:
     names = [n for alias in (name, *aliases) for n in both(alias)]
@@ -268,12 +314,24 @@ def _truth(e: Any, x: Any) -> Any:
     return e.ne(x, e.const(0))
 
 
-binary("aten.logical_and.default", infer=_comparing, differentiable=False,
-       scalar=lambda e, x, y: e.and_(_truth(e, x), _truth(e, y)))
-binary("aten.logical_or.default", infer=_comparing, differentiable=False,
-       scalar=lambda e, x, y: e.or_(_truth(e, x), _truth(e, y)))
-binary("aten.logical_xor.default", infer=_comparing, differentiable=False,
-       scalar=lambda e, x, y: e.xor(_truth(e, x), _truth(e, y)))
+binary(
+    "aten.logical_and.default",
+    infer=_comparing,
+    differentiable=False,
+    scalar=lambda e, x, y: e.and_(_truth(e, x), _truth(e, y)),
+)
+binary(
+    "aten.logical_or.default",
+    infer=_comparing,
+    differentiable=False,
+    scalar=lambda e, x, y: e.or_(_truth(e, x), _truth(e, y)),
+)
+binary(
+    "aten.logical_xor.default",
+    infer=_comparing,
+    differentiable=False,
+    scalar=lambda e, x, y: e.xor(_truth(e, x), _truth(e, y)),
+)
 unary("logical_not", lambda e, x: e.eq(x, e.const(0)), _bool_unary, differentiable=False)
 
 
@@ -290,13 +348,27 @@ def _shift(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
     return _bitwise(env, x, y)
 
 
-binary(*both("bitwise_and"), *both("__and__"), infer=_bitwise, scalar=lambda e, x, y: e.and_(x, y), differentiable=False)
+binary(
+    *both("bitwise_and"), *both("__and__"), infer=_bitwise, scalar=lambda e, x, y: e.and_(x, y), differentiable=False
+)
 binary(*both("bitwise_or"), *both("__or__"), infer=_bitwise, scalar=lambda e, x, y: e.or_(x, y), differentiable=False)
 binary(*both("bitwise_xor"), *both("__xor__"), infer=_bitwise, scalar=lambda e, x, y: e.xor(x, y), differentiable=False)
-binary("aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar", *both("__lshift__"), infer=_shift,
-       scalar=lambda e, x, y: e.lshift(x, y), differentiable=False)
-binary("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar", *both("__rshift__"), infer=_shift,
-       scalar=lambda e, x, y: e.rshift(x, y), differentiable=False)
+binary(
+    "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_left_shift.Tensor_Scalar",
+    *both("__lshift__"),
+    infer=_shift,
+    scalar=lambda e, x, y: e.lshift(x, y),
+    differentiable=False,
+)
+binary(
+    "aten.bitwise_right_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor_Scalar",
+    *both("__rshift__"),
+    infer=_shift,
+    scalar=lambda e, x, y: e.rshift(x, y),
+    differentiable=False,
+)
 
 
 def _bitwise_not(env: SizeEnv, x: TensorSpec) -> TensorSpec:
@@ -310,8 +382,31 @@ unary("bitwise_not", lambda e, x: e.not_(x), _bitwise_not, differentiable=False)
 
 # -- Unary functions ----------------------------------------------------------------------------------------------
 
-for _name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "log10", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
-              "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "lgamma", "reciprocal"):
+for _name in (
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log1p",
+    "log10",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "lgamma",
+    "reciprocal",
+):
     float_unary(_name, lambda e, x, _name=_name: getattr(e, _name)(x))
 for _name, _primitive in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan")):
     float_unary(_name, lambda e, x, _primitive=_primitive: getattr(e, _primitive)(x))
@@ -357,7 +452,9 @@ def _nan_to_num(env: SizeEnv, x: TensorSpec, nan: Any = None, posinf: Any = None
 def _nan_to_num_scalar(e: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     if posinf is None or neginf is None:
         raise NotCovered("the largest value of the dtype")
-    finite = e.where(e.eq(x, e.const(math.inf)), e.const(posinf), e.where(e.eq(x, e.const(-math.inf)), e.const(neginf), x))
+    finite = e.where(
+        e.eq(x, e.const(math.inf)), e.const(posinf), e.where(e.eq(x, e.const(-math.inf)), e.const(neginf), x)
+    )
     return e.where(e.isnan(x), e.const(nan or 0.0), finite)
 
 
@@ -365,6 +462,7 @@ unary("nan_to_num", _nan_to_num_scalar, _nan_to_num)
 
 
 # -- Clamp, interpolation, products -------------------------------------------------------------------------------
+
 
 def _clamp(env: SizeEnv, x: TensorSpec, min: Any = None, max: Any = None) -> TensorSpec:  # noqa: A002
     operands = tuple(v for v in (x, min, max) if v is not None)
@@ -384,18 +482,41 @@ def _clamp_scalar(e: Any, x: Any, min: Any = None, max: Any = None) -> Any:  # n
     return x if max is None else e.minimum(x, max)
 
 
-define("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor", kind="pointwise", infer=_clamp,
-       scalar=_clamp_scalar, operands=3, compute=_clamp_dtype)
-define("aten.clamp_min.default", "aten.clamp_min.Tensor", kind="pointwise", infer=_clamp, scalar=_clamp_scalar, operands=2,
-       compute=_clamp_dtype)
+define(
+    "aten.clamp.default",
+    "aten.clamp.Tensor",
+    "aten.clip.default",
+    "aten.clip.Tensor",
+    kind="pointwise",
+    infer=_clamp,
+    scalar=_clamp_scalar,
+    operands=3,
+    compute=_clamp_dtype,
+)
+define(
+    "aten.clamp_min.default",
+    "aten.clamp_min.Tensor",
+    kind="pointwise",
+    infer=_clamp,
+    scalar=_clamp_scalar,
+    operands=2,
+    compute=_clamp_dtype,
+)
 
 
 def _clamp_max(env: SizeEnv, x: TensorSpec, max: Any) -> TensorSpec:  # noqa: A002
     return _clamp(env, x, None, max)
 
 
-define("aten.clamp_max.default", "aten.clamp_max.Tensor", kind="pointwise", infer=_clamp_max,
-       scalar=lambda e, x, max: e.minimum(x, max), operands=2, compute=_promoted)
+define(
+    "aten.clamp_max.default",
+    "aten.clamp_max.Tensor",
+    kind="pointwise",
+    infer=_clamp_max,
+    scalar=lambda e, x, max: e.minimum(x, max),
+    operands=2,
+    compute=_promoted,
+)
 
 
 def _lerp(env: SizeEnv, x: TensorSpec, end: TensorSpec, weight: Any) -> TensorSpec:
@@ -411,7 +532,9 @@ def _lerp_scalar(e: Any, x: Any, end: Any, weight: Any) -> Any:
     return e.where(e.lt(e.abs(weight), e.const(0.5)), near, far)
 
 
-define("aten.lerp.Scalar", "aten.lerp.Tensor", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own)
+define(
+    "aten.lerp.Scalar", "aten.lerp.Tensor", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own
+)
 
 
 def _ternary(env: SizeEnv, x: TensorSpec, a: TensorSpec, b: TensorSpec, *, value: Any = 1) -> TensorSpec:
@@ -431,13 +554,26 @@ def _ternary_dtype(x: TensorSpec, a: TensorSpec, b: TensorSpec, *, value: Any = 
     return result_type((x, a, b))
 
 
-define("aten.addcmul.default", kind="pointwise", infer=_ternary, operands=3, compute=_ternary_dtype,
-       scalar=lambda e, x, a, b, value=1: e.add(x, e.mul(_scaled(e, a, value), b)))
-define("aten.addcdiv.default", kind="pointwise", infer=_ternary_division, operands=3, compute=_ternary_dtype,
-       scalar=lambda e, x, a, b, value=1: e.add(x, e.truediv(_scaled(e, a, value), b)))
+define(
+    "aten.addcmul.default",
+    kind="pointwise",
+    infer=_ternary,
+    operands=3,
+    compute=_ternary_dtype,
+    scalar=lambda e, x, a, b, value=1: e.add(x, e.mul(_scaled(e, a, value), b)),
+)
+define(
+    "aten.addcdiv.default",
+    kind="pointwise",
+    infer=_ternary_division,
+    operands=3,
+    compute=_ternary_dtype,
+    scalar=lambda e, x, a, b, value=1: e.add(x, e.truediv(_scaled(e, a, value), b)),
+)
 
 
 # -- Selection ----------------------------------------------------------------------------------------------------
+
 
 def _where(env: SizeEnv, condition: TensorSpec, x: Any, y: Any) -> TensorSpec:
     if condition.dtype is not torch.bool:
@@ -451,20 +587,39 @@ def _where(env: SizeEnv, condition: TensorSpec, x: Any, y: Any) -> TensorSpec:
     return elementwise(env, dtype, tuple(operands))
 
 
-define("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", kind="pointwise",
-       infer=_where, scalar=lambda e, c, x, y: e.where(c, x, y), operands=3,
-       compute=lambda c, x, y: (torch.bool, result_type((x, y)), result_type((x, y))))
+define(
+    "aten.where.self",
+    "aten.where.ScalarSelf",
+    "aten.where.ScalarOther",
+    "aten.where.Scalar",
+    kind="pointwise",
+    infer=_where,
+    scalar=lambda e, c, x, y: e.where(c, x, y),
+    operands=3,
+    compute=lambda c, x, y: (torch.bool, result_type((x, y)), result_type((x, y))),
+)
 
 
 def _masked_fill(env: SizeEnv, x: TensorSpec, mask: TensorSpec, value: Any) -> TensorSpec:
     kind = value.dtype if type(value) is TensorSpec else scalar_dtype(value)
-    if mask.dtype is not torch.bool or kind is None or category(kind) > category(x.dtype) or \
-            type(value) is TensorSpec and value.shape:
+    if (
+        mask.dtype is not torch.bool
+        or kind is None
+        or category(kind) > category(x.dtype)
+        or type(value) is TensorSpec
+        and value.shape
+    ):
         raise NotCovered("masked_fill")
     shape = broadcast_shapes(env, (x.shape, mask.shape))
     return TensorSpec(x.dtype, shape, contiguous_stride(shape), x.device)
 
 
-define("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", kind="pointwise", infer=_masked_fill,
-       scalar=lambda e, x, mask, value: e.where(mask, value, x), operands=3,
-       compute=lambda x, mask, value: (x.dtype, torch.bool, x.dtype))
+define(
+    "aten.masked_fill.Scalar",
+    "aten.masked_fill.Tensor",
+    kind="pointwise",
+    infer=_masked_fill,
+    scalar=lambda e, x, mask, value: e.where(mask, value, x),
+    operands=3,
+    compute=lambda x, mask, value: (x.dtype, torch.bool, x.dtype),
+)

@@ -14,15 +14,28 @@ _PROMOTED: dict[tuple[torch.dtype, torch.dtype], torch.dtype] = {}
 
 #: 0: bool, 1: integer, 2: floating point, 3: complex
 _CATEGORY: dict[torch.dtype, int] = {torch.bool: 0}
-for _dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64):
+for _dtype in (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+):
     _CATEGORY[_dtype] = 1
 for _dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2):
     _CATEGORY[_dtype] = 2
 for _dtype in (torch.complex32, torch.complex64, torch.complex128):
     _CATEGORY[_dtype] = 3
 
-_TO_COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128,
-               torch.bfloat16: torch.complex64}
+_TO_COMPLEX = {
+    torch.float16: torch.complex32,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+    torch.bfloat16: torch.complex64,
+}
 
 #: What arithmetic on a dtype is carried out in.
 _COMPUTE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}

@@ -116,8 +116,18 @@ def _build(name: str, target: Any, entry: _Entry) -> Op:
     if entry.is_random is not None:
         is_random = entry.is_random
     kind = entry.kind if entry.kind != "other" or not is_view else "view"
-    return Op(name, target, kind, entry.infer, entry.scalar, entry.decompose, is_view or kind == "view",
-              is_random, is_pure, dict(entry.facets))
+    return Op(
+        name,
+        target,
+        kind,
+        entry.infer,
+        entry.scalar,
+        entry.decompose,
+        is_view or kind == "view",
+        is_random,
+        is_pure,
+        dict(entry.facets),
+    )
 
 
 __all__ = ["NotCovered", "define", "defined_names", "get"]

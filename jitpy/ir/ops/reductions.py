@@ -1,0 +1,517 @@
+"""Reductions, scans, and what is made of them: means, variances, norms, softmax.
+
+`facets["reduction"](*args, **kwargs)` (specs and constants in, `Reduction` out) tells the schedule how to run an op as
+one loop. Ops made of several loops have a `decompose` instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from ..op import NotCovered
+from ..sizes import SizeEnv
+from ..spec import TensorSpec, contiguous_stride, prod
+from .layout import normalize_dim
+from .promotion import category, compute_dtype, float_result
+from .table import define
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One reduction loop.
+
+    combine   'sum', 'prod', 'max', 'min' (both propagate NaN), 'any', 'all' (of x != 0), 'argmax' or 'argmin' (the
+              first of equals; NaN wins), the latter over the one axis `dims`, or the flattened input where `flat`
+    dims      the reduced axes, ascending
+    keepdim   whether they stay as axes of size 1
+    dtype     what elements are converted to and accumulated in; the result is converted to the node's dtype
+    """
+
+    combine: str
+    dims: tuple[int, ...]
+    keepdim: bool
+    dtype: torch.dtype
+    flat: bool = False
+
+
+def reduced_axes(dim: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that a `dim` argument names, ascending; None and [] mean all. Raises NotCovered for bad ones."""
+    if dim is None:
+        return tuple(range(ndim))
+    if type(dim) is int:
+        axes = [normalize_dim(dim, ndim)]
+    else:
+        if not dim:
+            return tuple(range(ndim))
+        axes = sorted(normalize_dim(d, ndim) for d in dim)
+    if len(set(axes)) != len(axes):
+        raise NotCovered("an axis appears twice")
+    return tuple(axes) if ndim else ()
+
+
+def reduced(x: TensorSpec, axes: tuple[int, ...], keepdim: bool, dtype: torch.dtype) -> TensorSpec:
+    """A fresh row-major result."""
+    if keepdim:
+        shape = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+    else:
+        shape = tuple(size for i, size in enumerate(x.shape) if i not in axes)
+    return TensorSpec(dtype, shape, contiguous_stride(shape), x.device)
+
+
+def require_elements(env: SizeEnv, x: TensorSpec, axes: tuple[int, ...]) -> None:
+    """NotCovered where an axis without elements would be reduced by an op that has no identity."""
+    for axis in axes:
+        size = x.shape[axis]
+        if size == 0 if type(size) is int else not env.decide(sympy.Gt(size, 0), "a reduction needs elements"):
+            raise NotCovered("no elements")
+
+
+def sum_dtype(x: TensorSpec, dtype: torch.dtype | None) -> torch.dtype:
+    """The result dtype of sum, prod, cumsum: integers and bool add up in int64."""
+    if dtype is not None:
+        return dtype
+    return torch.int64 if category(x.dtype) < 2 else x.dtype
+
+
+# -- Sums and products --------------------------------------------------------------------------------------------
+
+
+def _sum(
+    env: SizeEnv, x: TensorSpec, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> TensorSpec:
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, sum_dtype(x, dtype))
+
+
+def _sum_loop(combine: str) -> Callable[..., Reduction]:
+    def loop(x: TensorSpec, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Reduction:
+        accumulate = compute_dtype(sum_dtype(x, dtype))
+        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, accumulate)
+
+    return loop
+
+
+def _prod(
+    env: SizeEnv, x: TensorSpec, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> TensorSpec:
+    return _sum(env, x, dim, keepdim, dtype=dtype)
+
+
+define("aten.sum.default", "aten.sum.dim_IntList", kind="reduction", infer=_sum, reduction=_sum_loop("sum"))
+define("aten.prod.default", "aten.prod.dim_int", kind="reduction", infer=_prod, reduction=_sum_loop("prod"))
+define("aten.nansum.default", kind="reduction", infer=_sum)
+
+
+# -- Extremes -----------------------------------------------------------------------------------------------------
+
+
+def _extreme(env: SizeEnv, x: TensorSpec, dim: Any = (), keepdim: bool = False) -> TensorSpec:
+    axes = reduced_axes(dim, len(x.shape))
+    require_elements(env, x, axes)
+    if category(x.dtype) == 3:
+        raise NotCovered("complex")
+    return reduced(x, axes, keepdim, x.dtype)
+
+
+def _extreme_loop(combine: str) -> Callable[..., Reduction]:
+    def loop(x: TensorSpec, dim: Any = (), keepdim: bool = False) -> Reduction:
+        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, compute_dtype(x.dtype))
+
+    return loop
+
+
+define("aten.amax.default", "aten.max.default", kind="reduction", infer=_extreme, reduction=_extreme_loop("max"))
+define("aten.amin.default", "aten.min.default", kind="reduction", infer=_extreme, reduction=_extreme_loop("min"))
+
+
+def _argument(env: SizeEnv, x: TensorSpec, dim: int | None = None, keepdim: bool = False) -> TensorSpec:
+    axes = reduced_axes(dim, len(x.shape))
+    require_elements(env, x, axes)
+    if category(x.dtype) not in (1, 2):
+        raise NotCovered("dtype")
+    return reduced(x, axes, keepdim, torch.int64)
+
+
+def _argument_loop(combine: str) -> Callable[..., Reduction]:
+    def loop(x: TensorSpec, dim: int | None = None, keepdim: bool = False) -> Reduction:
+        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, compute_dtype(x.dtype), dim is None)
+
+    return loop
+
+
+define(
+    "aten.argmax.default", kind="reduction", infer=_argument, reduction=_argument_loop("argmax"), differentiable=False
+)
+define(
+    "aten.argmin.default", kind="reduction", infer=_argument, reduction=_argument_loop("argmin"), differentiable=False
+)
+
+
+def _extreme_and_index(env: SizeEnv, x: TensorSpec, dim: int, keepdim: bool = False) -> tuple[TensorSpec, TensorSpec]:
+    axes = (normalize_dim(dim, len(x.shape)),) if x.shape else ()
+    require_elements(env, x, axes)
+    if category(x.dtype) == 3:
+        raise NotCovered("complex")
+    return reduced(x, axes, keepdim, x.dtype), reduced(x, axes, keepdim, torch.int64)
+
+
+def _extreme_and_index_parts(value: str, index: str) -> Callable[..., Any]:
+    def decompose(b: Any, x: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+        return b.call(f"aten.{value}.default", x, [dim], keepdim), b.call(f"aten.{index}.default", x, dim, keepdim)
+
+    return decompose
+
+
+define("aten.max.dim", kind="reduction", infer=_extreme_and_index, decompose=_extreme_and_index_parts("amax", "argmax"))
+define("aten.min.dim", kind="reduction", infer=_extreme_and_index, decompose=_extreme_and_index_parts("amin", "argmin"))
+
+
+def _aminmax(
+    env: SizeEnv, x: TensorSpec, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[TensorSpec, TensorSpec]:
+    result = _extreme(env, x, dim, keepdim)
+    return result, result
+
+
+define(
+    "aten.aminmax.default",
+    kind="reduction",
+    infer=_aminmax,
+    decompose=lambda b, x, dim=None, keepdim=False: (
+        b.call("aten.amin.default", x, [] if dim is None else [dim], keepdim),
+        b.call("aten.amax.default", x, [] if dim is None else [dim], keepdim),
+    ),
+)
+
+
+# -- Truth --------------------------------------------------------------------------------------------------------
+
+
+def _truth(env: SizeEnv, x: TensorSpec, dim: Any = None, keepdim: bool = False) -> TensorSpec:
+    if dim is not None and type(dim) is not int and not len(dim):
+        raise NotCovered("an empty list of axes means none here")
+    dtype = torch.uint8 if x.dtype is torch.uint8 else torch.bool
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, dtype)
+
+
+def _truth_loop(combine: str) -> Callable[..., Reduction]:
+    def loop(x: TensorSpec, dim: Any = None, keepdim: bool = False) -> Reduction:
+        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, torch.bool)
+
+    return loop
+
+
+for _name in ("any", "all"):
+    define(
+        f"aten.{_name}.default",
+        f"aten.{_name}.dim",
+        f"aten.{_name}.dims",
+        kind="reduction",
+        infer=_truth,
+        reduction=_truth_loop(_name),
+        differentiable=False,
+    )
+
+
+def _count_nonzero(env: SizeEnv, x: TensorSpec, dim: Any = None) -> TensorSpec:
+    return reduced(x, reduced_axes(dim, len(x.shape)), False, torch.int64)
+
+
+def _count_nonzero_parts(b: Any, x: Any, dim: Any = None) -> Any:
+    axes = list(reduced_axes(dim, x.spec.ndim))
+    return b.call("aten.sum.dim_IntList", b.call("aten.ne.Scalar", x, 0), axes)
+
+
+define(
+    "aten.count_nonzero.default",
+    "aten.count_nonzero.dim_IntList",
+    kind="reduction",
+    infer=_count_nonzero,
+    decompose=_count_nonzero_parts,
+    differentiable=False,
+)
+
+
+# -- Means, variances, norms --------------------------------------------------------------------------------------
+
+
+def cast(b: Any, x: Any, dtype: torch.dtype) -> Any:
+    """`x` in `dtype`; no node where it is that already."""
+    return x if x.spec.dtype is dtype else b.call("aten.to.dtype", x, dtype)
+
+
+def _float_only(dtype: torch.dtype) -> torch.dtype:
+    if category(dtype) < 2:
+        raise NotCovered("floats only")
+    return dtype
+
+
+def _mean(
+    env: SizeEnv, x: TensorSpec, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> TensorSpec:
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, _float_only(dtype or x.dtype))
+
+
+def mean_of(b: Any, x: Any, axes: list[int], keepdim: bool) -> Any:
+    """The mean of a node that is already in its compute dtype."""
+    count = prod(tuple(x.spec.shape[a] for a in axes))
+    return b.call("aten.div.Tensor", b.call("aten.sum.dim_IntList", x, axes, keepdim), count)
+
+
+def _mean_parts(b: Any, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    result = dtype or x.spec.dtype
+    axes = list(reduced_axes(dim, x.spec.ndim))
+    return cast(b, mean_of(b, cast(b, x, compute_dtype(result)), axes, keepdim), result)
+
+
+define("aten.mean.default", "aten.mean.dim", kind="reduction", infer=_mean, decompose=_mean_parts)
+
+
+def _variance(
+    env: SizeEnv, x: TensorSpec, dim: Any = None, *, correction: Any = 1, keepdim: bool = False
+) -> TensorSpec:
+    if category(x.dtype) != 2:
+        raise NotCovered("floats only")
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, x.dtype)
+
+
+def variance_of(b: Any, x: Any, axes: list[int], correction: Any, keepdim: bool) -> tuple[Any, Any]:
+    """Variance and mean (in two passes) of a node that is already in its compute dtype."""
+    if correction is None:
+        correction = 1
+    count = prod(tuple(x.spec.shape[a] for a in axes))
+    if type(count) is int:
+        if count <= correction:
+            raise NotCovered("too few elements for a variance")
+        divisor: Any = count - correction
+    elif type(correction) is int:
+        divisor = count - correction
+    else:
+        raise NotCovered("correction")
+    mean = mean_of(b, x, axes, True)
+    centered = b.call("aten.sub.Tensor", x, mean)
+    total = b.call("aten.sum.dim_IntList", b.call("aten.mul.Tensor", centered, centered), axes, keepdim)
+    if not keepdim:
+        shape = [s for i, s in enumerate(x.spec.shape) if i not in axes]
+        mean = b.call("aten.reshape.default", mean, shape)
+    return b.call("aten.div.Tensor", total, divisor), mean
+
+
+def _variance_parts(
+    b: Any, x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False, root: bool = False
+) -> Any:
+    dtype = x.spec.dtype
+    variance, _ = variance_of(
+        b, cast(b, x, compute_dtype(dtype)), list(reduced_axes(dim, x.spec.ndim)), correction, keepdim
+    )
+    return cast(b, b.call("aten.sqrt.default", variance) if root else variance, dtype)
+
+
+def _variance_mean_parts(
+    b: Any, x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False, root: bool = False
+) -> Any:
+    dtype = x.spec.dtype
+    variance, mean = variance_of(
+        b, cast(b, x, compute_dtype(dtype)), list(reduced_axes(dim, x.spec.ndim)), correction, keepdim
+    )
+    return cast(b, b.call("aten.sqrt.default", variance) if root else variance, dtype), cast(b, mean, dtype)
+
+
+def _twice(rule: Callable[..., TensorSpec]) -> Callable[..., tuple[TensorSpec, TensorSpec]]:
+    def infer(env: SizeEnv, *args: Any, **kwargs: Any) -> tuple[TensorSpec, TensorSpec]:
+        result = rule(env, *args, **kwargs)
+        return result, result
+
+    return infer
+
+
+def _unbiased(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The older overload, whose `unbiased` is a correction of 1 or 0, over all axes."""
+    return lambda first, x, unbiased=True: fn(first, x, None, correction=int(unbiased))
+
+
+def _unbiased_dim(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda first, x, dim=None, unbiased=True, keepdim=False: fn(
+        first, x, dim, correction=int(unbiased), keepdim=keepdim
+    )
+
+
+for _name, _rule, _parts in (
+    ("var", _variance, _variance_parts),
+    ("var_mean", _twice(_variance), _variance_mean_parts),
+):
+    for _full, _root in ((_name, False), (_name.replace("var", "std"), True)):
+
+        def _whole(
+            b: Any,
+            x: Any,
+            dim: Any = None,
+            *,
+            correction: Any = 1,
+            keepdim: bool = False,
+            _parts: Any = _parts,
+            _root: bool = _root,
+        ) -> Any:
+            return _parts(b, x, dim, correction=correction, keepdim=keepdim, root=_root)
+
+        define(f"aten.{_full}.correction", kind="reduction", infer=_rule, decompose=_whole)
+        define(f"aten.{_full}.default", kind="reduction", infer=_unbiased(_rule), decompose=_unbiased(_whole))
+        define(f"aten.{_full}.dim", kind="reduction", infer=_unbiased_dim(_rule), decompose=_unbiased_dim(_whole))
+
+
+def _vector_norm(
+    env: SizeEnv,
+    x: TensorSpec,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,  # noqa: A002
+    dtype: torch.dtype | None = None,
+) -> TensorSpec:
+    axes = reduced_axes(dim, len(x.shape))
+    if category(x.dtype) != 2 or not isinstance(ord, (int, float)) or dtype is not None and dtype is not x.dtype:
+        raise NotCovered("norm")
+    if ord < 0 or ord == math.inf:
+        require_elements(env, x, axes)
+    return reduced(x, axes, keepdim, x.dtype)
+
+
+def _vector_norm_parts(
+    b: Any,
+    x: Any,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,  # noqa: A002
+    dtype: torch.dtype | None = None,
+) -> Any:
+    result = dtype or x.spec.dtype
+    axes = list(reduced_axes(dim, x.spec.ndim))
+    x = cast(b, x, compute_dtype(result))
+    if ord == 2:
+        value = b.call(
+            "aten.sqrt.default", b.call("aten.sum.dim_IntList", b.call("aten.mul.Tensor", x, x), axes, keepdim)
+        )
+    elif ord == 1:
+        value = b.call("aten.sum.dim_IntList", b.call("aten.abs.default", x), axes, keepdim)
+    elif ord in (math.inf, -math.inf):
+        name = "aten.amax.default" if ord > 0 else "aten.amin.default"
+        value = b.call(name, b.call("aten.abs.default", x), axes, keepdim)
+    else:
+        raise NotCovered("norm of this order")
+    return cast(b, value, result)
+
+
+define("aten.linalg_vector_norm.default", kind="reduction", infer=_vector_norm, decompose=_vector_norm_parts)
+define(
+    "aten.norm.Scalar",
+    kind="reduction",
+    infer=lambda env, x, p=2: _vector_norm(env, x, p),
+    decompose=lambda b, x, p=2: _vector_norm_parts(b, x, p),
+)
+define(
+    "aten.norm.ScalarOpt_dim",
+    kind="reduction",
+    infer=lambda env, x, p, dim, keepdim=False: _vector_norm(env, x, 2 if p is None else p, dim, keepdim),
+    decompose=lambda b, x, p, dim, keepdim=False: _vector_norm_parts(b, x, 2 if p is None else p, dim, keepdim),
+)
+
+
+# -- Softmax and relatives ----------------------------------------------------------------------------------------
+
+
+def _softmax(env: SizeEnv, x: TensorSpec, dim: int, dtype: torch.dtype | None = None) -> TensorSpec:
+    normalize_dim(dim, len(x.shape))
+    result = dtype or x.dtype
+    if category(result) != 2 or category(x.dtype) == 3:
+        raise NotCovered("floats only")
+    return TensorSpec(result, x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _raw_softmax(env: SizeEnv, x: TensorSpec, dim: int, half_to_float: bool) -> TensorSpec:
+    if half_to_float:
+        raise NotCovered("half_to_float")
+    return _softmax(env, x, dim)
+
+
+def _needs_axis(x: Any, dim: int) -> int:
+    axis = normalize_dim(dim, x.spec.ndim)
+    if not x.spec.shape or x.spec.shape[axis] == 0:
+        raise NotCovered("an axis without elements")
+    return axis
+
+
+def _softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
+    axis = [_needs_axis(x, dim)]
+    result = dtype or x.spec.dtype
+    x = cast(b, x, compute_dtype(result))
+    shifted = b.call("aten.sub.Tensor", x, b.call("aten.amax.default", x, axis, True))
+    powers = b.call("aten.exp.default", shifted)
+    return cast(b, b.call("aten.div.Tensor", powers, b.call("aten.sum.dim_IntList", powers, axis, True)), result)
+
+
+def _log_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
+    axis = [_needs_axis(x, dim)]
+    result = dtype or x.spec.dtype
+    x = cast(b, x, compute_dtype(result))
+    shifted = b.call("aten.sub.Tensor", x, b.call("aten.amax.default", x, axis, True))
+    total = b.call("aten.sum.dim_IntList", b.call("aten.exp.default", shifted), axis, True)
+    return cast(b, b.call("aten.sub.Tensor", shifted, b.call("aten.log.default", total)), result)
+
+
+define("aten.softmax.int", infer=_softmax, decompose=_softmax_parts)
+define("aten.log_softmax.int", infer=_softmax, decompose=_log_softmax_parts)
+define(
+    "aten._softmax.default", infer=_raw_softmax, decompose=lambda b, x, dim, half_to_float: _softmax_parts(b, x, dim)
+)
+define(
+    "aten._log_softmax.default",
+    infer=_raw_softmax,
+    decompose=lambda b, x, dim, half_to_float: _log_softmax_parts(b, x, dim),
+)
+
+
+def _logsumexp(env: SizeEnv, x: TensorSpec, dim: Any, keepdim: bool = False) -> TensorSpec:
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, float_result(x.dtype))
+
+
+def _logsumexp_parts(b: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    result = float_result(x.spec.dtype)
+    axes = list(reduced_axes(dim, x.spec.ndim))
+    if any(x.spec.shape[a] == 0 for a in axes):
+        raise NotCovered("an axis without elements")
+    x = cast(b, x, compute_dtype(result))
+    top = b.call("aten.amax.default", x, axes, True)
+    top = b.call("aten.where.ScalarSelf", b.call("aten.isinf.default", top), 0.0, top)
+    total = b.call("aten.sum.dim_IntList", b.call("aten.exp.default", b.call("aten.sub.Tensor", x, top)), axes, True)
+    value = b.call("aten.add.Tensor", b.call("aten.log.default", total), top)
+    if not keepdim:
+        value = b.call("aten.reshape.default", value, [s for i, s in enumerate(x.spec.shape) if i not in axes])
+    return cast(b, value, result)
+
+
+define("aten.logsumexp.default", kind="reduction", infer=_logsumexp, decompose=_logsumexp_parts)
+
+
+# -- Scans --------------------------------------------------------------------------------------------------------
+
+
+def _scan(env: SizeEnv, x: TensorSpec, dim: int, *, dtype: torch.dtype | None = None) -> TensorSpec:
+    normalize_dim(dim, len(x.shape))
+    return TensorSpec(sum_dtype(x, dtype), x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _scan_loop(combine: str) -> Callable[..., Reduction]:
+    def loop(x: TensorSpec, dim: int, *, dtype: torch.dtype | None = None) -> Reduction:
+        return Reduction(combine, (normalize_dim(dim, len(x.shape)),), True, compute_dtype(sum_dtype(x, dtype)))
+
+    return loop
+
+
+define("aten.cumsum.default", infer=_scan, scan=_scan_loop("sum"))
+define("aten.cumprod.default", infer=_scan, scan=_scan_loop("prod"))
