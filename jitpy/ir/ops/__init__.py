@@ -13,14 +13,14 @@ from ..graph import Node
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import Spec, TensorSpec
-from . import activations, casts, pointwise, reductions  # noqa: F401  (definitions)
+from . import activations, casts, pointwise, reductions, views  # noqa: F401  (definitions)
 from .derived import derive
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes
 from .promotion import is_differentiable
-from .table import define, defined_names, get
+from .table import define, defined_names, get, normalize
 
-__all__ = ["Functional", "aliasing", "define", "defined_names", "functional_of", "get", "infer", "operand_dtypes"]
+__all__ = ["Functional", "aliasing", "define", "defined_names", "functional_of", "get", "infer", "normalize", "operand_dtypes"]
 
 
 def infer(
@@ -36,8 +36,7 @@ def infer(
     answers if there is one, else the op itself, run on meta tensors. Raises what eager would raise for these
     arguments, and `NotCovered` where the result cannot be known before the op runs (its size depends on data).
     """
-    specs = to_specs(args)
-    kwspecs = {k: to_spec(v) for k, v in kwargs.items()} if kwargs else {}
+    specs, kwspecs = _specs(op, args, kwargs)
     rule = op.infer
     if rule is not None:
         try:
@@ -60,14 +59,20 @@ def aliasing(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: di
     rule = op.facets.get("aliasing")
     if rule is None and op.infer is not None:
         return "view" if op.is_view else "copy"
-    specs = to_specs(args)
-    kwspecs = {k: to_spec(v) for k, v in kwargs.items()} if kwargs else {}
+    specs, kwspecs = _specs(op, args, kwargs)
     if rule is not None:
         try:
             return rule(env, *specs, **kwspecs)
         except NotCovered:
             pass
     return derive(op, env, tuple(specs), kwspecs).aliasing
+
+
+def _specs(op: Op, args: Any, kwargs: dict[str, Any] | None) -> tuple[list[Any], dict[str, Any]]:
+    if not kwargs:
+        return to_specs(args), {}
+    args, kwargs = normalize(op, args, kwargs)
+    return to_specs(args), {k: to_spec(v) for k, v in kwargs.items()}
 
 
 def to_specs(values: Any) -> list[Any]:

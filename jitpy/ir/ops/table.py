@@ -130,4 +130,28 @@ def _build(name: str, target: Any, entry: _Entry) -> Op:
     )
 
 
-__all__ = ["NotCovered", "define", "defined_names", "get"]
+def normalize(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as the table's rules, `scalar` and `decompose` take them: positional wherever the schema allows it.
+
+    Keyword-only arguments stay keywords. Unknown keywords are left for the op to complain of.
+    """
+    if not kwargs or not isinstance(op.target, torch._ops.OpOverload):
+        return tuple(args), kwargs
+    rest = dict(kwargs)
+    values = list(args)
+    gaps: list[Any] = []
+    for argument in op.target._schema.arguments[len(values) :]:
+        if argument.kwarg_only:
+            break
+        if argument.name in rest:
+            values += gaps
+            gaps = []
+            values.append(rest.pop(argument.name))
+        elif argument.has_default_value():
+            gaps.append(argument.default_value)
+        else:
+            break
+    return tuple(values), rest
+
+
+__all__ = ["NotCovered", "define", "defined_names", "get", "normalize"]
