@@ -1,0 +1,768 @@
+// `Dispatcher`: the callable that a jitted function becomes. It binds arguments, finds the compiled variant whose guards
+// hold, and calls it; on a miss it asks Python (`on_miss`). `jitpy/runtime/dispatch.py` has the same in pure Python.
+//
+// Threads: everything runs under the GIL, which can change hands wherever Python code runs (guards, calls). `entries` and
+// `last` are only ever replaced as a whole, and a lookup holds references to what it looks at.
+#include "module.h"
+
+#include <structmember.h>
+
+#include <memory>
+
+#include "../hook_api.h"
+#include "guards.h"
+
+namespace {
+
+const JitpyHookApi* hook_api;  // null: no frame hook in this process
+bool dispatch_enabled = true;
+thread_local bool compiling;  // this thread is tracing or compiling
+
+// ---- Entry --------------------------------------------------------------------------------------------------------------
+
+struct Entry {
+  PyObject_HEAD
+  PyObject* guard;     // GuardFunction-like, or None: always holds
+  PyObject* native;    // its `native_guard` where that is a native evaluator, else null
+  PyObject* check;     // its bound `check` otherwise
+  PyObject* code;      // takes all parameters positionally
+  PyObject* payload;
+  PyObject* function;  // made of `code` for the dispatcher's own globals and closure, once
+  unsigned long long hits;
+  char needs_hook;
+};
+
+extern PyTypeObject entry_type;
+
+int entry_traverse(PyObject* object, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<Entry*>(object);
+  Py_VISIT(self->guard);
+  Py_VISIT(self->native);
+  Py_VISIT(self->check);
+  Py_VISIT(self->code);
+  Py_VISIT(self->payload);
+  Py_VISIT(self->function);
+  return 0;
+}
+
+int entry_clear(PyObject* object) {
+  auto* self = reinterpret_cast<Entry*>(object);
+  Py_CLEAR(self->guard);
+  Py_CLEAR(self->native);
+  Py_CLEAR(self->check);
+  Py_CLEAR(self->code);
+  Py_CLEAR(self->payload);
+  Py_CLEAR(self->function);
+  return 0;
+}
+
+void entry_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  entry_clear(self);
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyObject* entry_repr(PyObject* object) {
+  auto* self = reinterpret_cast<Entry*>(object);
+  if (self->code == nullptr) return PyUnicode_FromString("<Entry>");
+  return PyUnicode_FromFormat("<Entry %U, %llu hits>", reinterpret_cast<PyCodeObject*>(self->code)->co_qualname, self->hits);
+}
+
+PyMemberDef entry_members[] = {
+    {"guard", T_OBJECT, offsetof(Entry, guard), READONLY, "what must hold for this variant"},
+    {"code", T_OBJECT, offsetof(Entry, code), READONLY, "the compiled variant"},
+    {"payload", T_OBJECT, offsetof(Entry, payload), READONLY, "whatever add_entry was given"},
+    {"needs_hook", T_BOOL, offsetof(Entry, needs_hook), READONLY, "whether the frame hook is on during the call"},
+    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "calls that this variant served"},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+// New reference; null with an exception set.
+Entry* make_entry(PyObject* guard, PyObject* code, bool needs_hook, PyObject* payload) {
+  PyObject *native = nullptr, *check = nullptr;
+  if (guard != Py_None) {
+    native = PyObject_GetAttrString(guard, "native_guard");
+    if (native == nullptr && !PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+    PyErr_Clear();
+    if (native != nullptr && !guard_check_exact(native)) Py_CLEAR(native);
+    if (native == nullptr && (check = PyObject_GetAttrString(guard, "check")) == nullptr) return nullptr;
+  }
+  auto* entry = PyObject_GC_New(Entry, &entry_type);
+  if (entry == nullptr) {
+    Py_XDECREF(native);
+    Py_XDECREF(check);
+    return nullptr;
+  }
+  entry->guard = Py_NewRef(guard);
+  entry->native = native;
+  entry->check = check;
+  entry->code = Py_NewRef(code);
+  entry->payload = Py_NewRef(payload);
+  entry->function = nullptr;
+  entry->hits = 0;
+  entry->needs_hook = needs_hook;
+  PyObject_GC_Track(entry);
+  return entry;
+}
+
+// ---- Dispatcher ---------------------------------------------------------------------------------------------------------
+
+struct Dispatcher {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* code;
+  PyObject* globals;
+  PyObject* closure;     // tuple of cells, or null
+  PyObject* defaults;    // tuple or null; `live_defaults`: the original's are read at each call
+  PyObject* kwdefaults;  // dict or null
+  PyObject* on_miss;
+  PyObject* original;    // callable or null
+  PyObject* plain;       // `code` as a function with `closure`, where there is no original; made once
+  PyObject* name;
+  PyObject* qualname;
+  PyObject* variables;   // co_varnames
+  PyObject* entries;     // tuple of Entry
+  Entry* last;           // the entry that served the last call, or null
+  PyObject* dict;
+  PyObject* weakrefs;
+  int n_positional, n_positional_only, n_keyword_only, n_params, n_free;
+  bool has_varargs, has_varkw;
+  bool simple;           // positional parameters only
+  bool live_defaults;
+  char closure_first;
+  char run_original_always;
+};
+
+extern PyTypeObject dispatcher_type;
+
+// What one call looks like, once bound: everything borrowed from the caller.
+struct Bound {
+  PyObject* const* params;
+  Py_ssize_t n;
+  PyObject* globals;
+  PyObject* closure;  // tuple, None or null
+};
+
+bool closure_fits(PyObject* closure, Py_ssize_t n_free) {
+  if (n_free == 0) return true;
+  return closure != nullptr && PyTuple_Check(closure) && PyTuple_GET_SIZE(closure) == n_free;
+}
+
+// New reference to a function of `code`.
+PyObject* make_function(PyObject* code, PyObject* globals, PyObject* closure) {
+  const Py_ssize_t n_free = PyCode_GetNumFree(reinterpret_cast<PyCodeObject*>(code));
+  if (!closure_fits(closure, n_free)) {
+    PyErr_Format(PyExc_TypeError, "%U needs a closure of %zd cells", reinterpret_cast<PyCodeObject*>(code)->co_qualname, n_free);
+    return nullptr;
+  }
+  PyObject* function = PyFunction_New(code, globals);
+  if (function != nullptr && n_free > 0 && PyFunction_SetClosure(function, closure) < 0) Py_CLEAR(function);
+  return function;
+}
+
+// New reference to the entry's function. Functions with a closure that is not the dispatcher's own are made anew: keeping
+// one would keep the cells' contents alive.
+PyObject* entry_function(Dispatcher* self, Entry* entry, const Bound& bound) {
+  const bool own = bound.globals == self->globals && (self->n_free == 0 || bound.closure == self->closure);
+  if (!own) return make_function(entry->code, bound.globals, bound.closure);
+  if (entry->function == nullptr) {
+    PyObject* function = make_function(entry->code, bound.globals, bound.closure);
+    if (function == nullptr) return nullptr;
+    Py_XSETREF(entry->function, function);
+  }
+  return Py_NewRef(entry->function);
+}
+
+// 1, 0, or -1 with an exception set.
+int entry_holds(Entry* entry, const Bound& bound) {
+  if (entry->native != nullptr)
+    return guard_evaluate(entry->native, bound.params, bound.n, bound.globals, bound.closure);
+  if (entry->check == nullptr) return 1;
+  PyObject* params = PyTuple_New(bound.n);
+  if (params == nullptr) return -1;
+  for (Py_ssize_t i = 0; i < bound.n; i++) PyTuple_SET_ITEM(params, i, Py_NewRef(bound.params[i]));
+  PyObject* args[] = {params, bound.globals, bound.closure == nullptr ? Py_None : bound.closure};
+  PyObject* result = PyObject_Vectorcall(entry->check, args, 3, nullptr);
+  Py_DECREF(params);
+  if (result == nullptr) return -1;
+  const int holds = PyObject_IsTrue(result);
+  Py_DECREF(result);
+  return holds;
+}
+
+// New reference to the entry that serves this call; null with an exception, or without one where none does.
+Entry* find_entry(Dispatcher* self, const Bound& bound) {
+  Entry* last = self->last;
+  if (last != nullptr) {
+    Py_INCREF(last);
+    const int holds = entry_holds(last, bound);
+    if (holds == 1) return last;
+    Py_DECREF(last);
+    if (holds < 0) return nullptr;
+  }
+  PyObject* entries = Py_NewRef(self->entries);
+  Entry* found = nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
+    auto* entry = reinterpret_cast<Entry*>(PyTuple_GET_ITEM(entries, i));
+    if (entry == last) continue;
+    const int holds = entry_holds(entry, bound);
+    if (holds < 0) break;
+    if (holds == 0) continue;
+    Py_INCREF(found = entry);
+    if (self->entries == entries) {
+      Py_INCREF(entry);
+      Py_XSETREF(self->last, entry);
+    }
+    break;
+  }
+  Py_DECREF(entries);
+  return found;
+}
+
+// Ask `on_miss` for an entry. New reference; null with an exception, or without one where the original should run.
+Entry* miss(Dispatcher* self, const Bound& bound) {
+  PyObject* params = PyTuple_New(bound.n);
+  if (params == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < bound.n; i++) PyTuple_SET_ITEM(params, i, Py_NewRef(bound.params[i]));
+  PyObject* args[] = {reinterpret_cast<PyObject*>(self), params, bound.globals,
+                      bound.closure == nullptr ? Py_None : bound.closure};
+  PyObject* on_miss = Py_NewRef(self->on_miss);
+  const bool before = compiling;
+  compiling = true;
+  PyObject* answer = PyObject_Vectorcall(on_miss, args, 4, nullptr);
+  compiling = before;
+  Py_DECREF(on_miss);
+  Py_DECREF(params);
+  if (answer == nullptr || Py_IS_TYPE(answer, &entry_type)) return reinterpret_cast<Entry*>(answer);
+  if (answer != Py_None)
+    PyErr_Format(PyExc_TypeError, "on_miss must return an Entry or None, not %.200s", Py_TYPE(answer)->tp_name);
+  Py_DECREF(answer);
+  return nullptr;
+}
+
+PyObject* call_entry(Dispatcher* self, Entry* entry, const Bound& bound) {
+  PyObject* function = entry_function(self, entry, bound);
+  if (function == nullptr) return nullptr;
+  entry->hits++;
+  const JitpyHookApi* hook = entry->needs_hook ? hook_api : nullptr;
+  if (hook != nullptr) hook->enter();
+  PyObject* result = PyObject_Vectorcall(function, bound.params, bound.n, nullptr);
+  if (hook != nullptr) hook->leave();
+  Py_DECREF(function);
+  return result;
+}
+
+// New reference to what runs where nothing compiled may.
+PyObject* original_callable(Dispatcher* self, PyObject* closure) {
+  if (self->original != nullptr) return Py_NewRef(self->original);
+  const bool own = self->n_free == 0 || closure == self->closure;
+  if (own && self->plain != nullptr) return Py_NewRef(self->plain);
+  PyObject* function = make_function(self->code, self->globals, closure);
+  if (function == nullptr) return nullptr;
+  if ((self->defaults != nullptr && PyFunction_SetDefaults(function, self->defaults) < 0) ||
+      (self->kwdefaults != nullptr && PyFunction_SetKwDefaults(function, self->kwdefaults) < 0)) {
+    Py_DECREF(function);
+    return nullptr;
+  }
+  if (own) {
+    Py_INCREF(function);
+    Py_XSETREF(self->plain, function);
+  }
+  return function;
+}
+
+// Run the original on the arguments as the caller gave them.
+PyObject* call_original(Dispatcher* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  PyObject* closure = self->closure;
+  if (self->closure_first) {
+    if (n == 0) {
+      PyErr_Format(PyExc_TypeError, "%U needs its closure as the first argument", self->qualname);
+      return nullptr;
+    }
+    closure = args[0];
+    args++;
+    n--;
+  }
+  PyObject* function = original_callable(self, closure);
+  if (function == nullptr) return nullptr;
+  PyObject* result = PyObject_Vectorcall(function, args, n, kwnames);
+  Py_DECREF(function);
+  return result;
+}
+
+// ---- binding arguments -----------------------------------------------------------------------------------------------
+
+// Index of the parameter that the keyword names, or -1. Argument names are interned almost always.
+Py_ssize_t parameter_index(Dispatcher* self, PyObject* keyword) {
+  const Py_ssize_t first = self->n_positional_only, end = self->n_positional + self->n_keyword_only;
+  for (Py_ssize_t i = first; i < end; i++)
+    if (PyTuple_GET_ITEM(self->variables, i) == keyword) return i;
+  for (Py_ssize_t i = first; i < end; i++)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(self->variables, i), keyword) == 0) return i;
+  return -1;
+}
+
+// Fill `out` (n_params entries, null at first) with new references. 1; 0: the arguments do not fit; -1: an exception is set.
+int bind(Dispatcher* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, PyObject** out) {
+  const Py_ssize_t n_positional = self->n_positional, n_named = n_positional + self->n_keyword_only;
+  const Py_ssize_t n_taken = n < n_positional ? n : n_positional;
+  for (Py_ssize_t i = 0; i < n_taken; i++) out[i] = Py_NewRef(args[i]);
+  if (n > n_positional && !self->has_varargs) return 0;
+  if (self->has_varargs) {
+    PyObject* rest = PyTuple_New(n - n_taken);
+    if (rest == nullptr) return -1;
+    for (Py_ssize_t i = n_taken; i < n; i++) PyTuple_SET_ITEM(rest, i - n_taken, Py_NewRef(args[i]));
+    out[n_named] = rest;
+  }
+  PyObject* keywords = nullptr;
+  if (self->has_varkw && (keywords = out[self->n_params - 1] = PyDict_New()) == nullptr) return -1;
+  const Py_ssize_t n_keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t k = 0; k < n_keywords; k++) {
+    PyObject *keyword = PyTuple_GET_ITEM(kwnames, k), *value = args[n + k];
+    const Py_ssize_t i = parameter_index(self, keyword);
+    if (i >= 0) {
+      if (out[i] != nullptr) return 0;
+      out[i] = Py_NewRef(value);
+    } else {
+      if (keywords == nullptr) return 0;
+      if (PyDict_SetItem(keywords, keyword, value) < 0) return -1;
+    }
+  }
+  PyObject *defaults = self->defaults, *kwdefaults = self->kwdefaults;
+  if (self->live_defaults) {
+    defaults = PyFunction_GET_DEFAULTS(self->original);
+    kwdefaults = PyFunction_GET_KW_DEFAULTS(self->original);
+  }
+  const Py_ssize_t first_default = n_positional - (defaults == nullptr ? 0 : PyTuple_GET_SIZE(defaults));
+  for (Py_ssize_t i = n_taken; i < n_positional; i++) {
+    if (out[i] != nullptr) continue;
+    if (i < first_default) return 0;
+    out[i] = Py_NewRef(PyTuple_GET_ITEM(defaults, i - first_default));
+  }
+  for (Py_ssize_t i = n_positional; i < n_named; i++) {
+    if (out[i] != nullptr) continue;
+    PyObject* value = kwdefaults == nullptr ? nullptr
+                                            : PyDict_GetItemWithError(kwdefaults, PyTuple_GET_ITEM(self->variables, i));
+    if (value == nullptr) return PyErr_Occurred() ? -1 : 0;
+    out[i] = Py_NewRef(value);
+  }
+  return 1;
+}
+
+constexpr int kFewParams = 16;
+
+// The bound parameters of one call, released at its end.
+class Params {
+ public:
+  explicit Params(Py_ssize_t n) : n_(n) {
+    if (n > kFewParams) many_ = std::make_unique<PyObject*[]>(n);
+    for (Py_ssize_t i = 0; i < n; i++) values()[i] = nullptr;
+  }
+  ~Params() {
+    for (Py_ssize_t i = 0; i < n_; i++) Py_XDECREF(values()[i]);
+  }
+  PyObject** values() { return many_ ? many_.get() : few_; }
+
+ private:
+  Py_ssize_t n_;
+  PyObject* few_[kFewParams];
+  std::unique_ptr<PyObject*[]> many_;
+};
+
+// ---- the call -----------------------------------------------------------------------------------------------------------
+
+bool bypassed(const Dispatcher* self) {
+  return !dispatch_enabled || self->run_original_always || compiling ||
+         (self->live_defaults && PyFunction_GET_CODE(self->original) != self->code);
+}
+
+PyObject* dispatch(Dispatcher* self, const Bound& bound, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  Entry* entry = find_entry(self, bound);
+  if (entry == nullptr) {
+    if (PyErr_Occurred()) return nullptr;
+    entry = miss(self, bound);
+    if (entry == nullptr) return PyErr_Occurred() ? nullptr : call_original(self, args, n, kwnames);
+  }
+  PyObject* result = call_entry(self, entry, bound);
+  Py_DECREF(entry);
+  return result;
+}
+
+PyObject* dispatcher_vectorcall(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  auto* self = reinterpret_cast<Dispatcher*>(callable);
+  const Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (bypassed(self)) return call_original(self, args, n, kwnames);
+  if (kwnames != nullptr && PyTuple_GET_SIZE(kwnames) == 0) kwnames = nullptr;
+  if (self->closure_first) {
+    if (kwnames != nullptr || n != self->n_params + 1 || !closure_fits(args[0], self->n_free)) {
+      PyErr_Format(PyExc_TypeError, "%U takes its closure and %d positional arguments", self->qualname, self->n_params);
+      return nullptr;
+    }
+    return dispatch(self, {args + 1, n - 1, self->globals, args[0]}, args, n, nullptr);
+  }
+  if (self->simple && kwnames == nullptr && n == self->n_params)
+    return dispatch(self, {args, n, self->globals, self->closure}, args, n, nullptr);
+  Params params(self->n_params);
+  const int fits = bind(self, args, n, kwnames, params.values());
+  if (fits < 0) return nullptr;
+  if (fits == 0) return call_original(self, args, n, kwnames);
+  return dispatch(self, {params.values(), self->n_params, self->globals, self->closure}, args, n, kwnames);
+}
+
+// What runs instead of a frame of `function` (all arguments borrowed); see hook_api.h.
+PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* params, Py_ssize_t n) {
+  if (!Py_IS_TYPE(object, &dispatcher_type)) return nullptr;
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  if (!dispatch_enabled || self->run_original_always || compiling) return nullptr;
+  const Bound bound{params, n, PyFunction_GET_GLOBALS(function), PyFunction_GET_CLOSURE(function)};
+  if (n != self->n_params || !closure_fits(bound.closure, self->n_free)) return nullptr;
+  Entry* entry = find_entry(self, bound);
+  if (entry == nullptr && (PyErr_Occurred() || (entry = miss(self, bound)) == nullptr)) return nullptr;
+  PyObject* replacement = entry_function(self, entry, bound);
+  if (replacement != nullptr) entry->hits++;
+  Py_DECREF(entry);
+  return replacement;
+}
+
+// ---- methods of Dispatcher -------------------------------------------------------------------------------------------
+
+PyObject* none_to_null(PyObject* object) { return object == Py_None ? nullptr : object; }
+
+PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"code", "globals", "closure",  "closure_first", "defaults", "kwdefaults",
+                                "name", "qualname", "on_miss", "original",      nullptr};
+  PyObject *code, *globals, *closure = nullptr, *defaults = nullptr, *kwdefaults = nullptr;
+  PyObject *name = nullptr, *qualname = nullptr, *on_miss = nullptr, *original = nullptr;
+  int closure_first = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|$OpOOOOOO:Dispatcher", const_cast<char**>(names), &PyCode_Type, &code,
+                                   &PyDict_Type, &globals, &closure, &closure_first, &defaults, &kwdefaults, &name, &qualname,
+                                   &on_miss, &original))
+    return nullptr;
+  closure = none_to_null(closure);
+  defaults = none_to_null(defaults);
+  kwdefaults = none_to_null(kwdefaults);
+  original = none_to_null(original);
+  auto* code_object = reinterpret_cast<PyCodeObject*>(code);
+  if ((name = none_to_null(name)) == nullptr) name = code_object->co_name;
+  if ((qualname = none_to_null(qualname)) == nullptr) qualname = code_object->co_qualname;
+  const bool fits = (closure == nullptr || PyTuple_Check(closure)) && (defaults == nullptr || PyTuple_Check(defaults)) &&
+                    (kwdefaults == nullptr || PyDict_Check(kwdefaults)) && PyUnicode_Check(name) && PyUnicode_Check(qualname);
+  const int n_free = static_cast<int>(PyCode_GetNumFree(code_object));
+  if (!fits || on_miss == nullptr || !PyCallable_Check(on_miss) || (original != nullptr && !PyCallable_Check(original)) ||
+      (!closure_first && !closure_fits(closure, n_free))) {
+    PyErr_SetString(PyExc_TypeError, "Dispatcher: an argument has the wrong type");
+    return nullptr;
+  }
+  auto* self = reinterpret_cast<Dispatcher*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = dispatcher_vectorcall;
+  self->code = Py_NewRef(code);
+  self->globals = Py_NewRef(globals);
+  self->closure = Py_XNewRef(closure);
+  self->defaults = Py_XNewRef(defaults);
+  self->kwdefaults = Py_XNewRef(kwdefaults);
+  self->on_miss = Py_NewRef(on_miss);
+  self->original = Py_XNewRef(original);
+  self->name = Py_NewRef(name);
+  self->qualname = Py_NewRef(qualname);
+  self->variables = PyCode_GetVarnames(code_object);
+  self->entries = PyTuple_New(0);
+  self->n_positional = code_object->co_argcount;
+  self->n_positional_only = code_object->co_posonlyargcount;
+  self->n_keyword_only = code_object->co_kwonlyargcount;
+  self->n_free = n_free;
+  self->has_varargs = code_object->co_flags & CO_VARARGS;
+  self->has_varkw = code_object->co_flags & CO_VARKEYWORDS;
+  self->n_params = self->n_positional + self->n_keyword_only + self->has_varargs + self->has_varkw;
+  self->simple = self->n_params == self->n_positional;
+  self->live_defaults = defaults == nullptr && kwdefaults == nullptr && original != nullptr && PyFunction_Check(original) &&
+                        PyFunction_GET_CODE(original) == code;
+  self->closure_first = closure_first;
+  if (self->variables == nullptr || self->entries == nullptr || (self->dict = PyDict_New()) == nullptr ||
+      PyDict_SetItemString(self->dict, "__name__", name) < 0 || PyDict_SetItemString(self->dict, "__qualname__", qualname) < 0) {
+    Py_DECREF(self);
+    return nullptr;
+  }
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  for (PyObject* held : {self->code, self->globals, self->closure, self->defaults, self->kwdefaults, self->on_miss, self->original,
+                         self->plain, self->variables, self->entries, reinterpret_cast<PyObject*>(self->last), self->dict})
+    Py_VISIT(held);
+  return 0;
+}
+
+// A cleared dispatcher may still be called by somebody's finalizer: what calls and methods read stays valid.
+int dispatcher_clear(PyObject* object) {
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  self->run_original_always = true;
+  Py_CLEAR(self->closure);
+  Py_CLEAR(self->defaults);
+  Py_CLEAR(self->kwdefaults);
+  Py_CLEAR(self->plain);
+  Py_CLEAR(self->last);
+  Py_XSETREF(self->entries, PyTuple_New(0));
+  self->live_defaults = false;
+  Py_CLEAR(self->original);
+  Py_CLEAR(self->on_miss);
+  Py_CLEAR(self->dict);
+  return 0;
+}
+
+void dispatcher_dealloc(PyObject* object) {
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
+  dispatcher_clear(object);
+  Py_CLEAR(self->entries);
+  Py_CLEAR(self->code);
+  Py_CLEAR(self->globals);
+  Py_CLEAR(self->name);
+  Py_CLEAR(self->qualname);
+  Py_CLEAR(self->variables);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* dispatcher_descr_get(PyObject* self, PyObject* instance, PyObject*) {
+  if (instance == nullptr || instance == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, instance);
+}
+
+PyObject* dispatcher_repr(PyObject* object) {
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  const Py_ssize_t n = self->entries == nullptr ? 0 : PyTuple_GET_SIZE(self->entries);
+  return PyUnicode_FromFormat("<jitted function %U, %zd variant%s>", self->qualname, n, n == 1 ? "" : "s");
+}
+
+// Attributes that the dispatcher lacks are the original's (__defaults__, __annotations__, ...).
+PyObject* dispatcher_getattro(PyObject* object, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(object, name);
+  PyObject* original = reinterpret_cast<Dispatcher*>(object)->original;
+  if (found != nullptr || original == nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  return PyObject_GetAttr(original, name);
+}
+
+PyObject* dispatcher_add_entry(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"guard", "code", "needs_hook", "payload", nullptr};
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  PyObject *guard, *code, *payload = Py_None;
+  int needs_hook = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|pO:add_entry", const_cast<char**>(names), &guard, &PyCode_Type, &code,
+                                   &needs_hook, &payload))
+    return nullptr;
+  auto* code_object = reinterpret_cast<PyCodeObject*>(code);
+  const Py_ssize_t n_free = PyCode_GetNumFree(code_object);
+  if (code_object->co_argcount != self->n_params || code_object->co_kwonlyargcount != 0 ||
+      (code_object->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) || (n_free != 0 && n_free != self->n_free)) {
+    PyErr_Format(PyExc_ValueError, "%U: compiled code must take %d positional parameters and no or %d free variables",
+                 self->qualname, self->n_params, self->n_free);
+    return nullptr;
+  }
+  Entry* entry = make_entry(guard, code, needs_hook, payload);
+  if (entry == nullptr) return nullptr;
+  // Making the entry ran Python code: the entries are read only now.
+  const Py_ssize_t n = PyTuple_GET_SIZE(self->entries);
+  PyObject* entries = PyTuple_New(n + 1);
+  if (entries == nullptr) {
+    Py_DECREF(entry);
+    return nullptr;
+  }
+  for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(entries, i, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));
+  PyTuple_SET_ITEM(entries, n, Py_NewRef(reinterpret_cast<PyObject*>(entry)));
+  Py_SETREF(self->entries, entries);
+  Py_INCREF(entry);
+  Py_XSETREF(self->last, entry);
+  return reinterpret_cast<PyObject*>(entry);
+}
+
+PyObject* dispatcher_remove(PyObject* object, PyObject* entry) {
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  PyObject* kept = PyList_New(0);
+  if (kept == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->entries); i++) {
+    PyObject* item = PyTuple_GET_ITEM(self->entries, i);
+    if (item != entry && PyList_Append(kept, item) < 0) {
+      Py_DECREF(kept);
+      return nullptr;
+    }
+  }
+  PyObject* entries = PyList_AsTuple(kept);
+  Py_DECREF(kept);
+  if (entries == nullptr) return nullptr;
+  const bool found = PyTuple_GET_SIZE(entries) != PyTuple_GET_SIZE(self->entries);
+  PyObject* before = self->entries;
+  self->entries = entries;
+  if (reinterpret_cast<PyObject*>(self->last) == entry) Py_CLEAR(self->last);
+  Py_DECREF(before);
+  if (found) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_ValueError, "the entry is not in this dispatcher");
+  return nullptr;
+}
+
+PyObject* dispatcher_clear_entries(PyObject* object, PyObject*) {
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  PyObject* none = PyTuple_New(0);
+  if (none == nullptr) return nullptr;
+  PyObject *entries = self->entries, *last = reinterpret_cast<PyObject*>(self->last);
+  self->entries = none;
+  self->last = nullptr;
+  Py_DECREF(entries);
+  Py_XDECREF(last);
+  Py_RETURN_NONE;
+}
+
+PyObject* dispatcher_explain_miss(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"params", "globals", "closure", nullptr};
+  auto* self = reinterpret_cast<Dispatcher*>(object);
+  PyObject *params, *globals = Py_None, *closure = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:explain_miss", const_cast<char**>(names), &PyTuple_Type, &params, &globals,
+                                   &closure))
+    return nullptr;
+  if (globals == Py_None) globals = self->globals;
+  if (closure == Py_None && self->closure != nullptr) closure = self->closure;
+  PyObject *entries = Py_NewRef(self->entries), *result = PyList_New(0);
+  for (Py_ssize_t i = 0; result != nullptr && i < PyTuple_GET_SIZE(entries); i++) {
+    PyObject* entry = PyTuple_GET_ITEM(entries, i);
+    PyObject* guard = reinterpret_cast<Entry*>(entry)->guard;
+    PyObject* failing = guard == Py_None ? PyList_New(0) : PyObject_CallMethod(guard, "explain", "OOO", params, globals, closure);
+    PyObject* pair = failing == nullptr ? nullptr : PyTuple_Pack(2, entry, failing);
+    Py_XDECREF(failing);
+    if (pair == nullptr || PyList_Append(result, pair) < 0) Py_CLEAR(result);
+    Py_XDECREF(pair);
+  }
+  Py_DECREF(entries);
+  return result;
+}
+
+// Pickled and copied by name, as functions are.
+PyObject* dispatcher_reduce(PyObject* object, PyObject*) { return PyObject_GetAttrString(object, "__qualname__"); }
+
+PyObject* dispatcher_get_entries(PyObject* object, void*) {
+  return PySequence_List(reinterpret_cast<Dispatcher*>(object)->entries);
+}
+
+PyMethodDef dispatcher_methods[] = {
+    {"add_entry", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(dispatcher_add_entry)), METH_VARARGS | METH_KEYWORDS,
+     "add_entry(guard, code, needs_hook=False, payload=None) -> Entry"},
+    {"remove", dispatcher_remove, METH_O, "remove(entry): ValueError where it is not there"},
+    {"clear", dispatcher_clear_entries, METH_NOARGS, "clear(): remove all entries"},
+    {"explain_miss", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(dispatcher_explain_miss)),
+     METH_VARARGS | METH_KEYWORDS, "explain_miss(params, globals=None, closure=None) -> [(entry, [failing guard, ...]), ...]"},
+    {"__reduce__", dispatcher_reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef dispatcher_members[] = {
+    {"code", T_OBJECT, offsetof(Dispatcher, code), READONLY, "the original's code object"},
+    {"globals", T_OBJECT, offsetof(Dispatcher, globals), READONLY, "the original's globals"},
+    {"closure", T_OBJECT, offsetof(Dispatcher, closure), READONLY, "tuple of cells, or None"},
+    {"closure_first", T_BOOL, offsetof(Dispatcher, closure_first), READONLY, "whether calls pass the closure as first argument"},
+    {"original", T_OBJECT, offsetof(Dispatcher, original), READONLY, "what runs eagerly, or None"},
+    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY, "on_miss(dispatcher, params, globals, closure) -> Entry | None"},
+    {"run_original_always", T_BOOL, offsetof(Dispatcher, run_original_always), 0, "True: run eagerly from now on"},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef dispatcher_getset[] = {
+    {"entries", dispatcher_get_entries, nullptr, "list of the entries, oldest first", nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyTypeObject make_entry_type() {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = "_jitpy_runtime.Entry";
+  type.tp_doc = "One compiled variant of a dispatcher.";
+  type.tp_basicsize = sizeof(Entry);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  type.tp_dealloc = entry_dealloc;
+  type.tp_free = PyObject_GC_Del;
+  type.tp_traverse = entry_traverse;
+  type.tp_clear = entry_clear;
+  type.tp_members = entry_members;
+  type.tp_repr = entry_repr;
+  return type;
+}
+
+PyTypeObject make_dispatcher_type() {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = "_jitpy_runtime.Dispatcher";
+  type.tp_basicsize = sizeof(Dispatcher);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
+  type.tp_vectorcall_offset = offsetof(Dispatcher, vectorcall);
+  type.tp_dictoffset = offsetof(Dispatcher, dict);
+  type.tp_weaklistoffset = offsetof(Dispatcher, weakrefs);
+  type.tp_call = PyVectorcall_Call;
+  type.tp_new = dispatcher_new;
+  type.tp_dealloc = dispatcher_dealloc;
+  type.tp_traverse = dispatcher_traverse;
+  type.tp_clear = dispatcher_clear;
+  type.tp_descr_get = dispatcher_descr_get;
+  type.tp_getattro = dispatcher_getattro;
+  type.tp_setattro = PyObject_GenericSetAttr;
+  type.tp_repr = dispatcher_repr;
+  type.tp_methods = dispatcher_methods;
+  type.tp_members = dispatcher_members;
+  type.tp_getset = dispatcher_getset;
+  return type;
+}
+
+PyTypeObject entry_type = make_entry_type();
+PyTypeObject dispatcher_type = make_dispatcher_type();
+
+// ---- module functions ---------------------------------------------------------------------------------------------------
+
+PyObject* set_enabled(PyObject*, PyObject* flag) {
+  const int enabled = PyObject_IsTrue(flag);
+  if (enabled < 0) return nullptr;
+  const bool before = dispatch_enabled;
+  dispatch_enabled = enabled;
+  return PyBool_FromLong(before);
+}
+
+PyObject* set_compiling(PyObject*, PyObject* flag) {
+  const int marked = PyObject_IsTrue(flag);
+  if (marked < 0) return nullptr;
+  const bool before = compiling;
+  compiling = marked;
+  return PyBool_FromLong(before);
+}
+
+PyObject* is_compiling(PyObject*, PyObject*) { return PyBool_FromLong(compiling); }
+
+PyObject* set_hook_api(PyObject*, PyObject* capsule) {
+  if (capsule == Py_None) {
+    if (hook_api != nullptr) hook_api->set_lookup(nullptr);
+    hook_api = nullptr;
+    Py_RETURN_NONE;
+  }
+  auto* api = static_cast<const JitpyHookApi*>(PyCapsule_GetPointer(capsule, JITPY_HOOK_CAPSULE));
+  if (api == nullptr) return nullptr;
+  if (api->version != JITPY_HOOK_API_VERSION) {
+    PyErr_Format(PyExc_ValueError, "the frame hook has interface %d, not %d", api->version, JITPY_HOOK_API_VERSION);
+    return nullptr;
+  }
+  hook_api = api;
+  api->set_lookup(lookup_frame);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef module_functions[] = {
+    {"set_enabled", set_enabled, METH_O, "set_enabled(flag) -> bool: the switch for all dispatchers; returns what it was"},
+    {"set_compiling", set_compiling, METH_O, "set_compiling(flag) -> bool: this thread's mark; returns what it was"},
+    {"is_compiling", is_compiling, METH_NOARGS, "is_compiling() -> bool: whether this thread is marked as compiling"},
+    {"set_hook_api", set_hook_api, METH_O, "set_hook_api(capsule or None): the frame hook that serves `needs_hook` entries"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+int init_dispatch(PyObject* module) {
+  if (PyModule_AddFunctions(module, module_functions) < 0) return -1;
+  if (PyType_Ready(&entry_type) < 0 || PyType_Ready(&dispatcher_type) < 0) return -1;
+  if (PyModule_AddObjectRef(module, "Entry", reinterpret_cast<PyObject*>(&entry_type)) < 0) return -1;
+  return PyModule_AddObjectRef(module, "Dispatcher", reinterpret_cast<PyObject*>(&dispatcher_type));
+}

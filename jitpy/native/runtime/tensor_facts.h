@@ -1,0 +1,68 @@
+// What guards read of a tensor and of torch's modes, without torch headers for the includer.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+// One size or stride of a guarded tensor.
+struct DimCheck {
+  enum Kind : uint8_t {
+    kExact,  // equal to `value`
+    kBind,   // low <= found <= high; goes to symbol slot `slot`
+    kSame,   // equal to symbol slot `slot`
+    kStore,  // goes to slot `slot`, compared with an expression later
+  };
+  Kind kind;
+  int slot;
+  int64_t value;
+  int64_t low, high;
+};
+
+// A tensor's facts as a guard wants them. dtype, device and key set in the encoding of `parse_tensor_check`.
+struct TensorCheck {
+  uint64_t dispatch_keys;
+  int16_t dtype;
+  int16_t device_type;
+  int16_t device_index;
+  bool requires_grad;
+  bool is_inference;
+  bool all_exact;                       // only `sizes` and `strides` matter, no symbol
+  std::vector<int64_t> sizes, strides;  // the exact values (0 where a symbol stands)
+  std::vector<DimCheck> dims;           // sizes, then strides
+};
+
+// Torch's process- and thread-wide modes.
+struct StateCheck {
+  struct Autocast {
+    int16_t device_type;
+    int16_t dtype;
+    bool enabled;
+  };
+  bool grad_enabled;
+  bool inference_mode;
+  bool deterministic;
+  int16_t default_dtype;
+  int64_t function_modes, dispatch_modes;
+  std::vector<Autocast> autocast;
+};
+
+// Fill in dtype and device from Python objects (borrowed). 0, or -1 with TypeError set.
+int parse_dtype(PyObject* dtype, int16_t* out);
+int parse_device(PyObject* device, int16_t* type, int16_t* index);
+int parse_device_type(const char* name, int16_t* type);
+
+// Whether `cls` (borrowed) is torch's tensor base class or derived from it. 1, 0, or -1 with an exception set.
+int is_tensor_class(PyObject* cls);
+
+// Whether the tensor (borrowed; its type is known to derive from the tensor base class) passes; binds symbols.
+// 1, 0, or -1 with an exception set that is no `Exception`.
+int tensor_passes(PyObject* tensor, const TensorCheck& check, int64_t* symbols);
+
+// Whether the process's modes are as recorded.
+bool state_passes(const StateCheck& check);
+
+// Whether the storages of two tensors (borrowed) share bytes; also true where a storage cannot be read.
+bool storages_overlap(PyObject* a, PyObject* b);

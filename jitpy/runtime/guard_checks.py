@@ -1,0 +1,455 @@
+"""The facts that guards check, in Python: each kind's predicate, its printed expression, and what to say where it fails.
+
+The functions in `HELPERS` are what the printed guard function calls. They mean exactly what
+`jitpy/native/runtime/guards.cpp` does: no user `__eq__`, `__hash__`, `__len__` or `__getattr__` runs here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import keyword
+import reprlib
+import struct
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._device
+
+from .size_relations import TEXT_NAMES
+
+#: kinds that are about one value
+NODE_KINDS = frozenset(
+    ("type", "id", "weak_id", "eq", "len", "keys", "haskey", "nokey", "tensor", "int", "function", "empty")
+)
+BUILTINS = vars(builtins)
+_INT64 = 1 << 63
+_MISSING = object()
+
+
+class Check:
+    """One fact. `order` is its place in the guard set; `nodes` the values of facts about several; `lowered` what
+    `GuardTree` made of symbols: an entry a size (int, ("bind", slot, low, high), ("same", slot), ("store", slot))."""
+
+    __slots__ = ("kind", "arg", "order", "why", "nodes", "lowered")
+
+    def __init__(self, kind: str, arg: Any, order: int, why: str, nodes: tuple[Any, ...] = ()):
+        self.kind = kind
+        self.arg = arg
+        self.order = order
+        self.why = why
+        self.nodes = nodes
+        self.lowered: Any = None
+
+
+def missing_marker(lookup: Any) -> Any:
+    """The marker for absent names in a class lookup's `names`: a global of the module that defines its class."""
+    return sys.modules[type(lookup).__module__].MISSING
+
+
+# ---- reading values --------------------------------------------------------------
+
+
+def instance_dict(value: Any) -> Any:
+    """The dict of an object's own attributes; a class gives its own namespace. TypeError where there is none."""
+    if isinstance(value, type):
+        return type.__dict__["__dict__"].__get__(value)
+    for cls in type(value).__mro__:
+        descriptor = type.__dict__["__dict__"].__get__(cls).get("__dict__")
+        if isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            return descriptor.__get__(value)
+    raise TypeError(f"{type(value).__name__} objects have no __dict__")
+
+
+def item(container: Any, key: Any) -> Any:
+    if type(container) is not dict and type(container) is not types.MappingProxyType:
+        raise TypeError(f"{type(container).__name__} is not dict")
+    return container[key]
+
+
+def index(container: Any, i: int) -> Any:
+    for base in (list, tuple):
+        if issubclass(type(container), base):
+            return base.__getitem__(container, i)
+    raise TypeError(f"{type(container).__name__} is no list or tuple")
+
+
+def slot(value: Any, descriptor: Any) -> Any:
+    return descriptor.__get__(value, type(value))
+
+
+def cell(value: Any) -> Any:
+    if type(value) is not types.CellType:
+        raise TypeError(f"{type(value).__name__} is no cell")
+    return value.cell_contents
+
+
+# ---- predicates --------------------------------------------------------------
+
+
+def constants_equal(a: Any, b: Any) -> bool:
+    """Equality of constants: same types throughout, floats bit for bit; other objects only if they are the same."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind in (int, str, bytes, torch.device):
+        return a == b
+    if kind is float:
+        return struct.pack("d", a) == struct.pack("d", b)
+    if kind is complex:
+        return struct.pack("2d", a.real, a.imag) == struct.pack("2d", b.real, b.imag)
+    if kind in (tuple, torch.Size):
+        return len(a) == len(b) and all(map(constants_equal, a, b))
+    if kind is frozenset:
+        return len(a) == len(b) and all(any(constants_equal(x, y) for y in b) for x in a)
+    if kind is slice:
+        return all(constants_equal(getattr(a, part), getattr(b, part)) for part in ("start", "stop", "step"))
+    return False
+
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+
+
+def length(value: Any) -> int:
+    """Items of a built-in container or of an object derived from one, by the container's own count; else -1."""
+    for base in _CONTAINERS:
+        if issubclass(type(value), base):
+            return base.__len__(value)
+    return -1
+
+
+def keys(value: Any, expected: tuple[Any, ...]) -> bool:
+    return type(value) is dict and len(value) == len(expected) and all(map(constants_equal, value, expected))
+
+
+def has_key(value: Any, key: Any) -> bool:
+    return type(value) is dict and key in value
+
+
+def lacks_key(value: Any, key: Any) -> bool:
+    return type(value) is dict and key not in value
+
+
+def is_function(value: Any, code: Any, defaults: Any, kwdefaults: Any) -> bool:
+    if type(value) is not types.FunctionType:
+        return False
+    return value.__code__ is code and value.__defaults__ is defaults and value.__kwdefaults__ is kwdefaults
+
+
+def is_empty(value: Any) -> bool:
+    if type(value) is not types.CellType:
+        return False
+    try:
+        _ = value.cell_contents
+    except ValueError:
+        return True
+    return False
+
+
+def alive(reference: weakref.ref[Any], value: Any) -> bool:
+    return value is reference() and value is not None
+
+
+def class_finds(cls: type, *names: tuple[Any, ...]) -> bool:
+    """Whether looking up each `(name, found)` along the class's MRO finds that object, and each `(name,)` nothing."""
+    return not _class_failures(cls, names)
+
+
+def _class_failures(cls: type, names: tuple[Any, ...]) -> list[str]:
+    failing = []
+    spaces = [type.__dict__["__dict__"].__get__(base) for base in cls.__mro__]
+    for name, *expected in names:
+        found = next((space[name] for space in spaces if name in space), _MISSING)
+        if found is not (expected[0] if expected else _MISSING):
+            was, now = short(expected[0]) if expected else "missing", "missing" if found is _MISSING else short(found)
+            failing.append(f"{cls.__qualname__}.{name} is {now}, expected {was}")
+    return failing
+
+
+def distinct(*values: Any) -> bool:
+    return len({id(value) for value in values}) == len(values)
+
+
+def storages_apart(value: Any, *others: Any) -> bool:
+    """Whether a tensor's storage shares no byte with the others'."""
+    if not all(issubclass(type(t), torch._C.TensorBase) for t in (value, *others)):
+        return False
+    return not any(storages_overlap(value, other) for other in others)
+
+
+def storages_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the storages of two tensors share bytes; True where a storage cannot be read."""
+    try:
+        x, y = a.untyped_storage(), b.untyped_storage()
+        if x._cdata == y._cdata:
+            return True
+        if x.device != y.device:
+            return False
+        start, other = x.data_ptr(), y.data_ptr()
+        return bool(start and other) and start < other + y.nbytes() and other < start + x.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return True
+
+
+def torch_state(devices: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The modes that a state guard compares, as its fields; autocast for the device types named."""
+    default_device = torch.utils._device.CURRENT_DEVICE
+    return {
+        "grad_enabled": torch.is_grad_enabled(),
+        "inference_mode": torch.is_inference_mode_enabled(),
+        "default_dtype": torch.get_default_dtype(),
+        "autocast": tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "default_device": None if default_device is None else str(default_device),
+        "function_modes": torch._C._len_torch_function_stack(),
+        "dispatch_modes": torch._C._len_torch_dispatch_stack(),
+    }
+
+
+def state_is(state: Any) -> bool:
+    return not _state_failures(state)
+
+
+def _state_failures(state: Any) -> list[str]:
+    found = torch_state(tuple(device for device, _, _ in state.autocast))
+    pairs = ((name, value, tuple(state.autocast) if name == "autocast" else getattr(state, name)) for name, value in found.items())
+    return [f"{name} is {now}, expected {was}" for name, now, was in pairs if now != was]
+
+
+def int_is(value: Any, entry: tuple[Any, ...], symbols: list[Any]) -> bool:
+    return type(value) is int and -_INT64 <= value < _INT64 and _dim_is(value, entry, symbols)
+
+
+def _dim_is(found: int, entry: Any, symbols: list[Any]) -> bool:
+    if isinstance(entry, int):
+        return found == entry
+    if entry[0] == "same":
+        return found == symbols[entry[1]]
+    symbols[entry[1]] = found
+    return entry[0] == "store" or entry[2] <= found <= entry[3]
+
+
+def tensor_is(value: Any, symbols: list[Any], guard: Any, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> bool:
+    """Whether a tensor guard holds; `shape` and `stride` are its lowered entries, `symbols` is filled."""
+    return not _tensor_failures(value, symbols, guard, shape, stride)
+
+
+def _tensor_failures(value: Any, symbols: list[Any], guard: Any, shape: Any, stride: Any) -> list[str]:
+    if type(value) is not guard.cls:
+        return [f"type is {type(value).__qualname__}, expected {guard.cls.__qualname__}"]
+    try:
+        facts = {
+            "dispatch_keys": torch._C._dispatch_keys(value).raw_repr() & (1 << 64) - 1,
+            "dtype": value.dtype, "device": value.device, "requires_grad": value.requires_grad,
+            "is_inference": value.is_inference(),
+        }
+        sizes, strides = tuple(value.shape), value.stride()
+    except Exception as error:
+        return [f"its facts cannot be read: {describe_error(error)}"]
+    failing = []
+    for name, found in facts.items():
+        expected = getattr(guard, name)
+        if found != (expected & (1 << 64) - 1 if name == "dispatch_keys" else expected):
+            failing.append(f"{name} is {found}, expected {expected}")
+    if len(sizes) != len(shape):
+        return [*failing, f"it has {len(sizes)} dimensions, expected {len(shape)}"]
+    for what, numbers, entries, names in (("size", sizes, shape, guard.shape), ("stride", strides, stride, guard.stride)):
+        for i, (found, entry, name) in enumerate(zip(numbers, entries, names, strict=True)):
+            if type(found) is not int:
+                failing.append(f"{what} {i} is no plain int")
+            elif not _dim_is(found, entry, symbols):
+                failing.append(f"{what} {i} is {found}, expected {_expected_dim(entry, name, symbols)}")
+    return failing
+
+
+def _expected_dim(entry: Any, name: Any, symbols: list[Any]) -> str:
+    if isinstance(entry, int):
+        return str(entry)
+    if entry[0] == "same":
+        return f"{name} = {symbols[entry[1]]}"
+    low, high = entry[2], entry[3]
+    return f"{name} " + (f">= {low}" if high >= _INT64 - 1 else f"in [{low}, {high}]" if low > -_INT64 else f"<= {high}")
+
+
+HELPERS: dict[str, Any] = {
+    **{f.__name__: f for f in (
+        instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key, is_function, is_empty, alive,
+        class_finds, distinct, storages_apart, state_is, int_is, tensor_is,
+    )},
+    **TEXT_NAMES,
+}
+
+
+# ---- printing --------------------------------------------------------------
+
+
+def is_literal(value: Any) -> bool:
+    """Whether `repr` gives an expression for the same constant."""
+    kind = type(value)
+    if kind is float:
+        return value - value == 0.0
+    if kind is tuple:
+        return all(map(is_literal, value))
+    return value is None or value is Ellipsis or kind in (bool, int, str, bytes)
+
+
+def name_hint(value: Any) -> str:
+    """An identifier that says what the object is."""
+    kind = type(value)
+    if kind in (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType):
+        text = "".join(c if c.isalnum() else "_" for c in value.__name__)
+    else:
+        text = f"a_{kind.__name__}"
+    return text if text.isidentifier() and not keyword.iskeyword(text) else "an_object"
+
+
+def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
+    """The check as a Python expression over `value` (the text of a variable or path). `name_of(object, hint, literal)` names
+    an object; with `literal` false by identity."""
+    kind, arg = check.kind, check.arg
+    if kind in ("type", "id"):
+        return f"{f'type({value})' if kind == 'type' else value} is {name_of(arg, literal=False)}"
+    if kind == "eq":
+        if arg is None or arg is True or arg is False:
+            return f"{value} is {arg!r}"
+        return f"constants_equal({value}, {name_of(arg)})"
+    if kind == "len":
+        return f"length({value}) == {arg}"
+    if kind in ("keys", "haskey", "nokey"):
+        name = {"keys": "keys", "haskey": "has_key", "nokey": "lacks_key"}[kind]
+        return f"{name}({value}, {name_of(arg)})"
+    if kind == "weak_id":
+        return f"alive({name_of(arg, 'reference')}, {value})"
+    if kind == "function":
+        return f"is_function({value}, {', '.join(name_of(part, literal=False) for part in arg)})"
+    if kind == "empty":
+        return f"is_empty({value})"
+    if kind == "int":
+        return f"int_is({value}, {check.lowered!r}, S)"
+    if kind == "tensor":
+        shape, stride = check.lowered
+        return f"tensor_is({value}, S, {name_of(arg, 'tensor')}, {shape!r}, {stride!r})"
+    if kind == "state":
+        return f"state_is({name_of(arg, 'state')})"
+    if kind == "class":
+        cls, names = arg
+        pairs = ["(" + ", ".join([repr(name), *(name_of(f, literal=False) for f in found)]) + ",)" for name, *found in names]
+        return f"class_finds({', '.join([name_of(cls, literal=False), *pairs])})"
+    if kind == "same":
+        return f"({check.nodes[0].name} is {check.nodes[1].name})"
+    if kind in ("distinct", "overlap"):
+        name = "distinct" if kind == "distinct" else "storages_apart"
+        return f"{name}({', '.join(node.name for node in check.nodes)})"
+    if kind == "python":
+        return f"{name_of(arg, 'predicate')}({check.nodes[0].name})"
+    if arg.covered:
+        return f"({arg.text})"
+    return f"{name_of(arg, 'relation')}({', '.join(map(str, arg.symbols))})"
+
+
+def tensor_facts(guard: Any) -> str:
+    """A tensor guard in words, for comments."""
+    text = f"{guard.cls.__name__} {str(guard.dtype).removeprefix('torch.')}{list(guard.shape)} stride {list(guard.stride)} {guard.device}"
+    return text + (" requires_grad" if guard.requires_grad else "") + (" inference" if guard.is_inference else "")
+
+
+def short(value: Any) -> str:
+    """A short text for a value, without running its `__repr__` unless it is a built-in constant."""
+    if is_literal(value) or type(value) in (float, torch.dtype, torch.device, torch.Size):
+        return reprlib.repr(value)
+    if type(value) in (type, types.FunctionType, types.BuiltinFunctionType):
+        return f"{type(value).__name__} {value.__qualname__}"
+    return f"{type(value).__name__} object at {id(value):#x}"
+
+
+def describe_error(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as second:
+        return f"{type(error).__name__} (its text cannot be had: {type(second).__name__})"
+
+
+# ---- what to say where a check fails --------------------------------------------------------------
+
+
+def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:
+    return value.__name__ if type(value) is type else short(value)
+
+
+def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | None:
+    """Why the check on one value (or on none) does not hold; None where it does. Binds symbols."""
+    kind, arg = check.kind, check.arg
+    if kind == "tensor":
+        found = _tensor_failures(value, symbols, arg, *check.lowered)
+        return f"{path}: {'; '.join(found)}" if found else None
+    if kind == "state":
+        found = _state_failures(arg)
+        return f"torch modes: {'; '.join(found)}" if found else None
+    if kind == "class":
+        return "; ".join(_class_failures(arg[0], arg[1])) or None
+    if kind == "int":
+        before = symbols[check.lowered[1]]
+        if int_is(value, check.lowered, symbols):
+            return None
+        entry = check.lowered
+        expected = f"{arg} = {before}" if entry[0] == "same" else f"an int in [{entry[2]}, {entry[3]}]"
+        return f"{path} is {short(value)}, expected {expected}"
+    holds = {
+        "type": lambda: type(value) is arg,
+        "id": lambda: value is arg,
+        "weak_id": lambda: alive(arg, value),
+        "eq": lambda: constants_equal(value, arg),
+        "len": lambda: length(value) == arg,
+        "keys": lambda: keys(value, arg),
+        "haskey": lambda: has_key(value, arg),
+        "nokey": lambda: lacks_key(value, arg),
+        "function": lambda: is_function(value, *arg),
+        "empty": lambda: is_empty(value),
+    }[kind]
+    try:
+        if holds():
+            return None
+    except Exception as error:
+        return f"{expression(check, path, _plain_name)} raised {describe_error(error)}"
+    found_text = {"type": lambda: type(value).__qualname__, "len": lambda: f"length {length(value)}"}.get(kind, lambda: short(value))()
+    return f"{expression(check, path, _plain_name)}, but found {found_text}"
+
+
+def final_failure(check: Check, places: list[tuple[str, Any]], slots: dict[Any, int], symbols: list[Any]) -> str | None:
+    """Why a check on several values or on sizes does not hold; None where it does, or where a size was never read."""
+    kind, arg = check.kind, check.arg
+    if kind == "relation":
+        values = [symbols[slots[symbol]] for symbol in arg.symbols]
+        if any(value is None for value in values):
+            return None
+        try:
+            if arg(*values):
+                return None
+        except Exception as error:
+            return f"{arg.text} raised {describe_error(error)}"
+        return f"{arg.text}, but {', '.join(f'{s} = {v}' for s, v in zip(arg.symbols, values, strict=True))}"
+    values = [value for _, value in places]
+    paths = [path for path, _ in places]
+    if kind == "same":
+        return None if values[0] is values[1] else f"{paths[0]} is {paths[1]}, but they are two objects"
+    if kind == "distinct":
+        if distinct(*values):
+            return None
+        first: dict[int, str] = {}
+        pairs = [f"{first[id(v)]} is {path}" for path, v in places if first.setdefault(id(v), path) != path]
+        return f"values that were distinct are the same object: {'; '.join(pairs)}"
+    if kind == "overlap":
+        if not all(issubclass(type(t), torch._C.TensorBase) for t in values):
+            return f"{paths[0]}: not all of {', '.join(paths)} are tensors"
+        shared = [path for path, other in places[1:] if storages_overlap(values[0], other)]
+        return f"{paths[0]} shares memory with {', '.join(shared)}" if shared else None
+    try:
+        return None if arg(values[0]) else f"{_plain_name(arg)} is false for {paths[0]}"
+    except Exception as error:
+        return f"{_plain_name(arg)} raised {describe_error(error)} for {paths[0]}"

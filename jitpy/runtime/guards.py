@@ -1,0 +1,448 @@
+"""Guards made callable: a set of facts becomes one native evaluator, and one printable Python function.
+
+`build_guards(guard_set, sizes)` lowers the guards of a capture (kinds: see `jitpy/frontend/guards.py`) to a tree by access path, in
+which a shared prefix is read once. A node's own facts are checked before anything below it is read; facts about two
+values, relations between sizes and Python predicates come last. The tree is written down twice: as tuples for
+`_jitpy_runtime.Guard` (`jitpy/native/runtime/guards.cpp`), and as the text of `def guard(L, G, C)`, which is what
+reports print and what runs where the native part cannot be had. Both give the same answers.
+
+A guard whose value cannot be read (a missing attribute, a getter that raises an `Exception`) does not hold.
+"""
+
+from __future__ import annotations
+
+import keyword
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sympy
+import torch
+
+from . import guard_checks as checks
+from .native_build import NativeUnavailable, load_native
+from .size_relations import Relation
+
+ROOTS = ("local", "closure", "closure_cell", "globals", "const")
+STEPS = ("attr", "dict", "item", "index", "type", "slot", "cell")
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class Node:
+    """One access path: how its value is read from its parent's, and what must hold of it."""
+
+    __slots__ = ("step", "arg", "parent", "path", "children", "checks", "depth", "end", "keep", "name")
+
+    def __init__(self, step: str, arg: Any, parent: Node | None, path: str):
+        self.step = step
+        self.arg = arg
+        self.parent = parent
+        self.path = path
+        self.children: dict[Any, Node] = {}
+        self.checks: list[checks.Check] = []
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.end = -1
+        self.keep = -1
+        self.name = ""
+
+
+class GuardTree:
+    """A guard set lowered: `nodes` in pre-order, then what does not belong to one node."""
+
+    def __init__(self, guards: Iterable[Any], sizes: Any = None):
+        self.roots: dict[Any, Node] = {}
+        self.nodes: list[Node] = []
+        self.prelude: list[checks.Check] = []
+        self.finals: list[checks.Check] = []
+        self.slots: dict[sympy.Symbol, int] = {}
+        self.kept: list[Node] = []
+        self._by_source: dict[int, tuple[Any, Node]] = {}
+        relations: list[tuple[int, Any, str]] = []
+        distinct: list[tuple[int, Any, Node]] = []
+        for order, guard in enumerate(guards):
+            if guard.kind == "relation":
+                relations.append((order, guard.arg, guard.why))
+            elif guard.kind == "distinct":
+                distinct.append((order, guard, self._keep(guard.source)))
+            else:
+                self._place(order, guard)
+        if len(distinct) > 1:
+            order, guard, _ = distinct[-1]
+            self.finals.append(checks.Check("distinct", None, order, guard.why, tuple(node for _, _, node in distinct)))
+        if sizes is not None:
+            known = {relation for _, relation, _ in relations}
+            for relation, why in zip(sizes.relations, sizes.reasons, strict=True):
+                if relation not in known:
+                    relations.append((len(relations) + INT64_MAX, relation, why))
+        self._number()
+        self._bind_symbols(sizes)
+        for order, relation, why in relations:
+            self._add_relation(order, relation, why)
+
+    def _place(self, order: int, guard: Any) -> None:
+        kind, arg, why = guard.kind, guard.arg, guard.why
+        if kind == "state":
+            self.prelude.append(checks.Check("state", arg, order, why))
+        elif kind == "class":
+            missing = checks.missing_marker(arg)
+            names = tuple((name,) if found is missing else (name, found) for name, found in arg.names.items())
+            self.prelude.append(checks.Check("class", (arg.cls, names), order, why))
+        elif kind == "same":
+            self.finals.append(checks.Check(kind, None, order, why, (self._keep(guard.source), self._keep(arg))))
+        elif kind == "overlap":
+            nodes = (self._keep(guard.source), *(self._keep(other) for other in arg))
+            self.finals.append(checks.Check(kind, None, order, why, nodes))
+        elif kind == "python":
+            self.finals.append(checks.Check(kind, arg, order, why, (self._keep(guard.source),)))
+        elif kind in checks.NODE_KINDS:
+            node = self._cell_node(guard.source) if kind == "empty" else self.node(guard.source)
+            node.checks.append(checks.Check(kind, arg, order, why))
+        else:
+            raise ValueError(f"unknown kind of guard: {kind!r}")
+
+    def node(self, source: Any) -> Node:
+        """The node of a source; the path to it is made where it is new."""
+        found = self._by_source.get(id(source))
+        if found is not None:
+            return found[1]
+        kind, arg = source.step
+        if kind not in (ROOTS if source.base is None else STEPS):
+            raise ValueError(f"{source}: unknown access step {kind!r}")
+        parent = None if source.base is None else self.node(source.base)
+        node = self._child(parent, kind, arg, str(source))
+        self._by_source[id(source)] = (source, node)  # holds the source, so that its id stays its own
+        return node
+
+    def _child(self, parent: Node | None, kind: str, arg: Any, path: str) -> Node:
+        siblings = self.roots if parent is None else parent.children
+        key = (kind, type(arg), arg) if type(arg) in (str, bytes, int, float, bool, type(None)) else (kind, id(arg))
+        node = siblings.get(key)
+        if node is None:
+            node = siblings[key] = Node(kind, arg, parent, path)
+        return node
+
+    def _cell_node(self, source: Any) -> Node:
+        """`empty` is about the cell, whether the source is the cell or its contents."""
+        kind, arg = source.step
+        if kind == "closure":
+            return self._child(None, "closure_cell", arg, f"<cell {source}>")
+        return self.node(source.base if kind == "cell" else source)
+
+    def _keep(self, source: Any) -> Node:
+        node = self.node(source)
+        if node.keep < 0:
+            node.keep = len(self.kept)
+            self.kept.append(node)
+        return node
+
+    def _number(self) -> None:
+        """Put the nodes in pre-order and name them."""
+        stack = list(reversed(self.roots.values()))
+        used = {"L", "G", "C", "S", *checks.HELPERS}
+        while stack:
+            node = stack.pop()
+            name = node.path if node.step == "local" and node.path.isidentifier() else f"v{len(self.nodes)}"
+            if name in used or keyword.iskeyword(name):
+                name = f"v{len(self.nodes)}_"
+            used.add(name)
+            node.name = name
+            self.nodes.append(node)
+            stack.extend(reversed(node.children.values()))
+        for index in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[index]
+            node.end = max(node.end, index + 1)
+            if node.parent is not None:
+                node.parent.end = max(node.parent.end, node.end)
+
+    def _bind_symbols(self, sizes: Any) -> None:
+        """Give symbols their slots in the order in which the tree meets them: the first place binds, later ones compare."""
+        for node in self.nodes:
+            for check in node.checks:
+                if check.kind == "tensor":
+                    guard = check.arg
+                    ranges = {symbol: (low, high) for symbol, low, high in guard.ranges}
+                    shape = tuple(self._dim(d, ranges, sizes, check) for d in guard.shape)
+                    stride = tuple(self._dim(d, ranges, sizes, check) for d in guard.stride)
+                    check.lowered = (shape, stride)
+                elif check.kind == "int":
+                    check.lowered = self._dim(check.arg, {}, sizes, check)
+                    if check.lowered[0] == "store":
+                        raise ValueError(f"{node.path}: an int guard takes a symbol, not {check.arg}")
+
+    def _dim(self, dim: Any, ranges: dict[Any, Any], sizes: Any, check: checks.Check) -> Any:
+        if isinstance(dim, int):
+            return int(dim)
+        if dim.is_Integer:
+            return int(dim)
+        if not dim.is_Symbol:
+            found = sympy.Symbol(f"found{len(self.slots)}", integer=True)
+            slot = self.slots[found] = len(self.slots)
+            self.finals.append(self._relation(check.order, sympy.Eq(dim, found, evaluate=False), check.why))
+            return ("store", slot)
+        slot = self.slots.get(dim)
+        if slot is not None:
+            return ("same", slot)
+        slot = self.slots[dim] = len(self.slots)
+        low, high = INT64_MIN, INT64_MAX
+        info = sizes.symbols.get(dim) if sizes is not None else None
+        for some_low, some_high in (ranges.get(dim, (None, None)), (info.low, info.high) if info is not None else (None, None)):
+            low = low if some_low is None else max(low, int(some_low))
+            high = high if some_high is None else min(high, int(some_high))
+        return ("bind", slot, low, high)
+
+    def _relation(self, order: int, relation: Any, why: str) -> checks.Check:
+        return checks.Check("relation", Relation(relation), order, why)
+
+    def _add_relation(self, order: int, relation: Any, why: str) -> None:
+        if relation is not True and relation != sympy.true:
+            self.finals.append(self._relation(order, relation, why))
+
+    def check_symbols(self) -> None:
+        """Every symbol of a relation must be read from somewhere; ValueError else."""
+        for check in self.finals:
+            if check.kind != "relation":
+                continue
+            unbound = [str(symbol) for symbol in check.arg.symbols if symbol not in self.slots]
+            if unbound:
+                raise ValueError(f"the relation {check.arg.text} mentions {', '.join(unbound)}, which no guard binds")
+
+    # ---- the native form ----------------------------------------------------
+
+    def native_program(self) -> tuple[Any, ...]:
+        """The arguments of `_jitpy_runtime.Guard`; guards.cpp says what they mean."""
+        nodes = tuple((n.step, n.arg, n.depth, n.end, n.keep, tuple(_native_check(c) for c in n.checks)) for n in self.nodes)
+        states = tuple(_native_state(c.arg) for c in self.prelude if c.kind == "state")
+        classes = tuple(c.arg for c in self.prelude if c.kind == "class")
+        return nodes, tuple(self._native_final(c) for c in self.finals), states, classes, len(self.slots)
+
+    def _native_final(self, check: checks.Check) -> tuple[Any, ...]:
+        if check.kind == "relation":
+            slots = tuple(self.slots[symbol] for symbol in check.arg.symbols)
+            return ("relation", slots, check.arg, check.arg.program(self.slots) or ())
+        return (check.kind, tuple(node.keep for node in check.nodes), check.arg, ())
+
+
+def _native_check(check: checks.Check) -> tuple[str, Any]:
+    kind, arg = check.kind, check.arg
+    if kind == "int":
+        _, slot, low, high = check.lowered if check.lowered[0] == "bind" else (*check.lowered, 0, 0)
+        return kind, (slot, check.lowered[0] == "bind", low, high)
+    if kind == "tensor":
+        shape, stride = check.lowered
+        return kind, (arg.cls, (arg.dtype, arg.device, arg.requires_grad, arg.dispatch_keys, arg.is_inference, shape, stride))
+    return kind, arg
+
+
+def _native_state(state: Any) -> tuple[Any, ...]:
+    return (state.grad_enabled, state.inference_mode, state.default_dtype, tuple(state.autocast), state.deterministic,
+            state.default_device, state.function_modes, state.dispatch_modes)
+
+
+class GuardFunction:
+    """A guard set made callable. `native_guard` is the native evaluator, or None."""
+
+    __slots__ = ("tree", "native_guard", "check", "native", "_text", "_names", "__weakref__")
+
+    #: check(params: tuple, globals: dict, closure: tuple | None = None) -> bool
+    check: Callable[..., bool]
+
+    def __init__(self, tree: GuardTree, native_module: Any | None):
+        self.tree = tree
+        self._text: str | None = None
+        self._names: dict[str, Any] = {}
+        self.native = native_module is not None
+        self.native_guard = native_module.Guard(*tree.native_program()) if native_module is not None else None
+        self.check = self.native_guard.check if self.native_guard is not None else self.compile_python()
+
+    def __repr__(self) -> str:
+        count = sum(len(node.checks) for node in self.tree.nodes) + len(self.tree.prelude) + len(self.tree.finals)
+        return f"<guards: {count} facts, {len(self.tree.nodes)} paths{'' if self.native else ', in Python'}>"
+
+    @property
+    def source_text(self) -> str:
+        """`def guard(L, G, C)` as text: L the parameters, G the globals, C the closure's cells or None."""
+        if self._text is None:
+            self._text, self._names = write_function(self.tree)
+        return self._text
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What the names in `source_text` stand for: with these as globals the text can be run."""
+        _ = self.source_text
+        return {**checks.HELPERS, **self._names}
+
+    def compile_python(self) -> Callable[..., bool]:
+        """The function of `source_text`, run with torch-function overrides off: getters of tensors are torch's own."""
+        namespace = dict(self.names)
+        exec(compile(self.source_text, "<jitpy guard>", "exec"), namespace)
+        function = namespace["guard"]
+
+        def check(params: tuple[Any, ...], globals: dict[str, Any], closure: tuple[Any, ...] | None = None) -> bool:
+            with torch._C.DisableTorchFunction():
+                return function(params, globals, closure)
+
+        return check
+
+    def explain(self, params: tuple[Any, ...], globals: dict[str, Any], closure: tuple[Any, ...] | None = None) -> list[str]:
+        """Every guard that does not hold: its expression and what was found. Empty exactly if `check` is true."""
+        with torch._C.DisableTorchFunction():
+            return _explain(self.tree, params, globals, closure)
+
+
+def build_guards(guard_set: Any, sizes: Any = None, *, native: bool | None = None) -> GuardFunction:
+    """Lower the guards of a capture. `sizes` (a SizeEnv) adds its symbols' ranges and its relations.
+
+    `native` None takes the native evaluator where it can be had; True raises NativeUnavailable where not.
+    ValueError: an unknown kind or step, or a relation over a symbol that no guard binds.
+    """
+    tree = GuardTree(guard_set, sizes)
+    tree.check_symbols()
+    module = None
+    if native is not False:
+        try:
+            module = load_native("runtime")
+        except NativeUnavailable:
+            if native:
+                raise
+    return GuardFunction(tree, module)
+
+
+# ---- the printed function --------------------------------------------------------------
+
+
+class _Names:
+    """Names for the objects that the printed function mentions."""
+
+    def __init__(self, taken: Iterable[str]):
+        self.objects: dict[str, Any] = {}
+        self._taken = set(taken)
+        self._by_id: dict[int, str] = {}
+
+    def of(self, value: Any, hint: str = "", literal: bool = True) -> str:
+        """A literal where repr gives one and identity does not matter, else a name that stands for the object."""
+        if value is None or value is True or value is False or literal and checks.is_literal(value):
+            return repr(value)
+        known = self._by_id.get(id(value))
+        if known is not None:
+            return known
+        name = hint or checks.name_hint(value)
+        stem, count = name, 0
+        while name in self._taken or name in checks.BUILTINS and checks.BUILTINS[name] is not value:
+            count += 1
+            name = f"{stem}_{count}"
+        self._taken.add(name)
+        self._by_id[id(value)] = name
+        self.objects[name] = value
+        return name
+
+
+def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
+    """The text of the guard function, and the objects that its names stand for."""
+    names = _Names({"L", "G", "C", "S", *checks.HELPERS, *(node.name for node in tree.nodes), *map(str, tree.slots)})
+    lines: list[tuple[str, str]] = []
+
+    def require(expression: str, why: str) -> None:
+        lines.append((f"if not {expression}: return False", why))
+
+    for check in tree.prelude:
+        require(checks.expression(check, "", names.of), check.why)
+    if any(check.kind in ("tensor", "int") for node in tree.nodes for check in node.checks):
+        lines.append((f"S = [None] * {len(tree.slots)}", ", ".join(["sizes", *map(str, tree.slots)])))
+    for node in tree.nodes:
+        lines.append((f"{node.name} = {_read_text(node, names)}", node.path if node.path != node.name else ""))
+        for check in node.checks:
+            facts = checks.tensor_facts(check.arg) if check.kind == "tensor" else ""
+            require(checks.expression(check, node.name, names.of), f"{facts}; {check.why}" if facts and check.why else facts or check.why)
+    if any(check.kind == "relation" for check in tree.finals):
+        lines.append((", ".join(map(str, tree.slots)) + (", = S" if len(tree.slots) == 1 else " = S"), ""))
+    for check in tree.finals:
+        require(checks.expression(check, "", names.of), check.why)
+    body = "\n".join(f"        {text}" + (f"  # {_one_line(why)}" if why else "") for text, why in lines)
+    text = f"def guard(L, G, C):\n    try:\n{body}\n        return True\n    except Exception:\n        return False\n"
+    return text, names.objects
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _read_text(node: Node, names: _Names) -> str:
+    base = "" if node.parent is None else node.parent.name
+    kind, arg = node.step, node.arg
+    if kind == "const":
+        return names.of(arg, literal=False)
+    templates = {
+        "local": f"L[{arg}]", "closure": f"cell(C[{arg}])", "closure_cell": f"C[{arg}]", "globals": "G",
+        "attr": f"getattr({base}, {arg!r})", "dict": f"instance_dict({base})", "index": f"index({base}, {arg})",
+        "type": f"type({base})", "cell": f"cell({base})",
+    }
+    if kind in templates:
+        return templates[kind]
+    return f"{kind}({base}, {names.of(arg, literal=kind == 'item')})"
+
+
+# ---- explaining a miss --------------------------------------------------------------
+
+
+def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[str]:
+    values: dict[Node, Any] = {}
+    failing: list[tuple[int, str]] = []
+    symbols: list[int | None] = [None] * len(tree.slots)
+
+    def say(check: checks.Check, text: str) -> None:
+        failing.append((check.order, text + (f"  # {_one_line(check.why)}" if check.why else "")))
+
+    for check in tree.prelude:
+        found = checks.failure(check, None, "", symbols)
+        if found is not None:
+            say(check, found)
+    first_order: dict[Node, int] = {}
+    for node in reversed(tree.nodes):  # where a path cannot be read, the first guard below it is the one that failed
+        orders = [check.order for check in node.checks] + [first_order[child] for child in node.children.values()]
+        orders += [check.order for check in tree.finals if node in check.nodes] if node.keep >= 0 else []
+        first_order[node] = min(orders, default=INT64_MAX)
+    for node in tree.nodes:
+        if node.parent is not None and node.parent not in values:
+            continue
+        try:
+            values[node] = _read(node, values.get(node.parent), params, globals, closure)
+        except Exception as error:
+            failing.append((first_order[node], f"{node.path} cannot be read: {checks.describe_error(error)}"))
+            continue
+        for check in node.checks:
+            found = checks.failure(check, values[node], node.path, symbols)
+            if found is not None:
+                say(check, found)
+    for check in tree.finals:
+        if any(node not in values for node in check.nodes):
+            continue
+        found = checks.final_failure(check, [(node.path, values[node]) for node in check.nodes], tree.slots, symbols)
+        if found is not None:
+            say(check, found)
+    return [text for _, text in sorted(failing, key=lambda pair: pair[0])]
+
+
+def _read(node: Node, base: Any, params: Any, globals: Any, closure: Any) -> Any:
+    kind, arg = node.step, node.arg
+    if kind == "local":
+        return params[arg]
+    if kind in ("closure", "closure_cell"):
+        if not isinstance(closure, tuple):
+            raise LookupError("there is no closure")
+        return closure[arg] if kind == "closure_cell" else checks.cell(closure[arg])
+    if kind == "globals":
+        return globals
+    if kind == "const":
+        return arg
+    return READERS[kind](base, arg)
+
+
+READERS: types.MappingProxyType[str, Callable[[Any, Any], Any]] = types.MappingProxyType({
+    "attr": lambda base, name: getattr(base, name),
+    "dict": lambda base, _: checks.instance_dict(base),
+    "item": checks.item,
+    "index": checks.index,
+    "type": lambda base, _: type(base),
+    "slot": checks.slot,
+    "cell": lambda base, _: checks.cell(base),
+})
