@@ -7,8 +7,13 @@ inputs receive a new value when the graph ends.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator
+from keyword import iskeyword
+from typing import Any
+
+import sympy
 
 from .op import Op
 from .sizes import SizeEnv
@@ -33,7 +38,7 @@ class Node:
     `args` and `kwargs` hold Nodes, Python constants, torch dtypes and the like, sizes (int or
     sympy expressions), and tuples, lists and slices of those. A multi-output op has a tuple as its
     spec; `ir.getitem` nodes take its parts. `grad_enabled` and `autocast`-like state are those under
-    which the user ran the op. `users` is filled by `Graph.compute_users`.
+    which the user ran the op.
     """
 
     __slots__ = ("op", "args", "kwargs", "spec", "name", "loc", "grad_enabled", "meta")
@@ -75,10 +80,20 @@ class Node:
 
 @dataclass(slots=True)
 class Mutation:
-    """When the graph ends, input number `input` receives the value of `value` (as `copy_`)."""
+    """When the graph ends, input number `input` receives the value of `value` (as `copy_`).
+
+    All mutations happen at once: every `value` is read before any input is written. `grad_enabled` is the grad
+    mode of the copy; None means that of the value's own node.
+    """
 
     input: int
     value: Node
+    grad_enabled: bool | None = None
+
+    @property
+    def runs_with_grad(self) -> bool:
+        """The grad mode under which the copy is made."""
+        return self.value.grad_enabled if self.grad_enabled is None else self.grad_enabled
 
 
 @dataclass(slots=True)
@@ -119,12 +134,20 @@ class Graph:
         return node
 
     def unique_name(self, hint: str) -> str:
+        """`hint` as an identifier, with a number where the graph has that name already."""
+        if not hint.isidentifier() or iskeyword(hint):
+            hint = re.sub(r"\W", "_", hint)
+            hint = f"_{hint}" if not hint or hint[0].isdigit() else hint
+            hint = f"{hint}_" if iskeyword(hint) else hint
         count = self._names.get(hint, 0)
         self._names[hint] = count + 1
         if not count:
             return hint
         name = f"{hint}_{count}"
-        return name if name not in self._names else self.unique_name(name)
+        if name in self._names:
+            return self.unique_name(name)
+        self._names[name] = 1
+        return name
 
     def all_nodes(self) -> Iterator[Node]:
         yield from self.inputs
@@ -137,6 +160,47 @@ class Graph:
             for source in dict.fromkeys(node.input_nodes()):
                 result[source].append(node)
         return result
+
+    def symbol_bindings(self) -> dict[sympy.Symbol, tuple[int, str, int | None]]:
+        """Where the value of each symbol is read when the graph runs: `(input position, kind, dim)`.
+
+        `kind` is `"size"`, `"stride"` or `"offset"` of a tensor input, or `"value"` of an int input. Only inputs
+        whose spec mentions the bare symbol count; the first one wins, sizes before strides.
+        """
+        found: dict[sympy.Symbol, tuple[int, str, int | None]] = {}
+        strides: dict[sympy.Symbol, tuple[int, str, int | None]] = {}
+        for position, node in enumerate(self.inputs):
+            spec = node.spec
+            if isinstance(spec, ScalarSpec):
+                if isinstance(spec.expr, sympy.Symbol):
+                    found.setdefault(spec.expr, (position, "value", None))
+            elif isinstance(spec, TensorSpec):
+                for dim, (size, stride) in enumerate(zip(spec.shape, spec.stride, strict=True)):
+                    if isinstance(size, sympy.Symbol):
+                        found.setdefault(size, (position, "size", dim))
+                    if isinstance(stride, sympy.Symbol):
+                        strides.setdefault(stride, (position, "stride", dim))
+                if isinstance(spec.offset, sympy.Symbol):
+                    strides.setdefault(spec.offset, (position, "offset", None))
+        return {**strides, **found}
+
+    def replace(self, mapping: Mapping[Node, Node]) -> None:
+        """Make every reader, output and mutation of a key read its value instead. Values are not looked up again."""
+        if not mapping:
+            return
+        for node in self.nodes:
+            node.replace_inputs(lambda n: mapping.get(n, n))
+        self.outputs = [mapping.get(n, n) for n in self.outputs]
+        for mutation in self.mutations:
+            if mutation.value in mapping:
+                mutation.grad_enabled = mutation.runs_with_grad
+                mutation.value = mapping[mutation.value]
+
+    def to_fx(self, example: Sequence[Any] | None = None) -> Any:
+        """The graph as a `torch.fx.GraphModule`; see `jitpy.ir.fx.to_fx`."""
+        from .fx import to_fx
+
+        return to_fx(self, example)
 
     def __str__(self) -> str:
         from .printer import to_text

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Union
 
 import sympy
 import torch
 
 #: One size, stride or offset: a plain int, or a sympy expression over a `SizeEnv`'s symbols.
-Dim = Union[int, sympy.Expr]
+Dim = int | sympy.Expr
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, eq=True)
@@ -23,7 +24,7 @@ class TensorSpec:
     dtype: torch.dtype
     shape: tuple[Dim, ...]
     stride: tuple[Dim, ...]
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     requires_grad: bool = False
     offset: Dim = 0
 
@@ -46,7 +47,7 @@ class TensorSpec:
     def is_contiguous(self) -> bool:
         """Whether the strides are those of a fresh row-major tensor (axes of size 1 do not count)."""
         expected: Dim = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.stride)):
+        for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
             if size == 1:
                 continue
             if stride != expected:
@@ -85,7 +86,7 @@ class ScalarSpec:
 
 #: What a node may produce. A tuple is a multi-output op; `None` is an op run for its effect, or an
 #: output that the op leaves undefined; `list`-returning ops have tuples as well.
-Spec = Union[TensorSpec, ScalarSpec, None, tuple["Spec", ...]]
+Spec = TensorSpec | ScalarSpec | None | tuple["Spec", ...]
 
 
 def prod(sizes: tuple[Dim, ...]) -> Dim:
@@ -109,7 +110,7 @@ def contiguous_stride(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def contiguous_spec(
     dtype: torch.dtype,
     shape: tuple[Dim, ...],
-    device: torch.device = torch.device("cpu"),
+    device: torch.device = CPU,
     requires_grad: bool = False,
 ) -> TensorSpec:
     """The spec of a fresh row-major tensor."""

@@ -1,0 +1,1 @@
+"""What makes graphs callable: `cpp/`, `eager`, the registry, and the bridge to backends that take fx graphs."""

@@ -1,0 +1,172 @@
+"""The backend `eager`: runs the captured graph op by op with torch's kernels, under eager's autograd."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+
+from ..ir import CONSTANT, GETITEM, Graph, Node
+from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
+from ..runtime.plan import CallStep, CopyStep, FreeStep, Plan, SlotRef
+from .size_table import SizeTable
+
+
+def compile_graph(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
+    """Make `graph` callable; `options` are not used."""
+    from ..runtime.executable import make_executable
+
+    return make_executable(plan_graph(graph))
+
+
+def plan_graph(graph: Graph) -> Plan:
+    """The graph as a plan of eager calls, in the graph's order.
+
+    Raises `NotCovered` where a size cannot be computed from the inputs.
+    """
+    return _Planner(graph).plan()
+
+
+class _Planner:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.table = SizeTable(graph)
+        self.slots: dict[Node, int] = {node: i for i, node in enumerate(graph.inputs)}
+        self.n_slots = len(graph.inputs)
+        self.steps: list[Any] = []
+        #: the grad mode matters only where something requires grad
+        self.autograd = any_needs_grad(graph.all_nodes())
+
+    def plan(self) -> Plan:
+        graph = self.graph
+        parts = self._parts_read_alone()
+        for node in graph.nodes:
+            if node.op is CONSTANT:
+                continue
+            if node.op is GETITEM and node.args[0] in parts:
+                continue
+            self._call(node, parts.get(node))
+        self._copy_back()
+        outputs = tuple(self._slot_of(node) for node in graph.outputs)
+        if not self.autograd:
+            self.steps = _free_early(self.steps, len(graph.inputs), set(outputs))
+        # an output that is a view shares its base's version counter only where autograd's own kernels made it
+        shares = any(alias_kind(graph, node) != "copy" for node in graph.outputs)
+        return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
+                    n_sizes=len(self.table), size_function_py=self.table.python_function(),
+                    autograd=self.autograd or shares)
+
+    def _parts_read_alone(self) -> dict[Node, dict[int, list[Node]]]:
+        """Multi-output nodes of which only parts are read: for each, the getitem nodes by index."""
+        whole: set[Node] = set(self.graph.outputs)
+        parts: dict[Node, dict[int, list[Node]]] = {
+            node: {} for node in self.graph.nodes
+            if isinstance(node.spec, tuple) and node.spec and node.op is not GETITEM
+        }
+        for node in self.graph.nodes:
+            if node.op is GETITEM and node.args[0] in parts:
+                parts[node.args[0]].setdefault(node.args[1], []).append(node)
+            else:
+                whole.update(node.input_nodes())
+        return {node: found for node, found in parts.items() if node not in whole}
+
+    def _new_slot(self) -> int:
+        self.n_slots += 1
+        return self.n_slots - 1
+
+    def _slot_of(self, node: Node) -> int:
+        slot = self.slots.get(node)
+        if slot is None:
+            assert node.op is CONSTANT, f"{node.name} is read before it is computed"
+            slot = self.slots[node] = self._new_slot()
+            self.steps.append(CallStep(_constant, (node.args[0],), {}, (slot,)))
+        return slot
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            if value.op is CONSTANT and value not in self.slots:
+                return value.args[0]
+            return SlotRef(self.slots[value])
+        if isinstance(value, sympy.Basic):
+            return self.table.ref(value)
+        if isinstance(value, tuple):
+            return tuple(map(self._argument, value))
+        if isinstance(value, list):
+            return list(map(self._argument, value))
+        return value
+
+    def _call(self, node: Node, parts: dict[int, list[Node]] | None) -> None:
+        function = operator.getitem if node.op is GETITEM else node.op.target
+        args = tuple(self._argument(arg) for arg in node.args)
+        kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
+        grad = node.grad_enabled if self.autograd and node.op is not GETITEM else None
+        if parts is None:
+            slot = self.slots[node] = self._new_slot()
+            self.steps.append(CallStep(function, args, kwargs, (slot,), grad=grad))
+            return
+        slots: list[int | None] = [None] * len(node.spec)  # type: ignore[arg-type]
+        for index, readers in parts.items():
+            slot = slots[index] = self._new_slot()
+            for reader in readers:
+                self.slots[reader] = slot
+        self.steps.append(CallStep(function, args, kwargs, tuple(slots), multiple=True, grad=grad))
+
+    def _copy_back(self) -> None:
+        first = copies_before_write(self.graph)
+        sources = []
+        for mutation in self.graph.mutations:
+            source = self._slot_of(mutation.value)
+            if mutation.value in first:
+                copy = self._new_slot()
+                grad = mutation.runs_with_grad if self.autograd else None
+                self.steps.append(CallStep(torch.ops.aten.clone.default, (SlotRef(source),), {}, (copy,), grad=grad))
+                source = copy
+            sources.append(source)
+        for mutation, source in zip(self.graph.mutations, sources, strict=True):
+            if self.autograd:
+                # copy_ takes part in autograd: its grad mode counts
+                self.steps.append(CallStep(torch.ops.aten.copy_.default, (SlotRef(mutation.input), SlotRef(source)), {},
+                                           (self._new_slot(),), grad=mutation.runs_with_grad))
+            else:
+                self.steps.append(CopyStep(mutation.input, source))
+
+
+def _constant(tensor: torch.Tensor) -> torch.Tensor:
+    """An output that is a constant is the constant itself."""
+    return tensor
+
+
+def _free_early(steps: list[Any], n_inputs: int, outputs: set[int]) -> list[Any]:
+    """`steps` with a FreeStep after each one that reads some slots for the last time."""
+    seen = set(outputs) | set(range(n_inputs))
+    result: list[Any] = []
+    for step in reversed(steps):
+        last = sorted(slot for slot in set(_slots_of(step)) if slot not in seen)
+        if last:
+            seen.update(last)
+            result.append(FreeStep(tuple(last)))
+        result.append(step)
+    return result[::-1]
+
+
+def _slots_of(step: Any) -> list[int]:
+    """The slots that a step reads or fills."""
+    if isinstance(step, CopyStep):
+        return [step.target, step.source]
+    found = [slot for slot in step.slots if slot is not None]
+
+    def visit(value: Any) -> None:
+        if isinstance(value, SlotRef):
+            found.append(value.slot)
+        elif isinstance(value, (tuple, list)):
+            for item in value:
+                visit(item)
+        elif isinstance(value, dict):
+            visit(list(value.values()))
+
+    visit(step.args)
+    visit(step.kwargs)
+    return found

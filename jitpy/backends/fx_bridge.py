@@ -1,0 +1,91 @@
+"""Backends as torch.compile takes them, `(torch.fx.GraphModule, example_inputs) -> callable`, as backends of jitpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..ir import Graph, TensorSpec
+from ..ir.fx import example_inputs, to_fx
+from ..ir.interpret import bind_symbols
+from ..ir.specialize import specialize
+
+
+def adapt(fn: Callable[..., Callable[..., Any]]) -> Callable[[Graph, dict[str, Any]], Callable[..., tuple[Any, ...]]]:
+    """The jitpy backend that hands graphs to `fn`.
+
+    `fn` gets the graph as a GraphModule, and FakeTensors (metadata without memory) as example inputs, as
+    torch.compile gives them. It may specialise on their sizes: a graph with symbolic sizes is handed over anew for
+    each combination of sizes that is called. Autograd is as the returned callable does it.
+    """
+
+    def compile_graph(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
+        if graph.symbol_bindings():
+            return _PerSize(graph, lambda static: compile_static(static, fn))
+        return compile_static(graph, fn)
+
+    compile_graph.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    return compile_graph
+
+
+def compile_static(graph: Graph, fn: Callable[..., Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
+    """Compile one graph without symbolic sizes by `fn`. TypeError where `fn` does not return a callable."""
+    examples = fake_inputs(graph)
+    module = to_fx(graph, examples)
+    compiled = fn(module, examples)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    if not callable(compiled):
+        raise TypeError(f"the backend {name!r} returned {type(compiled).__name__}, not a callable")
+    n_outputs = len(graph.outputs)
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        result = compiled(*inputs)
+        if isinstance(result, (tuple, list)):
+            result = tuple(result)
+        elif n_outputs == 1:
+            result = (result,)
+        if not isinstance(result, tuple) or len(result) != n_outputs:
+            got = f"{len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise TypeError(f"what the backend {name!r} compiled returned {got} instead of a tuple of {n_outputs}")
+        return result
+
+    return run
+
+
+def fake_inputs(graph: Graph) -> list[Any]:
+    """FakeTensors (and numbers) with the specs of the graph's inputs, sizes at their hints."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+
+    def make(spec: TensorSpec) -> torch.Tensor:
+        with torch._C.DisableTorchFunction(), mode:
+            if spec.offset == 0:
+                tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
+            else:
+                reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.stride, strict=True)) + 1
+                storage = torch.empty(int(spec.offset) + max(int(reach), 0), dtype=spec.dtype, device=spec.device)
+                tensor = storage.as_strided(spec.shape, spec.stride, spec.offset)
+            return tensor.requires_grad_(spec.requires_grad)
+
+    return example_inputs(graph, make)
+
+
+class _PerSize:
+    """One compiled callable for each combination of sizes."""
+
+    def __init__(self, graph: Graph, compile_one: Callable[[Graph], Callable[..., tuple[Any, ...]]]) -> None:
+        self.graph = graph
+        self.compile_one = compile_one
+        self.symbols = sorted(graph.symbol_bindings(), key=str)
+        self.compiled: dict[tuple[int, ...], Callable[..., tuple[Any, ...]]] = {}
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        values = bind_symbols(self.graph, inputs)
+        key = tuple(values[symbol] for symbol in self.symbols)
+        found = self.compiled.get(key)
+        if found is None:
+            found = self.compiled[key] = self.compile_one(specialize(self.graph, values))
+        return found(*inputs)

@@ -1,0 +1,82 @@
+"""The reference interpreter: runs a graph node by node with eager kernels. What every backend is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from .graph import Graph, Node
+from .sizes import evaluate
+
+
+def interpret(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Run `graph` on tensors and numbers in the order of `graph.inputs`; returns the tuple of outputs.
+
+    Honours each node's `grad_enabled`, and carries out `graph.mutations` on the inputs at the end.
+    """
+    if len(inputs) != len(graph.inputs):
+        raise TypeError(f"{graph.name} takes {len(graph.inputs)} inputs, not {len(inputs)}")
+    values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    symbols = bind_symbols(graph, inputs)
+
+    before = torch.is_grad_enabled()
+    try:
+        for node in graph.nodes:
+            torch.set_grad_enabled(node.grad_enabled and before)
+            args, kwargs = resolve(node.args, values, symbols), resolve(node.kwargs, values, symbols)
+            values[node] = node.op.target(*args, **kwargs)
+        _copy_back(graph, values, before)
+    finally:
+        torch.set_grad_enabled(before)
+    return tuple(values[node] for node in graph.outputs)
+
+
+def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[sympy.Symbol, int]:
+    """The value of each symbol of the graph's inputs in this call."""
+    values: dict[sympy.Symbol, int] = {}
+    for symbol, (position, kind, dim) in graph.symbol_bindings().items():
+        value = inputs[position]
+        if kind == "size":
+            value = value.size(dim)
+        elif kind == "stride":
+            value = value.stride(dim)
+        elif kind == "offset":
+            value = value.storage_offset()
+        values[symbol] = int(value)
+    return values
+
+
+def resolve(value: Any, values: dict[Node, Any], symbols: dict[sympy.Symbol, int]) -> Any:
+    """A nested argument with nodes and sizes replaced by what they are in this call."""
+    if isinstance(value, Node):
+        return values[value]
+    if isinstance(value, sympy.Basic):
+        return evaluate(value, symbols)
+    if isinstance(value, tuple):
+        return tuple(resolve(v, values, symbols) for v in value)
+    if isinstance(value, list):
+        return [resolve(v, values, symbols) for v in value]
+    if isinstance(value, dict):
+        return {k: resolve(v, values, symbols) for k, v in value.items()}
+    if isinstance(value, slice):
+        return slice(*(resolve(v, values, symbols) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+def _copy_back(graph: Graph, values: dict[Node, Any], grad: bool) -> None:
+    """All values are read before any input is written: two inputs may swap."""
+    targets = [values[graph.inputs[m.input]] for m in graph.mutations]
+    written = {t.untyped_storage()._cdata for t in targets}
+    sources = []
+    for mutation, target in zip(graph.mutations, targets, strict=True):
+        value = values[mutation.value]
+        torch.set_grad_enabled(mutation.runs_with_grad and grad)
+        if value is not target and value.untyped_storage()._cdata in written:
+            value = value.clone()
+        sources.append(value)
+    for mutation, target, source in zip(graph.mutations, targets, sources, strict=True):
+        torch.set_grad_enabled(mutation.runs_with_grad and grad)
+        target.copy_(source)

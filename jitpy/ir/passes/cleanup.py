@@ -1,0 +1,216 @@
+"""Passes that remove nodes: constant folding, common subexpressions, dead code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+
+from ..alias import AliasGroups, needs_grad
+from ..builder import Builder
+from ..graph import CONSTANT, GETITEM, Graph, Node
+from ..spec import TensorSpec
+from .pattern import Rewriter, base_name
+
+#: Largest result, in elements, that constant folding computes and keeps.
+FOLD_LIMIT = 4096
+
+#: Factories whose elements follow from their arguments. They are not folded themselves (a kernel makes them as it
+#: goes), but what is computed from them is.
+_KNOWN_FACTORIES = frozenset({"full", "zeros", "ones", "arange", "eye", "linspace", "scalar_tensor"})
+
+#: Ops that raise for some values of their arguments, where eager would have told the user: kept even if unused.
+_RAISES_BY_VALUE = frozenset({
+    "_assert_async", "_assert_tensor_metadata", "_local_scalar_dense", "bincount", "cholesky", "cross_entropy_loss",
+    "embedding", "embedding_bag", "gather", "index", "index_add", "index_copy", "index_fill", "index_put",
+    "index_select", "inverse", "item", "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_solve",
+    "linalg_svd", "nll_loss", "nll_loss2d", "nll_loss_nd", "one_hot", "put", "repeat_interleave", "scatter",
+    "scatter_add", "scatter_reduce", "take", "take_along_dim",
+})
+
+#: Integer division by zero raises on the CPU.
+_INTEGER_DIVISION = frozenset({
+    "__rdiv__", "div", "divide", "floor_divide", "floordiv", "fmod", "mod", "remainder", "truediv",
+})
+
+
+def fold_constants(graph: Graph) -> list[str]:
+    """Compute now what depends on constants only: pure, CPU, at most `FOLD_LIMIT` elements, never an output's memory
+    (each call must return a tensor of its own)."""
+    done: list[str] = []
+    groups: AliasGroups | None = None
+    values: dict[Node, torch.Tensor] = {}
+    mapping: dict[Node, Node] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if mapping:
+            node.replace_inputs(lambda n: mapping.get(n, n))
+        kept = node
+        if node.op is CONSTANT:
+            values[node] = node.args[0]
+        elif _foldable(node, values):
+            groups = groups or AliasGroups(graph)
+            if not groups.escapes(node):
+                value = _compute(node, values)
+                if value is not None:
+                    values[node] = value
+                    if not _is_factory(node):
+                        kept = Builder(graph, into=[], loc=node.loc, grad_enabled=node.grad_enabled).constant(
+                            value, node.name)
+                        mapping[node] = kept
+                        values[kept] = value
+                        done.append(f"folded {node.name}")
+        nodes.append(kept)
+    graph.nodes[:] = nodes
+    graph.replace(mapping)
+    return done
+
+
+def _is_factory(node: Node) -> bool:
+    return base_name(node.op.name) in _KNOWN_FACTORIES
+
+
+def _foldable(node: Node, values: dict[Node, torch.Tensor]) -> bool:
+    op, spec = node.op, node.spec
+    if not op.name.startswith("aten.") or op.is_random or not op.is_pure or not isinstance(spec, TensorSpec):
+        return False
+    if spec.device.type != "cpu" or spec.requires_grad or not spec.is_static or int(spec.numel) > FOLD_LIMIT:
+        return False
+    inputs = node.input_nodes()
+    if not inputs:
+        return _is_factory(node)
+    return all(n in values for n in inputs) and not _mentions_symbol((node.args, tuple(node.kwargs.values())))
+
+
+def _compute(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | None:
+    from ..interpret import resolve
+
+    if _mentions_symbol((node.args, tuple(node.kwargs.values()))):
+        return None
+    try:
+        with torch.no_grad():
+            value = node.op.target(*resolve(node.args, values, {}), **resolve(node.kwargs, values, {}))
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        # eager raises it when the graph runs, and so shall the compiled code
+        return None
+    spec = node.tensor
+    if not isinstance(value, torch.Tensor) or (value.dtype, tuple(value.shape), value.stride()) != (
+            spec.dtype, spec.shape, spec.stride):
+        return None
+    return value
+
+
+def _mentions_symbol(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_mentions_symbol, value))
+    return isinstance(value, sympy.Basic)
+
+
+def share_subexpressions(graph: Graph) -> list[str]:
+    """Compute once what is computed twice: same op, same arguments, same grad mode, pure, not random.
+
+    Results that the caller could tell apart (two outputs, a saved tensor and an output) stay apart.
+    """
+    done: list[str] = []
+    seen: dict[Any, Node] = {}
+    keys = []
+    for node in graph.nodes:
+        # a cheap look first: most graphs repeat nothing
+        keys.append((node.op.name, len(node.args), len(node.kwargs)))
+    if len(set(keys)) == len(keys):
+        return done
+    rewriter = Rewriter(graph)
+    for node in rewriter.sweep():
+        kept = node
+        key = _key(node)
+        if key is not None:
+            first = seen.setdefault(key, node)
+            if first is not node and first.spec == node.spec and not _kept_apart(rewriter, node, first):
+                kept = first
+                done.append(f"{node.name} is {first.name}")
+        rewriter.settle(node, kept)
+    rewriter.finish()
+    return done
+
+
+def _kept_apart(rewriter: Rewriter, node: Node, first: Node) -> bool:
+    if isinstance(node.spec, TensorSpec):
+        return rewriter.why_not_share(node, first) is not None
+    if isinstance(node.spec, tuple):
+        groups = rewriter.groups
+        if needs_grad(node.spec):
+            return groups.escapes(node) or groups.escapes(first)
+        return groups.escapes(node) and groups.escapes(first)
+    return False
+
+
+def _key(node: Node) -> Any:
+    op = node.op
+    if op.is_random or not op.is_pure or op is CONSTANT:
+        return None
+    try:
+        key = (op.name, id(op.target), node.grad_enabled, _hashable(node.args),
+               tuple((k, _hashable(v)) for k, v in sorted(node.kwargs.items())))
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _hashable(value: Any) -> Any:
+    """Equal for arguments that mean the same; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if isinstance(value, (tuple, list)):
+        return ("sequence", *map(_hashable, value))
+    if isinstance(value, slice):
+        return ("slice", *map(_hashable, (value.start, value.stop, value.step)))
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, (torch.Tensor, Node)):
+        return ("id", id(value))
+    return (type(value), value)
+
+
+def remove_dead_code(graph: Graph) -> list[str]:
+    """Drop nodes that nothing reads.
+
+    Kept although unread: ops that are not pure; random ops (they advance the generator); ops that may raise depending
+    on values (an index out of range, an integer division by zero), because eager would have raised.
+    """
+    live: set[Node] = set(graph.outputs)
+    live.update(m.value for m in graph.mutations)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node in live or _has_effect(node):
+            live.update(node.input_nodes())
+            kept.append(node)
+    done = []
+    if len(kept) != len(graph.nodes):
+        alive = set(kept)
+        done = [f"dead: {node.name}" for node in graph.nodes if node not in alive]
+        graph.nodes[:] = kept[::-1]
+    return done
+
+
+def _has_effect(node: Node) -> bool:
+    op = node.op
+    if op is GETITEM or op is CONSTANT:
+        return False
+    if not op.is_pure or op.is_random:
+        return True
+    base = base_name(op.name)
+    if base in _RAISES_BY_VALUE:
+        return any(isinstance(n.spec, TensorSpec) for n in node.input_nodes())
+    if base in _INTEGER_DIVISION:
+        return not _divisor_is_safe(node)
+    return False
+
+
+def _divisor_is_safe(node: Node) -> bool:
+    if len(node.args) < 2:
+        return False
+    divisor = node.args[1]
+    if isinstance(divisor, (int, float)):
+        return divisor != 0
+    spec = node.spec
+    return isinstance(spec, TensorSpec) and spec.dtype.is_floating_point

@@ -1,0 +1,366 @@
+"""Patterns over the graph, and tables of rewrites that add with `+`.
+
+    double_negation = Rules(
+        rule(P.neg(P.neg(P.any("x"))), lambda b, x: x),
+    )
+
+`P.<name>(...)` matches a call of any overload of `aten.<name>`; `P.op("aten.add.Tensor", ...)` matches one. Arguments
+are patterns, or constants, which match an equal constant (1 matches 1.0; 0 does not match -0.0). A trailing `...` lets
+further positional and keyword arguments be anything; without it there may be none, but for keyword arguments given in
+the pattern. `add` and `mul` match in both orders.
+
+A rule's replacement is called with a `Builder` and what the pattern's names are bound to, and returns the Node that has
+the same value (a bound one, or one it builds), or None where it does not apply after all. `apply` checks that the new
+value has the same dtype, shape and strides, and that no memory begins to be shared, or stops to be, where the caller
+could see it; otherwise the rewrite does not happen (a node built with another dtype or shape is an error).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..alias import AliasGroups, alias_kind
+from ..builder import Builder
+from ..graph import CONSTANT, Graph, Node
+from ..spec import Spec, TensorSpec
+
+Bindings = dict[str, Any]
+
+COMMUTATIVE = frozenset({"add", "mul"})
+
+
+class Pattern:
+    """Base of patterns: `match` extends `bindings` or returns False, leaving them in any state."""
+
+    def match(self, value: Any, bindings: Bindings) -> bool:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class AnyPattern(Pattern):
+    """Anything; the same name twice matches only the same node, or equal constants. `where` is a further condition."""
+
+    name: str | None = None
+    where: Callable[[Any], bool] | None = None
+
+    def match(self, value: Any, bindings: Bindings) -> bool:
+        if self.where is not None and not self.where(value):
+            return False
+        if self.name is None:
+            return True
+        if self.name in bindings:
+            return _equal(bindings[self.name], value)
+        bindings[self.name] = value
+        return True
+
+
+@dataclass(frozen=True)
+class CallPattern(Pattern):
+    """A node that calls an op of the given base name (`add`), or of the full name (`aten.add.Tensor`)."""
+
+    op: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    open_end: bool = False
+
+    @property
+    def base(self) -> str:
+        return base_name(self.op) if "." in self.op else self.op
+
+    def match(self, value: Any, bindings: Bindings) -> bool:
+        if not isinstance(value, Node) or not value.op.name.startswith("aten."):
+            return False
+        if (value.op.name if "." in self.op else base_name(value.op.name)) != self.op:
+            return False
+        if self._match_args(value, value.args, bindings):
+            return True
+        if self.base in COMMUTATIVE and len(value.args) == 2 and len(self.args) == 2:
+            return self._match_args(value, value.args[::-1], bindings)
+        return False
+
+    def _match_args(self, node: Node, args: tuple[Any, ...], bindings: Bindings) -> bool:
+        if len(args) < len(self.args) or len(args) > len(self.args) and not self.open_end:
+            return False
+        trial = dict(bindings)
+        for pattern, arg in zip(self.args, args, strict=False):
+            if not match_value(pattern, arg, trial):
+                return False
+        expected = dict(self.kwargs)
+        for key, pattern in expected.items():
+            if key not in node.kwargs or not match_value(pattern, node.kwargs[key], trial):
+                return False
+        if not self.open_end and any(key not in expected and value is not None for key, value in node.kwargs.items()):
+            return False
+        bindings.clear()
+        bindings.update(trial)
+        return True
+
+
+class _PatternFactory:
+    """`P`: see the module's text."""
+
+    def any(self, name: str | None = None, where: Callable[[Any], bool] | None = None) -> Pattern:
+        """Any node or constant."""
+        return AnyPattern(name, where)
+
+    def node(self, name: str | None = None, where: Callable[[Node], bool] | None = None) -> Pattern:
+        """Any node."""
+        return AnyPattern(name, lambda v: isinstance(v, Node) and (where is None or where(v)))
+
+    def const(self, name: str | None = None, where: Callable[[Any], bool] | None = None) -> Pattern:
+        """Any constant: an argument that holds no node."""
+        return AnyPattern(name, lambda v: not _holds_node(v) and (where is None or where(v)))
+
+    def op(self, name: str, *args: Any, **kwargs: Any) -> Pattern:
+        """A call of one overload, by its full name."""
+        open_end = bool(args) and args[-1] is ...
+        return CallPattern(name, args[:-1] if open_end else args, tuple(kwargs.items()), open_end)
+
+    def __getattr__(self, name: str) -> Callable[..., Pattern]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self.op(name, *args, **kwargs)
+
+
+P = _PatternFactory()
+
+
+def base_name(op_name: str) -> str:
+    """`aten.add.Tensor` -> `add`."""
+    parts = op_name.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def match_value(pattern: Any, value: Any, bindings: Bindings) -> bool:
+    if isinstance(pattern, Pattern):
+        return pattern.match(value, bindings)
+    if isinstance(pattern, (tuple, list)) and isinstance(value, (tuple, list)):
+        return len(pattern) == len(value) and all(
+            match_value(p, v, bindings) for p, v in zip(pattern, value, strict=True))
+    return _equal(pattern, value)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Equality of arguments: nodes by identity, numbers by value and sign, everything else by type and `==`."""
+    if isinstance(a, Node) or isinstance(b, Node):
+        return a is b
+    numbers = (int, float)
+    if isinstance(a, numbers) and isinstance(b, numbers):
+        return a == b and math.copysign(1, a) == math.copysign(1, b)
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return a is b
+    return type(a) is type(b) and bool(a == b)
+
+
+def _holds_node(value: Any) -> bool:
+    if isinstance(value, Node):
+        return True
+    return isinstance(value, (tuple, list)) and any(map(_holds_node, value))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rewrite."""
+
+    pattern: CallPattern
+    replacement: Callable[..., Node | None]
+    name: str
+
+
+def rule(pattern: Pattern, replacement: Callable[..., Node | None], name: str | None = None) -> Rule:
+    """A rewrite of what `pattern` matches. Raises TypeError for a pattern that is not a call."""
+    if not isinstance(pattern, CallPattern):
+        raise TypeError(f"a rule's pattern must be a call such as P.add(P.any('x'), 0), not {pattern!r}")
+    return Rule(pattern, replacement, name or pattern.base)
+
+
+class Rules:
+    """A table of rewrites, tried in order. Tables add with `+`."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+        self.by_base: dict[str, list[Rule]] = {}
+        for one in rules:
+            self.by_base.setdefault(one.pattern.base, []).append(one)
+
+    def __add__(self, other: Rules) -> Rules:
+        return Rules(*self.rules, *other.rules)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+#: A node is rewritten at most this often in one sweep: rules that undo each other must end.
+_MOST_REWRITES = 16
+
+
+def apply(graph: Graph, rules: Rules) -> list[str]:
+    """Rewrite `graph` in place in one sweep from the inputs on. Returns what was done, one text per rewrite.
+
+    ValueError names a rule whose replacement has another dtype or shape than what it replaces.
+    """
+    done: list[str] = []
+    if not any(base_name(node.op.name) in rules.by_base for node in graph.nodes):
+        return done
+    rewriter = Rewriter(graph)
+    for node in rewriter.sweep():
+        current = node
+        for _ in range(_MOST_REWRITES):
+            replaced = _rewrite_once(rewriter, rules, current, done)
+            if replaced is None:
+                break
+            current = replaced
+            if current not in rewriter.fresh:
+                break
+        rewriter.settle(node, current)
+    rewriter.finish()
+    return done
+
+
+def _rewrite_once(rewriter: Rewriter, rules: Rules, node: Node, done: list[str]) -> Node | None:
+    for one in rules.by_base.get(base_name(node.op.name), ()):
+        bindings: Bindings = {}
+        if not one.pattern.match(node, bindings):
+            continue
+        builder = rewriter.builder(node)
+        new = one.replacement(builder, **bindings)
+        if new is None or new is node:
+            continue
+        why_not = rewriter.refusal(node, new, one.name)
+        if why_not:
+            continue
+        rewriter.accept(builder.created)
+        rewriter.substitute(node, new)
+        done.append(f"{one.name}: {node.name} -> {new.name}")
+        return new
+    return None
+
+
+class Rewriter:
+    """Rebuilds a graph's node list front to back while nodes are replaced by others.
+
+        for node in rewriter.sweep():         # node's arguments are the new nodes already
+            rewriter.settle(node, same_or_other_node)
+        rewriter.finish()
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._groups: AliasGroups | None = None
+        self.mapping: dict[Node, Node] = {}
+        self.fresh: set[Node] = set()
+        self._out: list[Node] = []
+        self._pending: list[Node] = []
+        self._outputs = set(graph.outputs)
+
+    @property
+    def groups(self) -> AliasGroups:
+        """Made when the first rewrite asks: most graphs have few."""
+        if self._groups is None:
+            self._groups = AliasGroups(self.graph)
+        return self._groups
+
+    def sweep(self) -> Iterator[Node]:
+        for node in self.graph.nodes:
+            if self.mapping:
+                node.replace_inputs(lambda n: self.mapping.get(n, n))
+            yield node
+
+    def builder(self, node: Node) -> Builder:
+        return Builder(self.graph, into=[], loc=node.loc, grad_enabled=node.grad_enabled)
+
+    def accept(self, created: Iterable[Node]) -> None:
+        """New nodes that the one being rewritten needs."""
+        for node in created:
+            self.groups.add(node)
+            self.fresh.add(node)
+            self._pending.append(node)
+
+    def settle(self, node: Node, new: Node) -> None:
+        """Decide what stands for `node` from here on."""
+        self._out.extend(self._pending)
+        self._pending.clear()
+        if new is node:
+            self._out.append(node)
+        else:
+            self.mapping[node] = new
+            self.substitute(node, new)
+
+    def substitute(self, node: Node, new: Node) -> None:
+        """From now on whoever sees `node` sees `new`."""
+        self.groups.substitute(node, new)
+        if node in self._outputs:
+            self._outputs.add(new)
+
+    def finish(self) -> None:
+        self.graph.nodes[:] = self._out
+        self.graph.replace(self.mapping)
+
+    def refusal(self, node: Node, new: Node, name: str) -> str | None:
+        """Why `new` must not stand for `node`, or None. ValueError where the rule `name` is plainly wrong."""
+        a, b = node.spec, new.spec
+        if not (isinstance(a, TensorSpec) and isinstance(b, TensorSpec)):
+            return None if a == b else "another kind of value"
+        if (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device):
+            if new in self.groups:
+                return "another dtype or shape"
+            raise ValueError(f"rule {name!r} replaces {node.name}: {a} by {new.name}: {b}")
+        return self.why_not_share(node, new)
+
+    def why_not_share(self, node: Node, new: Node) -> str | None:
+        """Why an existing or new tensor must not stand for `node`, though its elements are the same."""
+        a, b = node.tensor, new.tensor
+        if a.stride != b.stride:
+            return "other strides"
+        if a.requires_grad != b.requires_grad or (a.requires_grad and not node.grad_enabled):
+            return "another requires_grad"
+        if new.op is CONSTANT and node in self._outputs:
+            return "an output would be a constant"
+        if new not in self.groups:
+            # built by the rule: its memory is new, or that of the arguments
+            sources = self._memory_of(new)
+        else:
+            sources = [new]
+            if node in self._outputs and (new in self._outputs or new.op.kind == "input"):
+                return "an output would be the same object as an input or another output"
+        kind = self.groups.kind(node)
+        node_shares = kind != "copy"
+        if node_shares and self.groups.escapes(node):
+            if kind == "unknown":
+                return "whether an output shares memory is only known when the graph runs"
+            if not any(self.groups.same(node, s) for s in sources):
+                return "an output would stop to share memory"
+        for source in sources:
+            if node_shares and self.groups.same(node, source):
+                continue
+            if self.groups.escapes(node) and (self.groups.escapes(source) or self.groups.foreign(source)):
+                return "an output would begin to share memory"
+            if a.requires_grad and (self.groups.escapes(node) or self.groups.escapes(source)
+                                    or self.groups.foreign(source)):
+                # autograd may save this tensor; writing to the other one later would then be an error
+                return "a saved tensor would share memory that the caller can write to"
+        return None
+
+    def _memory_of(self, node: Node) -> list[Node]:
+        """The nodes of the graph whose memory a node that a rule built may share."""
+        if node in self.groups:
+            return [node]
+        if alias_kind(self.graph, node) == "copy":
+            return []
+        return [found for n in node.input_nodes() if isinstance(n.spec, TensorSpec) for found in self._memory_of(n)]
+
+
+def same_value_spec(a: Spec, b: Spec) -> bool:
+    """Whether two results look alike to every reader: dtype, shape, strides, device, requires_grad."""
+    if isinstance(a, TensorSpec) and isinstance(b, TensorSpec):
+        return (a.dtype, a.shape, a.stride, a.device, a.requires_grad) == (
+            b.dtype, b.shape, b.stride, b.device, b.requires_grad)
+    return a == b

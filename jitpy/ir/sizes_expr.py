@@ -1,0 +1,379 @@
+"""Size expressions: floor division and modulo, evaluation on ints, and printing as Python and as C.
+
+sympy's own `floor` and `Mod` try hard to simplify, which takes milliseconds; `FloorDiv` and `Modulo` do
+what is cheap: they cancel common factors and take out the terms that divide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from sympy.core.relational import Relational
+
+from .spec import Dim
+
+
+class FloorDiv(sympy.Function):
+    """`a // b` on integers as Python has it (rounded down); b is not 0."""
+
+    nargs = (2,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+        if b.is_Integer:
+            if b == 1:
+                return a
+            if a.is_Integer and b != 0:
+                return sympy.Integer(int(a) // int(b))
+        if a == 0:
+            return sympy.S.Zero
+        if a == b:
+            return sympy.S.One
+        whole, rest = _divide_terms(a, b)
+        if whole != 0:
+            return whole + (cls(rest, b) if rest != 0 else 0)
+        if b.is_Integer and int(b) > 1:
+            if isinstance(a, cls) and a.args[1].is_Integer and int(a.args[1]) > 0:
+                return cls(a.args[0], a.args[1] * b)
+            common = _content(a, int(b))
+            if common > 1:
+                return cls(_divide_by(a, common), sympy.Integer(int(b) // common))
+        return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        a, b = self.args
+        return True if a.is_nonnegative and b.is_positive else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return python_text(self)
+
+    _pythoncode = _sympystr
+
+
+class Modulo(sympy.Function):
+    """`a % b` on integers as Python has it (the sign of b); b is not 0."""
+
+    nargs = (2,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+        if a.is_Integer and b.is_Integer and b != 0:
+            return sympy.Integer(int(a) % int(b))
+        if a == 0 or a == b or b == 1:
+            return sympy.S.Zero
+        if isinstance(a, cls) and a.args[1] == b:
+            return a
+        whole, rest = _divide_terms(a, b)
+        if whole != 0:
+            return cls(rest, b)
+        return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return True if self.args[1].is_positive else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return python_text(self)
+
+    _pythoncode = _sympystr
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """Python's floor division on sizes. ZeroDivisionError for a constant divisor of 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if b == 0:
+        raise ZeroDivisionError(f"{a} // 0")
+    return simplify(FloorDiv(expand(sympy.sympify(a)), sympy.sympify(b)))
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    """Python's modulo on sizes. ZeroDivisionError for a constant divisor of 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if b == 0:
+        raise ZeroDivisionError(f"{a} % 0")
+    return simplify(Modulo(expand(sympy.sympify(a)), sympy.sympify(b)))
+
+
+def simplify(expr: Dim) -> Dim:
+    """An int wherever the expression is one."""
+    if isinstance(expr, int):
+        return expr
+    return int(expr) if expr.is_Integer else expr
+
+
+def expand(expr: sympy.Expr) -> sympy.Expr:
+    """Products of sums multiplied out; returns at once where there are none."""
+    if expr.is_Symbol or expr.is_Integer or not _has_product_of_sums(expr):
+        return expr
+    return sympy.expand_mul(sympy.expand_multinomial(expr))
+
+
+def _has_product_of_sums(expr: sympy.Basic) -> bool:
+    if expr.is_Add:
+        return any(_has_product_of_sums(arg) for arg in expr.args)
+    if expr.is_Mul:
+        return any(arg.is_Add or _has_product_of_sums(arg) for arg in expr.args)
+    return bool(expr.is_Pow and expr.base.is_Add)
+
+
+def _divide_terms(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+    """`a == whole * b + rest`, with every term of a that b divides in `whole`."""
+    whole, rest = [], []
+    for term in a.args if a.is_Add else (a,):
+        quotient = _divide_term(term, b)
+        (rest if quotient is None else whole).append(term if quotient is None else quotient)
+    return sympy.Add(*whole), sympy.Add(*rest)
+
+
+def _divide_term(term: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    """The integer `term / b` where b divides it factor by factor, else None."""
+    c, factors = term.as_coeff_Mul()
+    d, divisors = b.as_coeff_Mul()
+    if not (c.is_Integer and d.is_Integer) or d == 0 or int(c) % int(d):
+        return None
+    coefficient = sympy.Integer(int(c) // int(d))
+    if divisors == 1:
+        return coefficient * factors
+    powers = dict(factors.as_powers_dict())
+    for base, exponent in divisors.as_powers_dict().items():
+        left = powers.get(base, 0) - exponent
+        if not left.is_Integer or left < 0:
+            return None
+        powers[base] = left
+    return sympy.Mul(coefficient, *(sympy.Pow(base, exponent) for base, exponent in powers.items()))
+
+
+def _content(a: sympy.Expr, start: int) -> int:
+    """The greatest common divisor of `start` and all integer coefficients of a."""
+    for term in a.args if a.is_Add else (a,):
+        coefficient = term.as_coeff_Mul()[0]
+        if not coefficient.is_Integer:
+            return 1
+        start = math.gcd(start, int(coefficient))
+    return start
+
+
+def _divide_by(a: sympy.Expr, factor: int) -> sympy.Expr:
+    terms = [term.as_coeff_Mul() for term in (a.args if a.is_Add else (a,))]
+    return sympy.Add(*(sympy.Integer(int(c) // factor) * rest for c, rest in terms))
+
+
+def evaluate(expr: Any, values: Mapping[sympy.Symbol, int]) -> Any:
+    """The value of a size expression or relation, exactly: an int, a bool, or a float where it is no integer.
+
+    KeyError names a symbol without a value.
+    """
+    result = _evaluate(expr, values)
+    if isinstance(result, Fraction):
+        return int(result) if result.denominator == 1 else float(result)
+    return result
+
+
+def _evaluate(expr: Any, values: Mapping[sympy.Symbol, int]) -> Any:
+    if isinstance(expr, (int, float)):
+        return expr
+    if expr.is_Symbol:
+        return values[expr]
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Rational:
+        return Fraction(int(expr.p), int(expr.q))
+    if expr.is_Float:
+        return float(expr)
+    args = [_evaluate(arg, values) for arg in expr.args]
+    if expr.is_Add:
+        return sum(args[1:], args[0])
+    if expr.is_Mul:
+        return math.prod(args)
+    if expr.is_Pow:
+        base, exponent = args
+        return Fraction(base) ** exponent if isinstance(exponent, int) and exponent < 0 else base ** exponent
+    function = _FUNCTIONS.get(type(expr))
+    if function is None:
+        raise TypeError(f"no size expression: {expr} ({type(expr).__name__})")
+    return function(*args)
+
+
+_FUNCTIONS: dict[type, Callable[..., Any]] = {
+    FloorDiv: lambda a, b: a // b,
+    Modulo: lambda a, b: a % b,
+    sympy.Mod: lambda a, b: a % b,
+    sympy.floor: math.floor,
+    sympy.ceiling: math.ceil,
+    sympy.Max: max,
+    sympy.Min: min,
+    sympy.Abs: abs,
+    sympy.Eq: lambda a, b: a == b,
+    sympy.Ne: lambda a, b: a != b,
+    sympy.StrictLessThan: lambda a, b: a < b,
+    sympy.LessThan: lambda a, b: a <= b,
+    sympy.StrictGreaterThan: lambda a, b: a > b,
+    sympy.GreaterThan: lambda a, b: a >= b,
+    sympy.And: lambda *args: all(args),
+    sympy.Or: lambda *args: any(args),
+    sympy.Not: lambda a: not a,
+    type(sympy.true): lambda: True,
+    type(sympy.false): lambda: False,
+}
+
+_RELATIONS = {
+    sympy.Eq: "==", sympy.Ne: "!=", sympy.StrictLessThan: "<", sympy.LessThan: "<=",
+    sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
+}
+
+
+def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
+    """A size expression or relation as a Python expression; `names` renames symbols."""
+    return _Printer(names or {}, c=False).top(expr)
+
+
+def c_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
+    """A size expression or relation as a C expression on `int64_t`, with Python's floor division and modulo.
+
+    Overflow is not looked for: sizes of tensors that exist do not overflow. Raises TypeError for what has no integer
+    meaning.
+    """
+    return _Printer(names or {}, c=True).top(expr)
+
+
+class _Printer:
+    """Both languages agree but for division, min, max, and the logical words."""
+
+    def __init__(self, names: Mapping[sympy.Symbol, str], c: bool) -> None:
+        self.names = names
+        self.c = c
+
+    def top(self, expr: Any) -> str:
+        text = self.text(expr)
+        return text[1:-1] if _enclosed(text) else text
+
+    def text(self, expr: Any) -> str:
+        """The expression, in parentheses unless it is one word, a call or a number."""
+        if isinstance(expr, bool) or expr is sympy.true or expr is sympy.false:
+            return (("1" if expr else "0") if self.c else str(bool(expr)))
+        if isinstance(expr, int) or expr.is_Integer:
+            value = int(expr)
+            if self.c:
+                number = f"INT64_C({value})" if abs(value) >= 2**31 else str(value)
+            else:
+                number = str(value)
+            return number if value >= 0 else f"({number})"
+        if expr.is_Symbol:
+            return self.names.get(expr, expr.name)
+        if expr.is_Add:
+            return self.sum(expr)
+        if expr.is_Mul:
+            if all(not (arg.is_Pow and arg.exp.is_negative) and (arg.is_Integer or not arg.is_Rational)
+                   for arg in expr.args):
+                return "(" + self.product(expr) + ")"
+            return self.fraction(expr)
+        if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
+            base = self.text(expr.base)
+            return "(" + " * ".join([base] * int(expr.exp)) + ")"
+        if isinstance(expr, FloorDiv):
+            return self.divide(*expr.args)
+        if isinstance(expr, (Modulo, sympy.Mod)):
+            return self.modulo(*expr.args)
+        if isinstance(expr, sympy.floor):
+            return self.divide(*sympy.together(expr.args[0]).as_numer_denom())
+        if isinstance(expr, sympy.ceiling):
+            above, below = sympy.together(expr.args[0]).as_numer_denom()
+            return f"(-{self.divide(-above, below)})"
+        if isinstance(expr, (sympy.Max, sympy.Min)):
+            return self.extreme(expr)
+        if isinstance(expr, sympy.Abs):
+            inner = self.text(expr.args[0])
+            return f"({inner} < 0 ? -{inner} : {inner})" if self.c else f"abs({inner})"
+        if isinstance(expr, Relational):
+            return f"({self.top(expr.lhs)} {_RELATIONS[type(expr)]} {self.top(expr.rhs)})"
+        if isinstance(expr, (sympy.And, sympy.Or)):
+            word = {(True, True): "&&", (True, False): "||", (False, True): "and", (False, False): "or"}[
+                self.c, isinstance(expr, sympy.And)]
+            return "(" + f" {word} ".join(sorted(self.text(arg) for arg in expr.args)) + ")"
+        if isinstance(expr, sympy.Not):
+            return f"(!{self.text(expr.args[0])})" if self.c else f"(not {self.text(expr.args[0])})"
+        return self.fraction(expr)
+
+    def sum(self, expr: sympy.Add) -> str:
+        text = ""
+        for term in expr.as_ordered_terms():
+            part = self.top(term) if term.is_Mul and not term.as_coeff_Mul()[0].is_negative else self.text(term)
+            if term.as_coeff_Mul()[0].is_negative:
+                positive = -term
+                part = self.top(positive) if positive.is_Mul else self.text(positive)
+                text += f" - {part}" if text else f"-{part}"
+            else:
+                text += f" + {part}" if text else part
+        return f"({text})"
+
+    def product(self, expr: sympy.Mul) -> str:
+        coefficient, rest = expr.as_coeff_Mul()
+        factors = [self.text(arg) for arg in rest.as_ordered_factors()]
+        if coefficient == -1:
+            return "-" + " * ".join(factors)
+        return " * ".join(factors if coefficient == 1 else [self.text(coefficient), *factors])
+
+    def divide(self, a: sympy.Expr, b: sympy.Expr) -> str:
+        if b == 1:
+            return self.text(a)
+        x, y = self.text(a), self.text(b)
+        if not self.c:
+            return f"({x} // {y})"
+        if a.is_nonnegative and b.is_positive:
+            return f"({x} / {y})"
+        return f"({x} / {y} - ({x} % {y} != 0 && ({x} < 0) != ({y} < 0)))"
+
+    def modulo(self, a: sympy.Expr, b: sympy.Expr) -> str:
+        x, y = self.text(a), self.text(b)
+        if not self.c or (a.is_nonnegative and b.is_positive):
+            return f"({x} % {y})"
+        return f"({x} % {y} + ({x} % {y} != 0 && ({x} < 0) != ({y} < 0) ? {y} : 0))"
+
+    def extreme(self, expr: sympy.Expr) -> str:
+        parts = sorted(self.text(arg) for arg in expr.args)
+        largest = isinstance(expr, sympy.Max)
+        if not self.c:
+            return f"{'max' if largest else 'min'}({', '.join(parts)})"
+        text = parts[0]
+        for part in parts[1:]:
+            text = f"({text} {'>' if largest else '<'} {part} ? {text} : {part})"
+        return text
+
+    def fraction(self, expr: sympy.Basic) -> str:
+        """A quotient that need not be whole: Python only."""
+        if self.c or not isinstance(expr, sympy.Expr):
+            raise TypeError(f"no integer size expression: {expr} ({type(expr).__name__})")
+        if expr.is_Float:
+            return repr(float(expr))
+        above, below = expr.as_numer_denom()
+        if below == 1:
+            raise TypeError(f"no size expression: {expr} ({type(expr).__name__})")
+        return f"({self.text(above)} / {self.text(below)})"
+
+
+def _enclosed(text: str) -> bool:
+    """Whether the first parenthesis closes at the very end."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for i, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0 and i < len(text) - 1:
+            return False
+    return True
+
+
+def size_function(exprs: Iterable[Dim], symbols: Sequence[sympy.Symbol]) -> Callable[[tuple[int, ...]], list[int]]:
+    """A Python function from the symbols' values (in the order of `symbols`) to the list of the expressions' values."""
+    names = {symbol: f"v[{i}]" for i, symbol in enumerate(symbols)}
+    body = ", ".join(python_text(expr, names) for expr in exprs)
+    namespace: dict[str, Any] = {}
+    exec(compile(f"def sizes(v):\n    return [{body}]\n", "<sizes>", "exec"), namespace)
+    return namespace["sizes"]
