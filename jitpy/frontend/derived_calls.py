@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -99,28 +98,74 @@ def _make_template(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: d
             return recorder.sizes.specialize(value)
         return value
 
-    real_args, real_kwargs = convert(args), convert(kwargs)
     tape = Tape(list(shadows.values()))
     try:
         with recorder.state.active(), tape:
-            result = fn(*real_args, **real_kwargs)
+            result = fn(*convert(args), **convert(kwargs))
     except Uncapturable:
         raise
     except Exception as error:
-        raise _translate(error, fn) from error
+        raise _translate(recorder, error, fn, args, kwargs) from error
     return tape.finish(result, lambda value: _refer_result(tape, value))
 
 
-def _translate(error: Exception, fn: Any) -> Exception:
-    """Eager's own error where the shadow run raised just that; otherwise the call runs eagerly and raises itself."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = frames[-1].filename
+def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
+    """Eager's own error where a run on zeros raises the same; otherwise the graph breaks, and eager raises (or not)."""
     name = getattr(fn, "__name__", str(fn))
-    if isinstance(error, (TypeError, ValueError, IndexError, RuntimeError)) and not isinstance(error, NotImplementedError) \
-            and own.endswith(("derived_calls.py", "shadow.py", "_ops.py")) and "hadow" not in str(error) and \
-            "meta" not in str(error).lower():
-        return UserError(error)
+    other = _error_on_zeros(recorder, fn, args, kwargs)
+    if type(other) is type(error) and str(other).splitlines()[:1] == str(error).splitlines()[:1]:
+        other.__traceback__ = None
+        return UserError(other)
     return Uncapturable("exception", f"{name}: {type(error).__name__}: {error}")
+
+
+#: Bytes of stand-ins that are materialised to find eager's own error.
+_ZEROS_LIMIT = 1 << 26
+
+
+def _error_on_zeros(recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
+    """What eager raises for zeros of these sizes, if anything."""
+    size = 0
+    made: dict[int, torch.Tensor] = {}
+
+    def convert(value: Any) -> Any:
+        nonlocal size
+        kind = type(value)
+        if kind is TracedTensor:
+            if id(value) not in made:
+                spec = value.spec
+                shape, stride = recorder.sizes.hints(spec.shape), recorder.sizes.hints(spec.stride)
+                tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
+                size += tensor.untyped_storage().nbytes()
+                if size > _ZEROS_LIMIT or spec.device.type != "cpu":
+                    raise MemoryError
+                tensor = torch.empty_strided(shape, stride, dtype=spec.dtype)
+                tensor.untyped_storage().fill_(0)
+                made[id(value)] = tensor.requires_grad_(spec.requires_grad and value.is_leaf)
+            return made[id(value)]
+        if kind is tuple or kind is list:
+            return kind(map(convert, value))
+        if kind is dict:
+            return {k: convert(v) for k, v in value.items()}
+        if kind is slice:
+            return slice(convert(value.start), convert(value.stop), convert(value.step))
+        if kind is StructPayload:
+            return value.cls(map(convert, value.items))
+        if isinstance(value, sympy.Basic):
+            return recorder.sizes.hint(value)
+        return value
+
+    state = torch.get_rng_state()
+    try:
+        with recorder.state.active():
+            fn(*convert(args), **convert(kwargs))
+    except MemoryError:
+        return None
+    except Exception as error:
+        return error
+    finally:
+        torch.set_rng_state(state)
+    return None
 
 
 def _refer_result(tape: Tape, value: Any) -> Any:

@@ -196,7 +196,7 @@ class Recorder:
         facts = schema_facts(overload)
         if facts.mutated:
             return self._record_write(facts, args, kwargs, spec)
-        if facts.dynamic and overload is not _aten._local_scalar_dense.default:
+        if facts.dynamic and not facts.on_host:
             raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
         if facts.is_view:
             return self._record_view(facts, args, kwargs, spec)
@@ -243,9 +243,16 @@ class Recorder:
         """as_strided looks at the whole memory: express it on the storage's base."""
         size, stride = (kwargs.get(n, args[i] if len(args) > i else None) for i, n in ((1, "size"), (2, "stride")))
         offset = kwargs.get("storage_offset", args[3] if len(args) > 3 else None)
-        if base.chain or offset is not None and base.storage.input is not None:
-            raise Uncapturable("unsupported_op", "as_strided of a view, or with an offset into a tensor from outside")
-        whole = TracedTensor(self, base.storage, (), self.node(base), base.spec, base.anchored)
+        foreign = base.storage.input is not None
+        if foreign and (base.chain or offset is not None or not base.spec.is_contiguous()) or \
+                not foreign and not base.storage.base.tensor.is_contiguous():
+            raise Uncapturable("unsupported_op", "as_strided of memory whose layout is not known")
+        whole = base
+        if base.chain:
+            if offset is None:
+                offset = base.spec.offset
+            node = base.storage.base
+            whole = TracedTensor(self, base.storage, (), node, node.tensor)
         return whole, (whole, size, stride, 0 if offset is None else offset), {}
 
     # -- writes
@@ -254,14 +261,13 @@ class Recorder:
         functional = facts.functional
         if functional is None:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
-        outs = {a.name for a in facts.overload._schema.arguments if a.is_out}
-        if outs:
-            call_kwargs = {k: v for k, v in kwargs.items() if k not in outs}
-        else:
-            call_kwargs = kwargs
+        if facts.inplace_view:
+            return self._record_inplace_view(facts, args, kwargs)
+        outs = facts.outs
+        call_args, call_kwargs = facts.functional_call(args, kwargs)
         if spec is not None:
             spec = self._grad_by_arguments(spec, args, call_kwargs)
-        node = self.emit(functional, self.to_node(args), self.to_node(call_kwargs), spec)
+        node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         parts = [node] if type(node.spec) is TensorSpec else [
             self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
         if type(node.spec) is tuple and any(type(s) is tuple for s in node.spec):
@@ -279,12 +285,28 @@ class Recorder:
                 targets.append(tensor)
                 names.append(name)
         for name, tensor, part in zip(names, targets, parts[fresh:], strict=True):
-            self.write(tensor, part, bool(outs))
+            if outs and self._resizes(tensor, part):
+                self._replace_memory(tensor, part)
+            else:
+                self.write(tensor, part, bool(outs))
             written[name] = tensor
         ordered = [written[n] if n is not None else results.pop(0) for n in facts.returns]
         if not ordered:
             return None
         return ordered[0] if len(ordered) == 1 else tuple(ordered)
+
+    def _record_inplace_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedTensor:
+        """`t_`, `squeeze_` and the like: this object looks at its memory in another way from now on."""
+        target: TracedTensor = args[0]
+        assert facts.functional is not None
+        if target.input is not None:
+            raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
+        if facts.overload.name() in ("aten::detach_", "aten::as_strided_"):
+            raise Uncapturable("unsupported_op", f"{facts.overload}")
+        view = self.record(facts.functional, args, kwargs)
+        self._save(target)
+        target.restore(view.state())
+        return target
 
     def _grad_by_arguments(self, spec: Spec, args: Any, kwargs: dict[str, Any]) -> Spec:
         needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs)))
@@ -293,6 +315,16 @@ class Recorder:
         if type(spec) is TensorSpec and (spec.dtype.is_floating_point or spec.dtype.is_complex):
             return spec.with_(requires_grad=needs)
         return spec
+
+    def _resizes(self, target: TracedTensor, value: Node) -> bool:
+        """Whether an out= argument gets new memory: an empty tensor of the program's own making."""
+        return target.spec.numel == 0 and value.tensor.shape != target.shape and not target.chain and \
+            target.storage.input is None and target.dtype == value.tensor.dtype
+
+    def _replace_memory(self, target: TracedTensor, value: Node) -> None:
+        self._save(target)
+        target.storage, target.node, target.generation, target.anchored = Storage(value), value, 0, True
+        target._spec = value.tensor
 
     def write(self, target: TracedTensor, value: Node, is_out: bool = False) -> None:
         """`target` receives `value` in place; every alias sees it."""

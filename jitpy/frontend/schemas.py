@@ -25,6 +25,10 @@ class SchemaFacts:
                  overload that are no arguments, then the new values of the mutated arguments in order
     is_random    it draws from a generator
     dynamic      its result's size, or a number on the host, depends on the data
+    inplace_view it changes the sizes and strides of its argument, not its data
+    on_host      its results are numbers for the host
+    outs         names of the out= arguments
+    defaults     arguments that have a default here and none in the functional form
     """
 
     overload: OpOverload
@@ -35,7 +39,20 @@ class SchemaFacts:
     functional: OpOverload | None
     is_random: bool
     dynamic: bool
+    on_host: bool
+    inplace_view: bool
+    outs: frozenset[str]
+    defaults: tuple[tuple[str, Any], ...]
     position: dict[str, int]
+
+    def functional_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the functional form for these arguments."""
+        if self.outs:
+            kwargs = {k: v for k, v in kwargs.items() if k not in self.outs}
+        for name, value in self.defaults:
+            if self.position[name] >= len(args) and name not in kwargs:
+                kwargs = {**kwargs, name: value}
+        return args, kwargs
 
     def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value passed for the argument `name`, None if it was left out."""
@@ -70,11 +87,19 @@ def _read(overload: OpOverload) -> SchemaFacts:
             returns.append(None)
             is_view = is_view or info is not None
     tags = overload.tags
+    functional = _functional(overload) if mutated else None
+    defaults: list[tuple[str, Any]] = []
+    if functional is not None:
+        without = {a.name for a in functional._schema.arguments if not a.has_default_value()}
+        defaults = [(a.name, a.default_value) for a in schema.arguments if a.name in without and a.has_default_value()]
     return SchemaFacts(
-        overload, names, mutated, tuple(returns), is_view,
-        _functional(overload) if mutated else None,
+        overload, names, mutated, tuple(returns), is_view, functional,
         torch.Tag.nondeterministic_seeded in tags,
         torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags,
+        bool(schema.returns) and all(str(r.type) in ("bool", "int", "float", "number", "Scalar") for r in schema.returns),
+        torch.Tag.inplace_view in tags,
+        frozenset(a.name for a in schema.arguments if a.is_out),
+        tuple(defaults),
         {name: i for i, name in enumerate(names)},
     )
 

@@ -7,7 +7,7 @@ calls that eager would make. The list becomes a `Template`, which is replayed in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,12 +52,22 @@ class ShadowTensor(torch.Tensor):
 def shadow_of(spec: TensorSpec, is_leaf: bool) -> ShadowTensor:
     """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view."""
     meta = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
+    if spec.offset != 0:
+        meta = torch.empty(spec.offset + _extent(spec), dtype=spec.dtype, device=_META).as_strided(
+            spec.shape, spec.stride, spec.offset)
     if not spec.requires_grad or is_leaf:
         return ShadowTensor(meta, spec.device, spec.requires_grad)
     shadow = ShadowTensor(meta, spec.device)
     with torch.enable_grad():
         _NonLeaf.mark(shadow)
     return shadow
+
+
+def _extent(spec: TensorSpec) -> Dim:
+    extent: Dim = 1
+    for size, stride in zip(spec.shape, spec.stride, strict=True):
+        extent = extent + (size - 1) * stride
+    return extent
 
 
 class _NonLeaf(torch.autograd.Function):
@@ -135,11 +145,14 @@ class Tape(TorchDispatchMode):
         args, kwargs = _lift(args), _lift(kwargs)
         record = Record(facts, self._refer(args), self._refer(kwargs), (), None)
         if facts.mutated:
-            record.spec = _functional_spec(facts, args, kwargs)
+            record.spec = _spec(_functional_spec(facts, args, kwargs))
+        if facts.inplace_view:
+            with torch._C._DisableTorchDispatch():
+                func(*args, **kwargs)
         result = _run(func, args, kwargs)
         record.results = tuple(self._number(t) for t in _tensors(result))
         if not facts.mutated:
-            record.spec = result
+            record.spec = _spec(result)
         self.template.records.append(record)
         return result
 
@@ -170,7 +183,8 @@ class Tape(TorchDispatchMode):
         """The template, without the calls whose results nobody uses."""
         template = self.template
         for record in template.records:
-            record.spec = _spec(record.spec)
+            if not record.facts.mutated:
+                record.spec = _with_grad(record.spec, iter(record.results), self.values)
         template.result = refer_result(result)
         needed: set[int] = set()
         _collect(template.result, needed)
@@ -237,8 +251,7 @@ def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str
     """The metadata of what the functional form of a writing op computes."""
     if facts.functional is None:
         raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
-    outs = {a.name for a in facts.overload._schema.arguments if a.is_out}
-    return _run(facts.functional, args, {k: v for k, v in kwargs.items() if k not in outs})
+    return _run(facts.functional, *facts.functional_call(args, kwargs))
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -321,10 +334,19 @@ def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) ->
 
 
 def _spec(value: Any) -> Any:
-    """The spec of a shadow, after the call ended (autograd has set `requires_grad` by then)."""
+    """The spec of a shadow. Autograd says whether it requires grad only after the op returned."""
     if isinstance(value, torch.Tensor):
         shape: tuple[Dim, ...] = tuple(value.shape)
-        return TensorSpec(value.dtype, shape, tuple(value.stride()), value.device, value.requires_grad, 0)
+        return TensorSpec(value.dtype, shape, tuple(value.stride()), value.device, False, value.storage_offset())
     if isinstance(value, (tuple, list)):
         return tuple(map(_spec, value))
+    return None
+
+
+def _with_grad(spec: Any, results: Iterator[int], values: list[torch.Tensor]) -> Any:
+    """The spec of a call's result with `requires_grad` as autograd set it on the tensors."""
+    if isinstance(spec, TensorSpec):
+        return spec.with_(requires_grad=True) if values[next(results)].requires_grad else spec
+    if isinstance(spec, tuple):
+        return tuple(_with_grad(s, results, values) for s in spec)
     return None
