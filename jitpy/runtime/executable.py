@@ -4,7 +4,8 @@
     outputs = executable(*inputs)          # a tuple
     print(executable.steps_text())
 
-A call raises what eager execution of the failing step would raise, and TypeError for inputs of the wrong number or type.
+A call raises what eager execution of the failing step would raise, and TypeError for inputs of the wrong number or
+type.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from jitpy.runtime.plan import (
 )
 
 _WORKSPACE_ALIGNMENT = 64
+_POOL_FACTS = ("limit", "cached_bytes", "cached_blocks", "used_bytes", "used_blocks", "hits", "misses")
 _KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -51,13 +53,15 @@ class Executable(Protocol):
 
 def make_executable(plan: Plan) -> Executable:
     """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed."""
-    check_plan(plan)
     try:
         native = load_native("runtime")
     except NativeUnavailable as error:
         logs.log("cache", f"plans run in Python: {error.reason}")
         return PythonExecutable(plan)
     native.set_pool_limit(config.pool_bytes)
+    if plan.n_sizes and not plan.size_function:
+        return PythonExecutable(plan)
+    check_plan(plan)
     return native.Executable(plan)
 
 
@@ -73,9 +77,7 @@ def pool_stats() -> dict[str, int]:
     """What the memory pool holds: `limit`, `cached_bytes`, `cached_blocks` (unused, kept), `used_bytes`, `used_blocks`
     (handed out), `hits`, `misses`. All zero where there is no native runtime, and so no pool."""
     native = _native_or_none()
-    if native is None:
-        return dict.fromkeys(("limit", "cached_bytes", "cached_blocks", "used_bytes", "used_blocks", "hits", "misses"), 0)
-    return native.pool_stats()
+    return dict.fromkeys(_POOL_FACTS, 0) if native is None else native.pool_stats()
 
 
 def empty_pool() -> None:
@@ -103,8 +105,8 @@ def check_plan(plan: Plan) -> None:
     for binding in plan.symbols:
         if not 0 <= binding.slot < plan.n_inputs:
             raise ValueError(f"plan: a symbol is read from slot {binding.slot}, which is no input")
-    if plan.n_sizes and not (plan.size_function and plan.size_function_py):
-        raise ValueError("plan: it has sizes, so it needs size_function and size_function_py")
+    if plan.n_sizes and not (plan.size_function or plan.size_function_py):
+        raise ValueError("plan: it has sizes, so it needs a size function")
     for number, step in enumerate(plan.steps):
         what = f"step {number} ({type(step).__name__})"
         if isinstance(step, KernelStep):
@@ -165,9 +167,7 @@ class PythonExecutable:
         slots = [*inputs, *[None] * (plan.n_slots - plan.n_inputs)]
         sizes = []
         if plan.n_sizes:
-            symbols = tuple(_symbol(binding, slots) for binding in plan.symbols)
-            assert plan.size_function_py is not None
-            sizes = plan.size_function_py(symbols)
+            sizes = _size_table(plan, tuple(_symbol(binding, slots) for binding in plan.symbols))
         call = _Call(slots, sizes, plan.workspace if isinstance(plan.workspace, int) else sizes[plan.workspace.index])
         with contextlib.nullcontext() if plan.autograd else torch._C._AutoDispatchBelowAutograd():
             for action in self._actions:
@@ -224,6 +224,15 @@ def _symbol(binding: SymbolBinding, slots: list[Any]) -> int:
     if not isinstance(value, torch.Tensor) or value.dim() <= binding.dim:
         raise TypeError(f"input {binding.slot} must be a tensor with more than {binding.dim} dims")
     return value.stride(binding.dim) if binding.stride else value.size(binding.dim)
+
+
+def _size_table(plan: Plan, symbols: tuple[int, ...]) -> Sequence[int]:
+    if plan.size_function_py is not None:
+        return plan.size_function_py(symbols)
+    table = (ctypes.c_int64 * plan.n_sizes)()
+    values = (ctypes.c_int64 * len(symbols))(*symbols)
+    _KERNEL_TYPE(plan.size_function)(ctypes.addressof(values), ctypes.addressof(table))
+    return list(table)
 
 
 def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
@@ -360,7 +369,8 @@ def _step_text(step: Step) -> str:
         return f"{targets}{' = ' if targets else ''}call {step_name(step)}({', '.join(arguments)}){grad}"
     if isinstance(step, ViewStep):
         offset = f"{'+' if step.relative else ''}{_text(step.offset)}"
-        return f"%{step.slot} = view %{step.base} {_text(list(step.shape))} stride {_text(list(step.stride))} at {offset}"
+        shape, stride = _text(list(step.shape)), _text(list(step.stride))
+        return f"%{step.slot} = view %{step.base} {shape} stride {stride} at {offset}"
     if isinstance(step, CopyStep):
         return f"copy %{step.source} into %{step.target}"
     return f"free {', '.join(f'%{slot}' for slot in step.slots)}"

@@ -4,6 +4,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
@@ -131,11 +132,11 @@ class KernelStep final : public Step {
       }
     }
     if (elements < kReleaseGilElements) {
-      kernel_(addresses.data(), frame.sizes);
+      launch(addresses.data(), frame.sizes);
     } else {
       {
         ReleaseGil released;
-        kernel_(addresses.data(), frame.sizes);
+        launch(addresses.data(), frame.sizes);
       }
       if (PyErr_CheckSignals() < 0) throw python_error();
     }
@@ -152,6 +153,17 @@ class KernelStep final : public Step {
     // reading must not materialise a lazily copied input
     if (pointer.input && !pointer.written) return const_cast<void*>(tensor.const_data_ptr());
     return tensor.mutable_data_ptr();
+  }
+
+  void launch(void* const* pointers, const int64_t* sizes) const {
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    if (C10_UNLIKELY(callbacks.has_value())) {  // a profiler is on
+      at::RecordFunction record(std::move(*callbacks));
+      if (record.isActive()) record.before(name_);
+      kernel_(pointers, sizes);
+    } else {
+      kernel_(pointers, sizes);
+    }
   }
 
   static void bump_version(const at::Tensor& tensor) {
@@ -265,7 +277,7 @@ PlanReader::PlanReader(PyObject* plan) {
   n_sizes = static_cast<int32_t>(integer(plan, "n_sizes"));
   autograd = flag(plan, "autograd");
   TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
-  find_visible(plan);
+  find_plain_views(plan);
 }
 
 PyObject* PlanReader::keep(PyObject* value) const {
@@ -332,17 +344,18 @@ bool PlanReader::has_refs(PyObject* value) const {
   return false;
 }
 
-// A view needs autograd's and the version counter's bookkeeping only where somebody can see it as a tensor object.
-void PlanReader::find_visible(PyObject* plan) {
-  visible.assign(n_slots, false);
-  for (int32_t i = 0; i < n_inputs; ++i) visible[i] = true;
+// A view needs the bookkeeping of autograd and version counters only where somebody can see it as a tensor object, and
+// something else that shares its memory as well.
+void PlanReader::find_plain_views(PyObject* plan) {
+  visible_.assign(n_slots, false);
+  for (int32_t i = 0; i < n_inputs; ++i) visible_[i] = true;
   for (int32_t i : slots(attribute(plan, "outputs").get())) {
     TORCH_CHECK_VALUE(i >= 0, "plan: an output is None");
-    visible[i] = true;
+    visible_[i] = true;
   }
   std::function<void(PyObject*)> mark = [&](PyObject* value) {
     if (is_slot_ref(value)) {
-      visible[slot_attribute(value, "slot")] = true;
+      visible_[slot_attribute(value, "slot")] = true;
     } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) mark(PySequence_Fast_GET_ITEM(value, i));
     } else if (PyDict_CheckExact(value)) {
@@ -354,15 +367,35 @@ void PlanReader::find_visible(PyObject* plan) {
       for (PyObject* part : {slice->start, slice->stop, slice->step}) mark(part);
     }
   };
+  // `home[slot]`: the slot whose memory a view shows, where an AllocStep made it; else -1
+  std::vector<int32_t> home(n_slots, -1), views;
   Ref steps = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(steps.get()); ++i) {
     PyObject* step = PySequence_Fast_GET_ITEM(steps.get(), i);
     if (Py_TYPE(step) == call_) {
       mark(attribute(step, "args").get());
       mark(attribute(step, "kwargs").get());
+      for (int32_t number : slots(attribute(step, "slots").get()))
+        if (number >= 0) home[number] = -1;
     } else if (Py_TYPE(step) == copy_) {
-      visible[slot_attribute(step, "target")] = true;
+      visible_[slot_attribute(step, "target")] = true;
+    } else if (Py_TYPE(step) == alloc_) {
+      int32_t number = slot_attribute(step, "slot");
+      home[number] = number;
+    } else if (Py_TYPE(step) == view_) {
+      int32_t number = slot_attribute(step, "slot");
+      home[number] = home[slot_attribute(step, "base")];
+      views.push_back(number);
     }
+  }
+  plain_view.assign(n_slots, false);
+  std::vector<int> seen(n_slots, 0);
+  for (int32_t number : views)
+    if (visible_[number] && home[number] >= 0) ++seen[home[number]];
+  for (int32_t number : views) {
+    int32_t owner = home[number];
+    bool only_one = owner >= 0 && !visible_[owner] && seen[owner] == 1;
+    plain_view[number] = !autograd && (!visible_[number] || only_one);
   }
 }
 
@@ -411,7 +444,7 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
     TORCH_CHECK_VALUE(shape.size() == stride.size(), "ViewStep: shape and stride differ in length");
     return std::make_unique<ViewStep>(number, base, std::move(shape), std::move(stride),
                                       size(attribute(value, "offset").get()), flag(value, "relative"),
-                                      !autograd && !visible[number]);
+                                      plain_view[number]);
   }
   if (type == copy_)
     return std::make_unique<CopyStep>(slot_attribute(value, "target"), slot_attribute(value, "source"));

@@ -43,12 +43,14 @@ class PlanReader {
   int32_t n_slots = 0;
   int32_t n_sizes = 0;
   bool autograd = false;
-  // per slot: may anything but kernels see the tensor object? (inputs, outputs, what is given to calls)
-  std::vector<bool> visible;
+  // per slot: is it a view that autograd need not know of?
+  std::vector<bool> plain_view;
 
  private:
-  void find_visible(PyObject* plan);
+  void find_plain_views(PyObject* plan);
 
+  // per slot: may anything but kernels see the tensor object? (inputs, outputs, what is given to calls)
+  std::vector<bool> visible_;
   Ref module_;
   Ref kept_;
   PyTypeObject *alloc_, *kernel_, *call_, *view_, *copy_, *free_, *slot_ref_, *size_ref_, *workspace_;
