@@ -123,7 +123,7 @@ def clear() -> None:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one build, removed afterwards; below the cache folder where that one takes it."""
+    """A folder for one build, removed afterwards; below the cache folder where that one is writable."""
     base = folder()
     try:
         path = Path(tempfile.mkdtemp(prefix="tmp-", dir=base))
@@ -189,8 +189,9 @@ def _prepare(path: Path) -> bool:
             # Whoever owns the folder could plant a library that this process would load.
             _warn_once(f"the cache folder {path} belongs to another user; it is not used")
             return False
-        if stat.S_IMODE(status.st_mode) != 0o700:
-            path.chmod(0o700)
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077:
+            path.chmod(mode & 0o700)
     except OSError as error:
         _warn_once(f"cannot use the cache folder {path} ({error.strerror or error}); compiled code is not kept")
         return False
