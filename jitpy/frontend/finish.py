@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jitpy.ir import Mutation, Node
+import torch
+
+from jitpy.ir import GETITEM, Mutation, Node, Spec, TensorSpec
 
 from .traced import TracedScalar, TracedTensor, Uncapturable
 
@@ -19,6 +21,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     graph = recorder.graph
     written = [(i, entry.payload) for i, entry in enumerate(recorder._inputs)
                if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written]
+    _protect_saved(recorder, [i for i, _ in written])
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
     for payload in live:
@@ -35,6 +38,34 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         graph.mutations.append(Mutation(index, payload.storage.base))
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
+
+
+def _protect_saved(recorder: Recorder, written: list[int]) -> None:
+    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy."""
+    graph = recorder.graph
+    for index in written:
+        source = graph.inputs[index]
+        memory = {source}
+        saved = False
+        for node in graph.nodes:
+            if memory.isdisjoint(node.input_nodes()):
+                continue
+            if node.op.is_view or node.op is GETITEM:
+                memory.add(node)
+            elif _requires_grad(node.spec):
+                saved = True
+        if saved:
+            spec = source.tensor
+            clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
+            for node in graph.nodes:
+                node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
+            graph.nodes.insert(0, clone)
+
+
+def _requires_grad(spec: Spec) -> bool:
+    if isinstance(spec, tuple):
+        return any(map(_requires_grad, spec))
+    return isinstance(spec, TensorSpec) and spec.requires_grad
 
 
 def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Node:

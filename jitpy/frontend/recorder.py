@@ -17,6 +17,7 @@ import torch
 
 from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, Op, ScalarSpec, SizeEnv, Spec, TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.ops.functional import check_write
 
 from . import aliasing
 from .guards import GuardSet
@@ -263,16 +264,28 @@ class Recorder:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
         if facts.inplace_view:
             return self._record_inplace_view(facts, args, kwargs)
+        if facts.overload is _aten.copy_.default:
+            target, source = args[:2]
+            value = self.copy_into(self.node(source), target.spec, target)
+            if not target.chain and target.spec.requires_grad and self.state.grad_enabled \
+                    and not value.tensor.requires_grad:
+                # Eager keeps the old value in the autograd graph, with a gradient of zero.
+                if not target.ndim:
+                    raise Uncapturable("unsupported_op", "a constant written over a 0-dim tensor that requires grad")
+                value = self.emit_scatter(_aten.slice_scatter.default, self.node(target), value, (0, 0, target.shape[0]))
+            self.write(target, value)
+            return target
         outs = facts.outs
         call_args, call_kwargs = facts.functional_call(args, kwargs)
+        fresh = 0 if outs else sum(name is None for name in facts.returns)
         if spec is not None:
-            spec = self._grad_by_arguments(spec, args, call_kwargs)
+            needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
+            spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         parts = [node] if type(node.spec) is TensorSpec else [
             self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
         if type(node.spec) is tuple and any(type(s) is tuple for s in node.spec):
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to lists of tensors")
-        fresh = 0 if outs else sum(name is None for name in facts.returns)
         results = [self.fresh(p) if p is not None else None for p in parts[:fresh]]
         written: dict[str, TracedTensor] = {}
         targets: list[TracedTensor] = []
@@ -308,14 +321,6 @@ class Recorder:
         target.restore(view.state())
         return target
 
-    def _grad_by_arguments(self, spec: Spec, args: Any, kwargs: dict[str, Any]) -> Spec:
-        needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs)))
-        if type(spec) is tuple:
-            return tuple(self._grad_by_arguments(s, args, kwargs) for s in spec)
-        if type(spec) is TensorSpec and (spec.dtype.is_floating_point or spec.dtype.is_complex):
-            return spec.with_(requires_grad=needs)
-        return spec
-
     def _resizes(self, target: TracedTensor, value: Node) -> bool:
         """Whether an out= argument gets new memory: an empty tensor of the program's own making."""
         return target.spec.numel == 0 and value.tensor.shape != target.shape and not target.chain and \
@@ -341,7 +346,7 @@ class Recorder:
         if storage.base.tensor.requires_grad and not self.state.grad_enabled:
             lost = True
         if target.chain:
-            new = self._in_layout(new, storage.base)
+            new = self._in_layout(new, storage)
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
@@ -388,23 +393,50 @@ class Recorder:
     def _conform(self, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
         """`value` in the dtype and layout of the tensor that receives it."""
         have = value.tensor
-        if have.dtype == spec.dtype and have.device == spec.device and (target.chain or _same_layout(have, spec)):
+        if have.dtype != spec.dtype:
+            try:
+                check_write(spec.dtype, have.dtype)
+            except RuntimeError as error:
+                raise UserError(error) from None
+        if have.device != spec.device:
+            raise Uncapturable("unsupported_op", "a write across devices")
+        if have.dtype == spec.dtype and (target.chain or _same_layout(have, spec)):
             return value
-        if have.dtype != spec.dtype and not torch.can_cast(have.dtype, spec.dtype):
-            name = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long", torch.int32: "Int"}
-            raise UserError(RuntimeError(
-                f"result type {name.get(have.dtype, have.dtype)} can't be cast to the desired output type "
-                f"{name.get(spec.dtype, spec.dtype)}")) if have.dtype in name and spec.dtype in name else Uncapturable(
-                "unsupported_op", f"a write of {have.dtype} values into {spec.dtype}")
-        old = self.node(target)
-        grad = self.state.grad_enabled and (have.requires_grad or old.tensor.requires_grad)
-        return self.emit(_aten.copy.default, (old, value), {}, spec.with_(requires_grad=grad))
+        return self.copy_into(value, spec, target)
 
-    def _in_layout(self, value: Node, base: Node) -> Node:
+    def copy_into(self, value: Node, spec: TensorSpec, old: TracedTensor) -> Node:
+        """A fresh copy of `value` with the shape, dtype, device and, unless `old` is a view, the strides of `spec`."""
+        have = value.tensor
+        contiguous = {"memory_format": torch.contiguous_format}
+        if len(have.shape) != len(spec.shape) or have.shape != spec.shape:
+            value = self.emit(_aten.expand.default, (value, spec.shape), {})
+        order = list(range(spec.ndim))
+        if not spec.is_contiguous():
+            dense = _dense_order(self.sizes, spec)
+            if dense is not None:
+                order = dense
+            elif not old.chain:
+                if have.requires_grad and self.state.grad_enabled:
+                    raise Uncapturable("unsupported_op", "a write to a tensor with gaps in its memory, under grad mode")
+                return self.emit(_aten.copy.default, (self.node(old), value), {}, spec.with_(requires_grad=False))
+        permuted = order != sorted(order)
+        if permuted:
+            value = self.emit(_aten.permute.default, (value, order), {})
+        if have.dtype != spec.dtype or have.device != spec.device:
+            value = self.emit(_aten._to_copy.default, (value,), {"dtype": spec.dtype, "device": spec.device, **contiguous})
+        else:
+            value = self.emit(_aten.clone.default, (value,), contiguous)
+        if permuted:
+            inverse = [order.index(axis) for axis in range(spec.ndim)]
+            value = self.emit(_aten.permute.default, (value, inverse), {})
+        return value
+
+    def _in_layout(self, value: Node, storage: Storage) -> Node:
+        """`value` with the strides of the base that it replaces."""
+        base = storage.base
         if _same_layout(value.tensor, base.tensor):
             return value
-        return self.emit(_aten.copy.default, (base, value), {},
-                         base.tensor.with_(requires_grad=value.tensor.requires_grad))
+        return self.copy_into(value, base.tensor, TracedTensor(self, storage, (), base, base.tensor))
 
     # -- scalars
 
@@ -480,6 +512,28 @@ def tensors_in(value: Any) -> Iterable[TracedTensor]:
     elif kind is StructPayload:
         for item in value.items:
             yield from tensors_in(item)
+
+
+def _with_grad(spec: Any, requires_grad: bool) -> Any:
+    """The spec of new values of arguments: they require grad if any argument does."""
+    if type(spec) is tuple:
+        return tuple([_with_grad(s, requires_grad) for s in spec])
+    if type(spec) is TensorSpec and (spec.dtype.is_floating_point or spec.dtype.is_complex):
+        return spec.with_(requires_grad=requires_grad)
+    return spec
+
+
+def _dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
+    """The axes from the outermost to the innermost in memory, None where the memory has gaps."""
+    order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), axis))
+    expected: Any = 1
+    for axis in reversed(order):
+        if type(spec.shape[axis]) is int and spec.shape[axis] == 1:
+            continue
+        if not env.equal(spec.stride[axis], expected, "layout of a tensor that is written to"):
+            return None
+        expected = expected * spec.shape[axis]
+    return order
 
 
 def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:

@@ -104,8 +104,13 @@ def _read(overload: OpOverload) -> SchemaFacts:
     )
 
 
+#: Functional forms that torch has and whose derivative is wrong or missing.
+_UNUSABLE = frozenset({"aten::rrelu_with_noise_functional"})
+
+
 def _functional(overload: OpOverload) -> OpOverload | None:
     try:
-        return functional_of(overload).op.target
+        found = functional_of(overload).op.target
+        return None if found.name() in _UNUSABLE else found
     except NotCovered:
         return None

@@ -26,6 +26,11 @@ _aten = torch.ops.aten
 _REAL_LIMIT = 1 << 24
 
 
+#: Batch norms (input, weight, bias, running_mean, running_var, training, momentum, eps) that write to running statistics.
+_UPDATES_STATISTICS = frozenset({
+    _aten.native_batch_norm.default, _aten.cudnn_batch_norm.default, _aten.miopen_batch_norm.default})
+
+
 class ShadowTensor(torch.Tensor):
     """A tensor of the real device, dtype and dispatch keys, with a meta tensor inside."""
 
@@ -139,6 +144,12 @@ class Tape(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if func in _UPDATES_STATISTICS and args[5] and args[3] is not None:
+            # These update the running statistics although their schema does not say so.
+            result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)
+            missing = len(func._schema.returns) - len(result)
+            return (*result, *(ShadowTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
+                               for _ in range(missing)))
         facts = schema_facts(func)
         if facts.dynamic or _reads_mask(func, args):
             raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
@@ -183,8 +194,12 @@ class Tape(TorchDispatchMode):
         """The template, without the calls whose results nobody uses."""
         template = self.template
         for record in template.records:
+            own = iter(record.results)
             if not record.facts.mutated:
-                record.spec = _with_grad(record.spec, iter(record.results), self.values)
+                record.spec = _with_grad(record.spec, own, self.values)
+            elif None in record.facts.returns:
+                fresh = record.facts.returns.count(None)
+                record.spec = (*_with_grad(record.spec[:fresh], own, self.values), *record.spec[fresh:])
         template.result = refer_result(result)
         needed: set[int] = set()
         _collect(template.result, needed)
