@@ -53,13 +53,13 @@ static void uninstall(PyInterpreterState *interpreter);
 static PyObject *forward(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
     _PyFrameEvalFunction next = previous_eval;
     if (next == NULL || next == _PyEval_EvalFrameDefault) {
-        return _PyEval_EvalFrameDefault(thread, frame, throwing);
+        return frame_run(thread, frame, throwing);
     }
     /* Two hooks that were installed and removed in an interleaved order may each have the other as predecessor. A frame
      * that comes back before it ran has been seen by both. */
     _PyInterpreterFrame *outer = local.forwarded;
     if (outer == frame) {
-        return _PyEval_EvalFrameDefault(thread, frame, throwing);
+        return frame_run(thread, frame, throwing);
     }
     local.forwarded = frame;
     PyObject *result = next(thread, frame, throwing);
@@ -172,6 +172,20 @@ static PyObject *look_up(PyObject *dispatcher, PyObject *function, PyObject *con
     return found;
 }
 
+/* A Python function's own frame counts for the recursion limit, as the replaced one would have; native callables that
+ * come back here must not recurse without a limit. The frame holds the parameters during the call. */
+static inline PyObject *call(PyObject *replacement, PyObject *const *parameters, Py_ssize_t count) {
+    if (PyFunction_Check(replacement)) {
+        return PyObject_Vectorcall(replacement, parameters, (size_t)count, NULL);
+    }
+    if (Py_EnterRecursiveCall(" in a compiled function")) {
+        return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall(replacement, parameters, (size_t)count, NULL);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
 static PyObject *hook_eval(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
     if (local.depth == 0) {
         if (active_calls == 0) {
@@ -221,8 +235,7 @@ static PyObject *hook_eval(PyThreadState *thread, _PyInterpreterFrame *frame, in
         frame_release(thread, frame);
         return NULL;
     }
-    /* The frame holds the parameters during the call. */
-    PyObject *result = PyObject_Vectorcall(replacement, parameters, (size_t)count, NULL);
+    PyObject *result = call(replacement, parameters, count);
     Py_DECREF(replacement);
     frame_release(thread, frame);
     return result;

@@ -15,6 +15,11 @@ static inline PyObject **frame_locals(_PyInterpreterFrame *frame) { return frame
 /* Every evaluation function but the interpreter's own loop leaves the frame to its caller (_PyEval_Vector). */
 static inline void frame_release(PyThreadState *Py_UNUSED(thread), _PyInterpreterFrame *Py_UNUSED(frame)) {}
 
+/* Run the frame in the interpreter's own loop. */
+static inline PyObject *frame_run(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    return _PyEval_EvalFrameDefault(thread, frame, throwing);
+}
+
 #define code_get_extra _PyCode_GetExtra
 #define code_set_extra _PyCode_SetExtra
 #define request_extra_index _PyEval_RequestCodeExtraIndex

@@ -17,6 +17,11 @@ static inline void frame_release(PyThreadState *thread, _PyInterpreterFrame *fra
     _PyEval_FrameClearAndPop(thread, frame);
 }
 
+/* Run the frame in the interpreter's own loop. */
+static inline PyObject *frame_run(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    return _PyEval_EvalFrameDefault(thread, frame, throwing);
+}
+
 #define code_get_extra PyUnstable_Code_GetExtra
 #define code_set_extra PyUnstable_Code_SetExtra
 #define request_extra_index PyUnstable_Eval_RequestCodeExtraIndex

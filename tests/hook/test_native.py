@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
 import threading
@@ -504,6 +505,43 @@ def test_recursion_error_is_raised_and_survived(native: Replacements) -> None:
             with pytest.raises(RecursionError):
                 function(0)
     assert function(0) == "original"
+
+
+def test_recursion_goes_as_deep_as_without_the_hook(native: Replacements) -> None:
+    def function(n):
+        return 0 if n == 0 else 1 + function(n - 1)
+
+    def plain(n):
+        return 0 if n == 0 else 1 + plain(n - 1)
+
+    native.replace(function, lambda n: 0 if n == 0 else 1 + function(n - 1))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(3000)
+    try:
+        with active():
+            assert plain(2500) == 2500
+            assert function(2500) == 2500
+            with pytest.raises(RecursionError):
+                plain(3000)
+            with pytest.raises(RecursionError):
+                function(3000)
+        assert plain(2500) == 2500
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_native_replacements_do_not_recurse_without_limit(native: Replacements) -> None:
+    def function(x):
+        return "original"
+
+    # A partial calls the function from C: no Python frame is ever run.
+    native.dispatch(function, lambda _function, _parameters: functools.partial(function))
+    with active():
+        with pytest.raises(RecursionError):
+            function(1)
+        with pytest.raises(RecursionError):
+            function(1)
+    assert function(1) == "original"
 
 
 def test_replacement_may_be_any_callable(native: Replacements) -> None:
