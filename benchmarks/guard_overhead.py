@@ -2,7 +2,8 @@
 
     python benchmarks/guard_overhead.py
 
-Each row calls a Python function that returns its first argument, directly and through a dispatcher, and prints the difference.
+Each row calls a Python function that returns its first argument, directly and through a dispatcher, and prints
+the difference.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from jitpy.runtime.guards import build_guards
 
 
 def tensor_guard(t: torch.Tensor) -> TensorGuard:
-    return TensorGuard(type(t), t.dtype, t.device, t.requires_grad, tuple(t.shape), t.stride(), torch._C._dispatch_keys(t).raw_repr())
+    keys = torch._C._dispatch_keys(t).raw_repr()
+    return TensorGuard(type(t), t.dtype, t.device, t.requires_grad, tuple(t.shape), t.stride(), keys)
 
 
 def nanoseconds(call: Callable[..., Any], *args: Any) -> float:
@@ -51,16 +53,16 @@ def guard_module(guards: GuardSet, source: Source, module: torch.nn.Module) -> N
         guard_module(guards, item(item(attributes, "_modules"), name), child)
 
 
-def row(title: str, fill: Callable[[GuardSet], None], argument: Any, original: Callable[..., Any] = first) -> None:
+def row(title: str, fill: Callable[[GuardSet], None], argument: Any) -> None:
     guards = GuardSet()
     fill(guards)
     for native in (True, False):
         guard = build_guards(guards, native=native)
-        dispatcher = make_dispatcher(original.__code__, globals(), on_miss=lambda *_: None, original=original, native=native)
-        dispatcher.add_entry(guard, original.__code__)
+        dispatcher = make_dispatcher(first.__code__, globals(), on_miss=lambda *_: None, original=first, native=native)
+        dispatcher.add_entry(guard, first.__code__)
         if not guard.check((argument,), globals(), None):
             raise AssertionError(guard.explain((argument,), globals(), None))
-        plain, through = nanoseconds(original, argument), nanoseconds(dispatcher, argument)
+        plain, through = nanoseconds(first, argument), nanoseconds(dispatcher, argument)
         alone = nanoseconds(guard.check, (argument,), globals(), None)
         kind = "native" if native else "Python"
         print(f"{title:34} {kind:7} {len(guards):6} {plain:9.0f} {through:9.0f} {through - plain:9.0f} {alone:9.0f}")

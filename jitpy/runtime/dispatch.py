@@ -6,10 +6,10 @@
     dispatcher = make_dispatcher(code, globals, name=..., qualname=..., on_miss=compile_it, original=fn)
 
 A call binds its arguments to the parameters of `code` in the order of `co_varnames` (positional, keyword-only, the
-`*args` tuple, the `**kwargs` dict), finds the first entry whose guards hold (the one that served the last call is tried first) and
-calls its code with all of them positionally. Where none holds, `on_miss(dispatcher, params, globals, closure)` returns the entry
-to run (made by `dispatcher.add_entry`), or None: the original runs. Arguments that do not fit the signature go to the original,
-which raises Python's own TypeError.
+`*args` tuple, the `**kwargs` dict), finds the first entry whose guards hold (the one that served the last call is
+tried first) and calls its code with all of them positionally. Where none holds, `on_miss(dispatcher, params, globals,
+closure)` returns the entry to run (made by `dispatcher.add_entry`), or None: the original runs. Arguments that do not
+fit the signature go to the original, which raises Python's own TypeError.
 """
 
 from __future__ import annotations
@@ -71,8 +71,16 @@ def make_dispatcher(
     module = None if native is False else native_runtime()
     dispatcher_type = PythonDispatcher if module is None else module.Dispatcher
     return dispatcher_type(
-        code, globals, closure=closure, closure_first=closure_first, defaults=defaults, kwdefaults=kwdefaults, name=name,
-        qualname=qualname, on_miss=on_miss, original=original,
+        code,
+        globals,
+        closure=closure,
+        closure_first=closure_first,
+        defaults=defaults,
+        kwdefaults=kwdefaults,
+        name=name,
+        qualname=qualname,
+        on_miss=on_miss,
+        original=original,
     )
 
 
@@ -171,7 +179,8 @@ class PythonDispatcher:
             raise TypeError("Dispatcher: an argument has the wrong type")
         self._defaults = defaults
         self._kwdefaults = kwdefaults
-        self._live = defaults is None and kwdefaults is None and isinstance(original, FunctionType) and original.__code__ is code
+        own_function = isinstance(original, FunctionType) and original.__code__ is code
+        self._live = own_function and defaults is None and kwdefaults is None
 
     def _closure_fits(self, closure: Any) -> bool:
         return self._n_free == 0 or isinstance(closure, tuple) and len(closure) == self._n_free
@@ -200,10 +209,13 @@ class PythonDispatcher:
         return list(self._entries)
 
     def add_entry(self, guard: Any, code: CodeType, needs_hook: bool = False, payload: Any = None) -> PythonEntry:
-        """A new variant. `guard` has `check` (see GuardFunction), or is None: always holds. ValueError: code of another shape."""
+        """A new variant. `guard` has `check` (see GuardFunction), or is None: always holds.
+
+        ValueError: code of another shape.
+        """
         flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-        n_free = len(code.co_freevars)
-        if code.co_argcount != self._n_params or code.co_kwonlyargcount or code.co_flags & flags or n_free not in (0, self._n_free):
+        positional = code.co_argcount == self._n_params and not code.co_kwonlyargcount and not code.co_flags & flags
+        if not positional or len(code.co_freevars) not in (0, self._n_free):
             raise ValueError(f"{self.__qualname__}: compiled code must take {self._n_params} positional parameters "
                              f"and no or {self._n_free} free variables")
         entry = PythonEntry(guard, code, needs_hook, payload)
@@ -233,7 +245,8 @@ class PythonDispatcher:
     # ---- the call ----------------------------------------------------
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not _enabled or self.run_original_always or is_compiling() or self._live and self.original.__code__ is not self.code:
+        changed = self._live and self.original.__code__ is not self.code
+        if not _enabled or self.run_original_always or changed or is_compiling():
             return self._call_original(args, kwargs)
         closure = self.closure
         if self.closure_first:

@@ -1,4 +1,4 @@
-"""The facts that guards check, in Python: each kind's predicate, its printed expression, and what to say where it fails.
+"""The facts that guards check, in Python: each kind's predicate, its expression, and what to say where it fails.
 
 The functions in `HELPERS` are what the printed guard function calls. They mean exactly what
 `jitpy/native/runtime/guards.cpp` does: no user `__eq__`, `__hash__`, `__len__` or `__getattr__` runs here.
@@ -218,8 +218,8 @@ def state_is(state: Any) -> bool:
 
 def _state_failures(state: Any) -> list[str]:
     found = torch_state(tuple(device for device, _, _ in state.autocast))
-    pairs = ((name, value, tuple(state.autocast) if name == "autocast" else getattr(state, name)) for name, value in found.items())
-    return [f"{name} is {now}, expected {was}" for name, now, was in pairs if now != was]
+    expected = {name: getattr(state, name) for name in found} | {"autocast": tuple(state.autocast)}
+    return [f"{name} is {now}, expected {expected[name]}" for name, now in found.items() if now != expected[name]]
 
 
 def int_is(value: Any, entry: tuple[Any, ...], symbols: list[Any]) -> bool:
@@ -259,7 +259,8 @@ def _tensor_failures(value: Any, symbols: list[Any], guard: Any, shape: Any, str
             failing.append(f"{name} is {found}, expected {expected}")
     if len(sizes) != len(shape):
         return [*failing, f"it has {len(sizes)} dimensions, expected {len(shape)}"]
-    for what, numbers, entries, names in (("size", sizes, shape, guard.shape), ("stride", strides, stride, guard.stride)):
+    lists = (("size", sizes, shape, guard.shape), ("stride", strides, stride, guard.stride))
+    for what, numbers, entries, names in lists:
         for i, (found, entry, name) in enumerate(zip(numbers, entries, names, strict=True)):
             if type(found) is not int:
                 failing.append(f"{what} {i} is no plain int")
@@ -274,13 +275,13 @@ def _expected_dim(entry: Any, name: Any, symbols: list[Any]) -> str:
     if entry[0] == "same":
         return f"{name} = {symbols[entry[1]]}"
     low, high = entry[2], entry[3]
-    return f"{name} " + (f">= {low}" if high >= _INT64 - 1 else f"in [{low}, {high}]" if low > -_INT64 else f"<= {high}")
+    return f"{name} >= {low}" if high >= _INT64 - 1 else f"{low} <= {name} <= {high}"
 
 
 HELPERS: dict[str, Any] = {
     **{f.__name__: f for f in (
-        instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key, is_function, is_empty, alive,
-        class_finds, distinct, storages_apart, state_is, int_is, tensor_is,
+        instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key, is_function,
+        is_empty, alive, class_finds, distinct, storages_apart, state_is, int_is, tensor_is,
     )},
     **TEXT_NAMES,
 }
@@ -310,8 +311,10 @@ def name_hint(value: Any) -> str:
 
 
 def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
-    """The check as a Python expression over `value` (the text of a variable or path). `name_of(object, hint, literal)` names
-    an object; with `literal` false by identity."""
+    """The check as a Python expression over `value` (the text of a variable or path).
+
+    `name_of(object, hint, literal)` names an object; with `literal` false by identity.
+    """
     kind, arg = check.kind, check.arg
     if kind in ("type", "id"):
         return f"{f'type({value})' if kind == 'type' else value} is {name_of(arg, literal=False)}"
@@ -339,7 +342,8 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
         return f"state_is({name_of(arg, 'state')})"
     if kind == "class":
         cls, names = arg
-        pairs = ["(" + ", ".join([repr(name), *(name_of(f, literal=False) for f in found)]) + ",)" for name, *found in names]
+        texts = ([repr(name), *(name_of(f, literal=False) for f in found)] for name, *found in names)
+        pairs = [f"({', '.join(text)},)" for text in texts]
         return f"class_finds({', '.join([name_of(cls, literal=False), *pairs])})"
     if kind == "same":
         return f"({check.nodes[0].name} is {check.nodes[1].name})"
@@ -355,7 +359,8 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
 
 def tensor_facts(guard: Any) -> str:
     """A tensor guard in words, for comments."""
-    text = f"{guard.cls.__name__} {str(guard.dtype).removeprefix('torch.')}{list(guard.shape)} stride {list(guard.stride)} {guard.device}"
+    text = f"{guard.cls.__name__} {str(guard.dtype).removeprefix('torch.')}{list(guard.shape)}"
+    text += f" stride {list(guard.stride)} {guard.device}"
     return text + (" requires_grad" if guard.requires_grad else "") + (" inference" if guard.is_inference else "")
 
 
@@ -417,8 +422,8 @@ def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | No
             return None
     except Exception as error:
         return f"{expression(check, path, _plain_name)} raised {describe_error(error)}"
-    found_text = {"type": lambda: type(value).__qualname__, "len": lambda: f"length {length(value)}"}.get(kind, lambda: short(value))()
-    return f"{expression(check, path, _plain_name)}, but found {found_text}"
+    describe = {"type": lambda: type(value).__qualname__, "len": lambda: f"length {length(value)}"}
+    return f"{expression(check, path, _plain_name)}, but found {describe.get(kind, lambda: short(value))()}"
 
 
 def final_failure(check: Check, places: list[tuple[str, Any]], slots: dict[Any, int], symbols: list[Any]) -> str | None:

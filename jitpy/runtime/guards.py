@@ -1,10 +1,11 @@
 """Guards made callable: a set of facts becomes one native evaluator, and one printable Python function.
 
-`build_guards(guard_set, sizes)` lowers the guards of a capture (kinds: see `jitpy/frontend/guards.py`) to a tree by access path, in
-which a shared prefix is read once. A node's own facts are checked before anything below it is read; facts about two
-values, relations between sizes and Python predicates come last. The tree is written down twice: as tuples for
-`_jitpy_runtime.Guard` (`jitpy/native/runtime/guards.cpp`), and as the text of `def guard(L, G, C)`, which is what
-reports print and what runs where the native part cannot be had. Both give the same answers.
+`build_guards(guard_set, sizes)` lowers the guards of a capture (kinds: see `jitpy/frontend/guards.py`) to a tree by
+access path, in which a shared prefix is read once. A node's own facts are checked before anything below it is read;
+facts about two values, relations between sizes and Python predicates come last. The tree is written down
+twice: as tuples for `_jitpy_runtime.Guard` (`jitpy/native/runtime/guards.cpp`), and as the text of a Python function
+`guard(L, G, C)`, which is what reports print and what runs where the native part cannot be had. Both give the same
+answers.
 
 A guard whose value cannot be read (a missing attribute, a getter that raises an `Exception`) does not hold.
 """
@@ -155,7 +156,7 @@ class GuardTree:
                 node.parent.end = max(node.parent.end, node.end)
 
     def _bind_symbols(self, sizes: Any) -> None:
-        """Give symbols their slots in the order in which the tree meets them: the first place binds, later ones compare."""
+        """Give symbols their slots as the tree meets them: the first place binds, later ones compare."""
         for node in self.nodes:
             for check in node.checks:
                 if check.kind == "tensor":
@@ -185,7 +186,9 @@ class GuardTree:
         slot = self.slots[dim] = len(self.slots)
         low, high = INT64_MIN, INT64_MAX
         info = sizes.symbols.get(dim) if sizes is not None else None
-        for some_low, some_high in (ranges.get(dim, (None, None)), (info.low, info.high) if info is not None else (None, None)):
+        given = [ranges[dim]] if dim in ranges else []
+        given += [(info.low, info.high)] if info is not None else []
+        for some_low, some_high in given:
             low = low if some_low is None else max(low, int(some_low))
             high = high if some_high is None else min(high, int(some_high))
         return ("bind", slot, low, high)
@@ -210,7 +213,7 @@ class GuardTree:
 
     def native_program(self) -> tuple[Any, ...]:
         """The arguments of `_jitpy_runtime.Guard`; guards.cpp says what they mean."""
-        nodes = tuple((n.step, n.arg, n.depth, n.end, n.keep, tuple(_native_check(c) for c in n.checks)) for n in self.nodes)
+        nodes = tuple((n.step, n.arg, n.depth, n.end, n.keep, tuple(map(_native_check, n.checks))) for n in self.nodes)
         states = tuple(_native_state(c.arg) for c in self.prelude if c.kind == "state")
         classes = tuple(c.arg for c in self.prelude if c.kind == "class")
         return nodes, tuple(self._native_final(c) for c in self.finals), states, classes, len(self.slots)
@@ -228,8 +231,8 @@ def _native_check(check: checks.Check) -> tuple[str, Any]:
         _, slot, low, high = check.lowered if check.lowered[0] == "bind" else (*check.lowered, 0, 0)
         return kind, (slot, check.lowered[0] == "bind", low, high)
     if kind == "tensor":
-        shape, stride = check.lowered
-        return kind, (arg.cls, (arg.dtype, arg.device, arg.requires_grad, arg.dispatch_keys, arg.is_inference, shape, stride))
+        facts = (arg.dtype, arg.device, arg.requires_grad, arg.dispatch_keys, arg.is_inference)
+        return kind, (arg.cls, (*facts, *check.lowered))
     return kind, arg
 
 
@@ -283,7 +286,9 @@ class GuardFunction:
 
         return check
 
-    def explain(self, params: tuple[Any, ...], globals: dict[str, Any], closure: tuple[Any, ...] | None = None) -> list[str]:
+    def explain(
+        self, params: tuple[Any, ...], globals: dict[str, Any], closure: tuple[Any, ...] | None = None
+    ) -> list[str]:
         """Every guard that does not hold: its expression and what was found. Empty exactly if `check` is true."""
         with torch._C.DisableTorchFunction():
             return _explain(self.tree, params, globals, closure)
@@ -351,8 +356,9 @@ def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
     for node in tree.nodes:
         lines.append((f"{node.name} = {_read_text(node, names)}", node.path if node.path != node.name else ""))
         for check in node.checks:
-            facts = checks.tensor_facts(check.arg) if check.kind == "tensor" else ""
-            require(checks.expression(check, node.name, names.of), f"{facts}; {check.why}" if facts and check.why else facts or check.why)
+            comments = [checks.tensor_facts(check.arg)] if check.kind == "tensor" else []
+            comments += [check.why] if check.why else []
+            require(checks.expression(check, node.name, names.of), "; ".join(comments))
     if any(check.kind == "relation" for check in tree.finals):
         lines.append((", ".join(map(str, tree.slots)) + (", = S" if len(tree.slots) == 1 else " = S"), ""))
     for check in tree.finals:

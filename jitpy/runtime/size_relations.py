@@ -13,6 +13,8 @@ from typing import Any
 
 import sympy
 
+from jitpy.ir.sizes_expr import FloorDiv, Modulo
+
 #: sympy class -> (native operation, Python text of two operands)
 _COMPARISONS: dict[type, tuple[str, bool, str]] = {
     sympy.Eq: ("eq", False, "=="),
@@ -34,6 +36,12 @@ _CALLS: dict[type, tuple[str, str]] = {
     sympy.Abs: ("abs", "abs"),
     sympy.Min: ("min", "min"),
     sympy.Max: ("max", "max"),
+}
+#: of two operands
+_DIVISIONS: dict[type, tuple[str, str]] = {
+    FloorDiv: ("floordiv", "//"),
+    Modulo: ("mod", "%"),
+    sympy.Mod: ("mod", "%"),
 }
 _INT64 = 1 << 63
 #: the native machine's stack; deeper expressions go to Python
@@ -114,10 +122,10 @@ def _emit(expr: Any, slots: Mapping[sympy.Symbol, int], out: list[tuple[str, int
     elif kind in _CALLS:
         _emit(expr.args[0], slots, out, depth)
         out.append((_CALLS[kind][0], 0))
-    elif kind is sympy.Mod:
+    elif kind in _DIVISIONS:
         _emit(expr.args[0], slots, out, depth)
         _emit(expr.args[1], slots, out, depth + 1)
-        out.append(("mod", 0))
+        out.append((_DIVISIONS[kind][0], 0))
     elif kind is sympy.Not:
         _emit(expr.args[0], slots, out, depth)
         out.append(("not", 0))
@@ -156,8 +164,8 @@ def _text(expr: Any) -> str:
         return _FOLDS[kind][1].join(_operand(arg) for arg in expr.args)
     if kind in _CALLS:
         return f"{_CALLS[kind][1]}({', '.join(_text(arg) for arg in expr.args)})"
-    if kind is sympy.Mod:
-        return f"{_operand(expr.args[0])} % {_operand(expr.args[1])}"
+    if kind in _DIVISIONS:
+        return f"{_operand(expr.args[0])} {_DIVISIONS[kind][1]} {_operand(expr.args[1])}"
     if kind is sympy.Not:
         return f"not {_operand(expr.args[0])}"
     if kind is sympy.Pow and expr.exp.is_Integer and abs(expr.exp) <= 64:

@@ -1,8 +1,9 @@
-// `Dispatcher`: the callable that a jitted function becomes. It binds arguments, finds the compiled variant whose guards
-// hold, and calls it; on a miss it asks Python (`on_miss`). `jitpy/runtime/dispatch.py` has the same in pure Python.
+// `Dispatcher`: the callable that a jitted function becomes. It binds arguments, finds the compiled variant whose
+// guards hold, and calls it; on a miss it asks Python (`on_miss`). `jitpy/runtime/dispatch.py` has the same in pure
+// Python.
 //
-// Threads: everything runs under the GIL, which can change hands wherever Python code runs (guards, calls). `entries` and
-// `last` are only ever replaced as a whole, and a lookup holds references to what it looks at.
+// Threads: everything runs under the GIL, which can change hands wherever Python code runs (guards, calls). `entries`
+// and `last` are only ever replaced as a whole, and a lookup holds references to what it looks at.
 #include "module.h"
 
 #include <structmember.h>
@@ -18,14 +19,13 @@ const JitpyHookApi* hook_api;  // null: no frame hook in this process
 bool dispatch_enabled = true;
 thread_local bool compiling;  // this thread is tracing or compiling
 
-// ---- Entry --------------------------------------------------------------------------------------------------------------
+// ---- Entry ----
 
 struct Entry {
-  PyObject_HEAD
-  PyObject* guard;     // GuardFunction-like, or None: always holds
-  PyObject* native;    // its `native_guard` where that is a native evaluator, else null
-  PyObject* check;     // its bound `check` otherwise
-  PyObject* code;      // takes all parameters positionally
+  PyObject_HEAD PyObject* guard;  // GuardFunction-like, or None: always holds
+  PyObject* native;               // its `native_guard` where that is a native evaluator, else null
+  PyObject* check;                // its bound `check` otherwise
+  PyObject* code;                 // takes all parameters positionally
   PyObject* payload;
   PyObject* function;  // made of `code` for the dispatcher's own globals and closure, once
   unsigned long long hits;
@@ -65,7 +65,8 @@ void entry_dealloc(PyObject* self) {
 PyObject* entry_repr(PyObject* object) {
   auto* self = reinterpret_cast<Entry*>(object);
   if (self->code == nullptr) return PyUnicode_FromString("<Entry>");
-  return PyUnicode_FromFormat("<Entry %U, %llu hits>", reinterpret_cast<PyCodeObject*>(self->code)->co_qualname, self->hits);
+  return PyUnicode_FromFormat("<Entry %U, %llu hits>", reinterpret_cast<PyCodeObject*>(self->code)->co_qualname,
+                              self->hits);
 }
 
 PyMemberDef entry_members[] = {
@@ -105,29 +106,28 @@ Entry* make_entry(PyObject* guard, PyObject* code, bool needs_hook, PyObject* pa
   return entry;
 }
 
-// ---- Dispatcher ---------------------------------------------------------------------------------------------------------
+// ---- Dispatcher ----
 
 struct Dispatcher {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* code;
   PyObject* globals;
   PyObject* closure;     // tuple of cells, or null
   PyObject* defaults;    // tuple or null; `live_defaults`: the original's are read at each call
   PyObject* kwdefaults;  // dict or null
   PyObject* on_miss;
-  PyObject* original;    // callable or null
-  PyObject* plain;       // `code` as a function with `closure`, where there is no original; made once
+  PyObject* original;  // callable or null
+  PyObject* plain;     // `code` as a function with `closure`, where there is no original; made once
   PyObject* name;
   PyObject* qualname;
-  PyObject* variables;   // co_varnames
-  PyObject* entries;     // tuple of Entry
-  Entry* last;           // the entry that served the last call, or null
+  PyObject* variables;  // co_varnames
+  PyObject* entries;    // tuple of Entry
+  Entry* last;          // the entry that served the last call, or null
   PyObject* dict;
   PyObject* weakrefs;
   int n_positional, n_positional_only, n_keyword_only, n_params, n_free;
   bool has_varargs, has_varkw;
-  bool simple;           // positional parameters only
+  bool simple;  // positional parameters only
   bool live_defaults;
   char closure_first;
   char run_original_always;
@@ -152,7 +152,8 @@ bool closure_fits(PyObject* closure, Py_ssize_t n_free) {
 PyObject* make_function(PyObject* code, PyObject* globals, PyObject* closure) {
   const Py_ssize_t n_free = PyCode_GetNumFree(reinterpret_cast<PyCodeObject*>(code));
   if (!closure_fits(closure, n_free)) {
-    PyErr_Format(PyExc_TypeError, "%U needs a closure of %zd cells", reinterpret_cast<PyCodeObject*>(code)->co_qualname, n_free);
+    PyErr_Format(PyExc_TypeError, "%U needs a closure of %zd cells", reinterpret_cast<PyCodeObject*>(code)->co_qualname,
+                 n_free);
     return nullptr;
   }
   PyObject* function = PyFunction_New(code, globals);
@@ -160,8 +161,8 @@ PyObject* make_function(PyObject* code, PyObject* globals, PyObject* closure) {
   return function;
 }
 
-// New reference to the entry's function. Functions with a closure that is not the dispatcher's own are made anew: keeping
-// one would keep the cells' contents alive.
+// New reference to the entry's function. Functions with a closure that is not the dispatcher's own are made anew:
+// keeping one would keep the cells' contents alive.
 PyObject* entry_function(Dispatcher* self, Entry* entry, const Bound& bound) {
   const bool own = bound.globals == self->globals && (self->n_free == 0 || bound.closure == self->closure);
   if (!own) return make_function(entry->code, bound.globals, bound.closure);
@@ -290,7 +291,7 @@ PyObject* call_original(Dispatcher* self, PyObject* const* args, Py_ssize_t n, P
   return result;
 }
 
-// ---- binding arguments -----------------------------------------------------------------------------------------------
+// ---- binding arguments ----
 
 // Index of the parameter that the keyword names, or -1. Argument names are interned almost always.
 Py_ssize_t parameter_index(Dispatcher* self, PyObject* keyword) {
@@ -302,7 +303,8 @@ Py_ssize_t parameter_index(Dispatcher* self, PyObject* keyword) {
   return -1;
 }
 
-// Fill `out` (n_params entries, null at first) with new references. 1; 0: the arguments do not fit; -1: an exception is set.
+// Fill `out` (n_params entries, null at first) with new references. 1; 0: the arguments do not fit; -1: an exception is
+// set.
 int bind(Dispatcher* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, PyObject** out) {
   const Py_ssize_t n_positional = self->n_positional, n_named = n_positional + self->n_keyword_only;
   const Py_ssize_t n_taken = n < n_positional ? n : n_positional;
@@ -341,8 +343,8 @@ int bind(Dispatcher* self, PyObject* const* args, Py_ssize_t n, PyObject* kwname
   }
   for (Py_ssize_t i = n_positional; i < n_named; i++) {
     if (out[i] != nullptr) continue;
-    PyObject* value = kwdefaults == nullptr ? nullptr
-                                            : PyDict_GetItemWithError(kwdefaults, PyTuple_GET_ITEM(self->variables, i));
+    PyObject* value =
+        kwdefaults == nullptr ? nullptr : PyDict_GetItemWithError(kwdefaults, PyTuple_GET_ITEM(self->variables, i));
     if (value == nullptr) return PyErr_Occurred() ? -1 : 0;
     out[i] = Py_NewRef(value);
   }
@@ -369,7 +371,7 @@ class Params {
   std::unique_ptr<PyObject*[]> many_;
 };
 
-// ---- the call -----------------------------------------------------------------------------------------------------------
+// ---- the call ----
 
 bool bypassed(const Dispatcher* self) {
   return !dispatch_enabled || self->run_original_always || compiling ||
@@ -424,19 +426,19 @@ PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* pa
   return replacement;
 }
 
-// ---- methods of Dispatcher -------------------------------------------------------------------------------------------
+// ---- methods of Dispatcher ----
 
 PyObject* none_to_null(PyObject* object) { return object == Py_None ? nullptr : object; }
 
 PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"code", "globals", "closure",  "closure_first", "defaults", "kwdefaults",
+  static const char* names[] = {"code", "globals",  "closure", "closure_first", "defaults", "kwdefaults",
                                 "name", "qualname", "on_miss", "original",      nullptr};
   PyObject *code, *globals, *closure = nullptr, *defaults = nullptr, *kwdefaults = nullptr;
   PyObject *name = nullptr, *qualname = nullptr, *on_miss = nullptr, *original = nullptr;
   int closure_first = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|$OpOOOOOO:Dispatcher", const_cast<char**>(names), &PyCode_Type, &code,
-                                   &PyDict_Type, &globals, &closure, &closure_first, &defaults, &kwdefaults, &name, &qualname,
-                                   &on_miss, &original))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|$OpOOOOOO:Dispatcher", const_cast<char**>(names), &PyCode_Type,
+                                   &code, &PyDict_Type, &globals, &closure, &closure_first, &defaults, &kwdefaults,
+                                   &name, &qualname, &on_miss, &original))
     return nullptr;
   closure = none_to_null(closure);
   defaults = none_to_null(defaults);
@@ -445,11 +447,12 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   auto* code_object = reinterpret_cast<PyCodeObject*>(code);
   if ((name = none_to_null(name)) == nullptr) name = code_object->co_name;
   if ((qualname = none_to_null(qualname)) == nullptr) qualname = code_object->co_qualname;
-  const bool fits = (closure == nullptr || PyTuple_Check(closure)) && (defaults == nullptr || PyTuple_Check(defaults)) &&
-                    (kwdefaults == nullptr || PyDict_Check(kwdefaults)) && PyUnicode_Check(name) && PyUnicode_Check(qualname);
+  const bool fits =
+      (closure == nullptr || PyTuple_Check(closure)) && (defaults == nullptr || PyTuple_Check(defaults)) &&
+      (kwdefaults == nullptr || PyDict_Check(kwdefaults)) && PyUnicode_Check(name) && PyUnicode_Check(qualname);
   const int n_free = static_cast<int>(PyCode_GetNumFree(code_object));
-  if (!fits || on_miss == nullptr || !PyCallable_Check(on_miss) || (original != nullptr && !PyCallable_Check(original)) ||
-      (!closure_first && !closure_fits(closure, n_free))) {
+  if (!fits || on_miss == nullptr || !PyCallable_Check(on_miss) ||
+      (original != nullptr && !PyCallable_Check(original)) || (!closure_first && !closure_fits(closure, n_free))) {
     PyErr_SetString(PyExc_TypeError, "Dispatcher: an argument has the wrong type");
     return nullptr;
   }
@@ -475,11 +478,12 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->has_varkw = code_object->co_flags & CO_VARKEYWORDS;
   self->n_params = self->n_positional + self->n_keyword_only + self->has_varargs + self->has_varkw;
   self->simple = self->n_params == self->n_positional;
-  self->live_defaults = defaults == nullptr && kwdefaults == nullptr && original != nullptr && PyFunction_Check(original) &&
-                        PyFunction_GET_CODE(original) == code;
+  self->live_defaults = defaults == nullptr && kwdefaults == nullptr && original != nullptr &&
+                        PyFunction_Check(original) && PyFunction_GET_CODE(original) == code;
   self->closure_first = closure_first;
   if (self->variables == nullptr || self->entries == nullptr || (self->dict = PyDict_New()) == nullptr ||
-      PyDict_SetItemString(self->dict, "__name__", name) < 0 || PyDict_SetItemString(self->dict, "__qualname__", qualname) < 0) {
+      PyDict_SetItemString(self->dict, "__name__", name) < 0 ||
+      PyDict_SetItemString(self->dict, "__qualname__", qualname) < 0) {
     Py_DECREF(self);
     return nullptr;
   }
@@ -488,8 +492,9 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
   auto* self = reinterpret_cast<Dispatcher*>(object);
-  for (PyObject* held : {self->code, self->globals, self->closure, self->defaults, self->kwdefaults, self->on_miss, self->original,
-                         self->plain, self->variables, self->entries, reinterpret_cast<PyObject*>(self->last), self->dict})
+  for (PyObject* held :
+       {self->code, self->globals, self->closure, self->defaults, self->kwdefaults, self->on_miss, self->original,
+        self->plain, self->variables, self->entries, reinterpret_cast<PyObject*>(self->last), self->dict})
     Py_VISIT(held);
   return 0;
 }
@@ -550,8 +555,8 @@ PyObject* dispatcher_add_entry(PyObject* object, PyObject* args, PyObject* kwarg
   auto* self = reinterpret_cast<Dispatcher*>(object);
   PyObject *guard, *code, *payload = Py_None;
   int needs_hook = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|pO:add_entry", const_cast<char**>(names), &guard, &PyCode_Type, &code,
-                                   &needs_hook, &payload))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|pO:add_entry", const_cast<char**>(names), &guard, &PyCode_Type,
+                                   &code, &needs_hook, &payload))
     return nullptr;
   auto* code_object = reinterpret_cast<PyCodeObject*>(code);
   const Py_ssize_t n_free = PyCode_GetNumFree(code_object);
@@ -618,8 +623,8 @@ PyObject* dispatcher_explain_miss(PyObject* object, PyObject* args, PyObject* kw
   static const char* names[] = {"params", "globals", "closure", nullptr};
   auto* self = reinterpret_cast<Dispatcher*>(object);
   PyObject *params, *globals = Py_None, *closure = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:explain_miss", const_cast<char**>(names), &PyTuple_Type, &params, &globals,
-                                   &closure))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:explain_miss", const_cast<char**>(names), &PyTuple_Type,
+                                   &params, &globals, &closure))
     return nullptr;
   if (globals == Py_None) globals = self->globals;
   if (closure == Py_None && self->closure != nullptr) closure = self->closure;
@@ -627,7 +632,8 @@ PyObject* dispatcher_explain_miss(PyObject* object, PyObject* args, PyObject* kw
   for (Py_ssize_t i = 0; result != nullptr && i < PyTuple_GET_SIZE(entries); i++) {
     PyObject* entry = PyTuple_GET_ITEM(entries, i);
     PyObject* guard = reinterpret_cast<Entry*>(entry)->guard;
-    PyObject* failing = guard == Py_None ? PyList_New(0) : PyObject_CallMethod(guard, "explain", "OOO", params, globals, closure);
+    PyObject* failing =
+        guard == Py_None ? PyList_New(0) : PyObject_CallMethod(guard, "explain", "OOO", params, globals, closure);
     PyObject* pair = failing == nullptr ? nullptr : PyTuple_Pack(2, entry, failing);
     Py_XDECREF(failing);
     if (pair == nullptr || PyList_Append(result, pair) < 0) Py_CLEAR(result);
@@ -645,12 +651,13 @@ PyObject* dispatcher_get_entries(PyObject* object, void*) {
 }
 
 PyMethodDef dispatcher_methods[] = {
-    {"add_entry", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(dispatcher_add_entry)), METH_VARARGS | METH_KEYWORDS,
-     "add_entry(guard, code, needs_hook=False, payload=None) -> Entry"},
+    {"add_entry", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(dispatcher_add_entry)),
+     METH_VARARGS | METH_KEYWORDS, "add_entry(guard, code, needs_hook=False, payload=None) -> Entry"},
     {"remove", dispatcher_remove, METH_O, "remove(entry): ValueError where it is not there"},
     {"clear", dispatcher_clear_entries, METH_NOARGS, "clear(): remove all entries"},
     {"explain_miss", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(dispatcher_explain_miss)),
-     METH_VARARGS | METH_KEYWORDS, "explain_miss(params, globals=None, closure=None) -> [(entry, [failing guard, ...]), ...]"},
+     METH_VARARGS | METH_KEYWORDS,
+     "explain_miss(params, globals=None, closure=None) -> [(entry, [failing guard, ...]), ...]"},
     {"__reduce__", dispatcher_reduce, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -659,9 +666,11 @@ PyMemberDef dispatcher_members[] = {
     {"code", T_OBJECT, offsetof(Dispatcher, code), READONLY, "the original's code object"},
     {"globals", T_OBJECT, offsetof(Dispatcher, globals), READONLY, "the original's globals"},
     {"closure", T_OBJECT, offsetof(Dispatcher, closure), READONLY, "tuple of cells, or None"},
-    {"closure_first", T_BOOL, offsetof(Dispatcher, closure_first), READONLY, "whether calls pass the closure as first argument"},
+    {"closure_first", T_BOOL, offsetof(Dispatcher, closure_first), READONLY,
+     "whether calls pass the closure as first argument"},
     {"original", T_OBJECT, offsetof(Dispatcher, original), READONLY, "what runs eagerly, or None"},
-    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY, "on_miss(dispatcher, params, globals, closure) -> Entry | None"},
+    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY,
+     "on_miss(dispatcher, params, globals, closure) -> Entry | None"},
     {"run_original_always", T_BOOL, offsetof(Dispatcher, run_original_always), 0, "True: run eagerly from now on"},
     {nullptr, 0, 0, 0, nullptr},
 };
@@ -713,7 +722,7 @@ PyTypeObject make_dispatcher_type() {
 PyTypeObject entry_type = make_entry_type();
 PyTypeObject dispatcher_type = make_dispatcher_type();
 
-// ---- module functions ---------------------------------------------------------------------------------------------------
+// ---- module functions ----
 
 PyObject* set_enabled(PyObject*, PyObject* flag) {
   const int enabled = PyObject_IsTrue(flag);
@@ -751,10 +760,12 @@ PyObject* set_hook_api(PyObject*, PyObject* capsule) {
 }
 
 PyMethodDef module_functions[] = {
-    {"set_enabled", set_enabled, METH_O, "set_enabled(flag) -> bool: the switch for all dispatchers; returns what it was"},
+    {"set_enabled", set_enabled, METH_O,
+     "set_enabled(flag) -> bool: the switch for all dispatchers; returns what it was"},
     {"set_compiling", set_compiling, METH_O, "set_compiling(flag) -> bool: this thread's mark; returns what it was"},
     {"is_compiling", is_compiling, METH_NOARGS, "is_compiling() -> bool: whether this thread is marked as compiling"},
-    {"set_hook_api", set_hook_api, METH_O, "set_hook_api(capsule or None): the frame hook that serves `needs_hook` entries"},
+    {"set_hook_api", set_hook_api, METH_O,
+     "set_hook_api(capsule or None): the frame hook that serves `needs_hook` entries"},
     {nullptr, nullptr, 0, nullptr},
 };
 

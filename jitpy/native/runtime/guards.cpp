@@ -9,42 +9,26 @@
 // a value is read means that the guard does not hold; anything else (KeyboardInterrupt) is passed on.
 #include "guards.h"
 
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "guard_program.h"
+#include "guard_values.h"
 #include "module.h"
 #include "sizes_program.h"
 #include "tensor_facts.h"
 
-#include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
-
 namespace {
 
-// ---- small access helpers -------------------------------------------------------------------------------------------
+PyObject* torch_device_globals;  // dict of torch.utils._device
+PyObject* current_device_name;   // "CURRENT_DEVICE"
 
-// A held reference, for vectors.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
-  Ref(Ref&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
-  Ref(const Ref&) = delete;
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Ref() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-
- private:
-  PyObject* object_ = nullptr;
+struct GuardObject {
+  PyObject_HEAD Program* program;
 };
 
-PyTypeObject* deque_type;         // collections.deque
-PyTypeObject* torch_size_type;    // torch.Size
-PyTypeObject* torch_device_type;  // torch.device
-PyObject* torch_device_globals;   // dict of torch.utils._device
-PyObject* current_device_name;    // "CURRENT_DEVICE"
+extern PyTypeObject guard_type;
 
 // 0 after clearing an `Exception`; -1 where something else was raised, which stays set.
 int clear_exception() {
@@ -54,154 +38,13 @@ int clear_exception() {
   return 0;
 }
 
-// The dict in which the object's own attributes lie, materialised if need be. New reference, or null without an exception
-// where the object has none. Type objects give their own dict.
-PyObject* instance_dict(PyObject* object) {
-  if (PyType_Check(object)) {
-#if PY_VERSION_HEX >= 0x030C0000
-    return PyType_GetDict(reinterpret_cast<PyTypeObject*>(object));
-#else
-    return Py_XNewRef(reinterpret_cast<PyTypeObject*>(object)->tp_dict);
-#endif
-  }
-  PyObject* dict = PyObject_GenericGetDict(object, nullptr);
-  if (dict == nullptr) PyErr_Clear();
-  return dict;
-}
-
-// Number of items of a built-in container, by the container's own code; -1 for anything else.
-Py_ssize_t container_length(PyObject* object) {
-  if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
-  if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
-  if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
-  if (PyObject_TypeCheck(object, deque_type)) return deque_type->tp_as_sequence->sq_length(object);
-  return -1;
-}
-
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof(double)) == 0; }
-
-// Equality of constants: same types throughout, floats bit for bit, no user code. Objects of other types than the ones below
-// are equal if they are the same object.
-bool constants_equal(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  PyTypeObject* type = Py_TYPE(a);
-  if (type != Py_TYPE(b)) return false;
-  if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type || type == torch_device_type) {
-    const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (equal < 0) PyErr_Clear();
-    return equal == 1;
-  }
-  if (type == &PyFloat_Type) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
-  if (type == &PyComplex_Type) {
-    const Py_complex x = reinterpret_cast<PyComplexObject*>(a)->cval, y = reinterpret_cast<PyComplexObject*>(b)->cval;
-    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
-  }
-  if (type == &PyTuple_Type || type == torch_size_type) {
-    const Py_ssize_t n = PyTuple_GET_SIZE(a);
-    if (n != PyTuple_GET_SIZE(b)) return false;
-    for (Py_ssize_t i = 0; i < n; i++)
-      if (!constants_equal(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
-    return true;
-  }
-  if (type == &PyFrozenSet_Type) {
-    if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
-    PyObject *x, *y;
-    Py_ssize_t i = 0, j;
-    Py_hash_t hash;
-    while (_PySet_NextEntry(a, &i, &x, &hash)) {
-      bool found = false;
-      j = 0;
-      while (!found && _PySet_NextEntry(b, &j, &y, &hash)) found = constants_equal(x, y);
-      if (!found) return false;
-    }
-    return true;
-  }
-  if (type == &PySlice_Type) {
-    auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
-    return constants_equal(x->start, y->start) && constants_equal(x->stop, y->stop) && constants_equal(x->step, y->step);
-  }
-  return false;
-}
-
-bool keys_equal(PyObject* dict, PyObject* expected) {
-  if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
-  PyObject* key;
-  Py_ssize_t position = 0, i = 0;
-  while (PyDict_Next(dict, &position, &key, nullptr))
-    if (!constants_equal(key, PyTuple_GET_ITEM(expected, i++))) return false;
-  return true;
-}
-
 // Borrowed referent, or null where it died.
 PyObject* referent(PyObject* weakref) {
   PyObject* object = PyWeakref_GET_OBJECT(weakref);
   return object == Py_None ? nullptr : object;
 }
 
-// ---- the program ------------------------------------------------------------------------------------------------------
-
-enum class Step : uint8_t { kLocal, kClosure, kClosureCell, kGlobals, kConst, kAttr, kDict, kItem, kIndex, kType, kSlot, kCell };
-constexpr const char* kStepNames[] = {"local", "closure", "closure_cell", "globals", "const", "attr",
-                                      "dict",  "item",    "index",        "type",    "slot",  "cell"};
-
-enum class CheckKind : uint8_t { kType, kId, kWeakId, kEq, kLen, kKeys, kHasKey, kNoKey, kTensor, kInt, kFunction, kEmpty };
-constexpr const char* kCheckNames[] = {"type",   "id",    "weak_id", "eq",  "len",      "keys",
-                                       "haskey", "nokey", "tensor",  "int", "function", "empty"};
-
-enum class FinalKind : uint8_t { kSame, kDistinct, kOverlap, kRelation, kPython };
-constexpr const char* kFinalNames[] = {"same", "distinct", "overlap", "relation", "python"};
-
-struct Node {
-  Step step;
-  int depth;  // 0 for roots
-  int end;    // index of the first node behind this subtree
-  int keep;   // slot in which the value is kept for the final checks, or -1
-  Py_ssize_t index;
-  Ref arg;
-  Py_hash_t hash;
-  int checks_begin, checks_end;
-};
-
-struct Check {
-  CheckKind kind;
-  Py_ssize_t number;  // len: items; haskey, nokey: the key's hash; int: symbol slot
-  bool bind;          // int: first mention of the symbol
-  int64_t low, high;  // int: range where it binds
-  Ref object;
-  std::unique_ptr<TensorCheck> tensor;
-};
-
-struct ClassCheck {
-  Ref cls;
-  unsigned int version = 0;  // tp_version_tag at the last full check that held; 0: none
-  std::vector<std::pair<Ref, Ref>> names;  // (name, found), null where no class defines it
-};
-
-struct FinalCheck {
-  FinalKind kind;
-  std::vector<int> keeps;    // same: two; distinct: all; overlap: value, then the others; python: one
-  std::vector<int> symbols;  // relation: slots of the arguments of `object`
-  SizeProgram program;       // relation: may be empty
-  Ref object;                // relation, python: callable
-};
-
-struct Program {
-  std::vector<Node> nodes;
-  std::vector<Check> checks;
-  std::vector<ClassCheck> classes;
-  std::vector<FinalCheck> finals;
-  std::vector<std::pair<StateCheck, Ref>> states;  // the second: the default device, None or a str
-  int depths = 0, keeps = 0, symbols = 0;
-};
-
-struct GuardObject {
-  PyObject_HEAD
-  Program* program;
-};
-
-extern PyTypeObject guard_type;
-
-// ---- evaluation -----------------------------------------------------------------------------------------------------
+// ---- evaluation ----
 
 bool class_passes(ClassCheck& check) {
   auto* type = reinterpret_cast<PyTypeObject*>(check.cls.get());
@@ -456,287 +299,17 @@ int evaluate(Program& program, const Frame& frame) {
   return passes;
 }
 
-// ---- building from Python tuples ----------------------------------------------------------------------------------------
-
-int name_index(PyObject* name, const char* const* names, int n, const char* what) {
-  const char* text = PyUnicode_AsUTF8(name);
-  if (text == nullptr) return -1;
-  for (int i = 0; i < n; i++)
-    if (std::strcmp(text, names[i]) == 0) return i;
-  PyErr_Format(PyExc_ValueError, "unknown %s '%s'", what, text);
-  return -1;
-}
-
-// ("bind", slot, low, high) | ("same", slot) | ("store", slot) | int
-bool parse_dim(PyObject* entry, DimCheck& dim) {
-  dim = {DimCheck::kExact, 0, 0, INT64_MIN, INT64_MAX};
-  if (PyLong_Check(entry)) {
-    dim.value = PyLong_AsLongLong(entry);
-    return !(dim.value == -1 && PyErr_Occurred());
-  }
-  const char* kind;
-  long long low = INT64_MIN, high = INT64_MAX;
-  if (!PyArg_ParseTuple(entry, "si|LL", &kind, &dim.slot, &low, &high)) return false;
-  dim.kind = kind[0] == 'b' ? DimCheck::kBind : kind[1] == 'a' ? DimCheck::kSame : DimCheck::kStore;
-  dim.low = low;
-  dim.high = high;
-  return true;
-}
-
-// (dtype, device, requires_grad, dispatch_keys, is_inference, shape entries, stride entries)
-std::unique_ptr<TensorCheck> parse_tensor(PyObject* spec) {
-  PyObject *dtype, *device, *keys, *shape, *stride;
-  int requires_grad, is_inference;
-  if (!PyArg_ParseTuple(spec, "OOpOpO!O!", &dtype, &device, &requires_grad, &keys, &is_inference, &PyTuple_Type, &shape,
-                        &PyTuple_Type, &stride))
-    return nullptr;
-  auto check = std::make_unique<TensorCheck>();
-  check->requires_grad = requires_grad;
-  check->is_inference = is_inference;
-  check->dispatch_keys = PyLong_AsUnsignedLongLongMask(keys);
-  if (PyErr_Occurred()) return nullptr;
-  if (parse_dtype(dtype, &check->dtype) < 0) return nullptr;
-  if (parse_device(device, &check->device_type, &check->device_index) < 0) return nullptr;
-  check->all_exact = true;
-  for (PyObject* entries : {shape, stride}) {
-    auto& numbers = entries == shape ? check->sizes : check->strides;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
-      DimCheck dim;
-      if (!parse_dim(PyTuple_GET_ITEM(entries, i), dim)) return nullptr;
-      check->all_exact = check->all_exact && dim.kind == DimCheck::kExact;
-      numbers.push_back(dim.value);
-      check->dims.push_back(dim);
-    }
-  }
-  if (check->sizes.size() != check->strides.size()) {
-    PyErr_SetString(PyExc_ValueError, "a tensor guard needs as many strides as sizes");
-    return nullptr;
-  }
-  return check;
-}
-
-// (kind, argument): the argument as the kinds below read it.
-bool parse_check(PyObject* entry, Check& check) {
-  PyObject *name, *arg;
-  if (!PyArg_ParseTuple(entry, "OO", &name, &arg)) return false;
-  const int kind = name_index(name, kCheckNames, std::size(kCheckNames), "guard kind");
-  if (kind < 0) return false;
-  check = {static_cast<CheckKind>(kind), 0, false, INT64_MIN, INT64_MAX, Ref(arg), nullptr};
-  switch (check.kind) {
-    case CheckKind::kLen:
-      check.number = PyLong_AsSsize_t(arg);
-      return !PyErr_Occurred();
-    case CheckKind::kKeys:
-    case CheckKind::kFunction:
-      if (PyTuple_Check(arg) && (check.kind == CheckKind::kKeys || PyTuple_GET_SIZE(arg) == 3)) return true;
-      PyErr_SetString(PyExc_TypeError, "this guard takes a tuple");
-      return false;
-    case CheckKind::kWeakId:
-      if (PyWeakref_Check(arg)) return true;
-      PyErr_SetString(PyExc_TypeError, "a weak_id guard takes a weak reference");
-      return false;
-    case CheckKind::kHasKey:
-    case CheckKind::kNoKey:
-      check.number = PyObject_Hash(arg);
-      return check.number != -1;
-    case CheckKind::kInt: {  // (slot, bind, low, high)
-      int bind;
-      long long low, high;
-      if (!PyArg_ParseTuple(arg, "npLL", &check.number, &bind, &low, &high)) return false;
-      check.bind = bind;
-      check.low = low;
-      check.high = high;
-      return true;
-    }
-    case CheckKind::kTensor: {  // (class, spec)
-      PyObject *cls, *spec;
-      if (!PyArg_ParseTuple(arg, "OO!", &cls, &PyTuple_Type, &spec)) return false;
-      if (!is_tensor_class(cls)) {
-        PyErr_SetString(PyExc_TypeError, "a tensor guard's class must derive from torch.Tensor");
-        return false;
-      }
-      check.object = Ref(cls);
-      check.tensor = parse_tensor(spec);
-      return check.tensor != nullptr;
-    }
-    default:
-      return true;
-  }
-}
-
-// (step, argument, depth, end, keep, (checks...))
-bool parse_node(PyObject* entry, Program& program) {
-  PyObject *name, *arg, *checks;
-  Node node{};
-  if (!PyArg_ParseTuple(entry, "OOiiiO!", &name, &arg, &node.depth, &node.end, &node.keep, &PyTuple_Type, &checks)) return false;
-  const int step = name_index(name, kStepNames, std::size(kStepNames), "access step");
-  if (step < 0) return false;
-  node.step = static_cast<Step>(step);
-  node.arg = Ref(arg);
-  const bool indexed = node.step == Step::kIndex || node.step <= Step::kClosureCell;
-  if (indexed) {
-    node.index = PyLong_AsSsize_t(arg);
-    if (node.index == -1 && PyErr_Occurred()) return false;
-  }
-  if (node.step == Step::kItem && (node.hash = PyObject_Hash(arg)) == -1) return false;
-  if (node.step == Step::kSlot && Py_TYPE(arg)->tp_descr_get == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "a slot step takes a descriptor");
-    return false;
-  }
-  if (node.step == Step::kAttr && !PyUnicode_Check(arg)) {
-    PyErr_SetString(PyExc_TypeError, "an attr step takes a name");
-    return false;
-  }
-  node.checks_begin = static_cast<int>(program.checks.size());
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(checks); i++) {
-    Check check;
-    if (!parse_check(PyTuple_GET_ITEM(checks, i), check)) return false;
-    program.checks.push_back(std::move(check));
-  }
-  node.checks_end = static_cast<int>(program.checks.size());
-  program.depths = std::max(program.depths, node.depth + 1);
-  program.keeps = std::max(program.keeps, node.keep + 1);
-  program.nodes.push_back(std::move(node));
-  return true;
-}
-
-constexpr const char* kSizeOps[] = {"const", "symbol", "add", "mul", "power", "invert", "floor", "ceiling", "mod", "min",
-                                    "max",   "abs",    "eq",  "ne",  "lt",    "le",     "and",   "or",      "not"};
-
-bool parse_ints(PyObject* tuple, std::vector<int>& out) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-    const long number = PyLong_AsLong(PyTuple_GET_ITEM(tuple, i));
-    if (number == -1 && PyErr_Occurred()) return false;
-    out.push_back(static_cast<int>(number));
-  }
-  return true;
-}
-
-// (kind, (keeps or symbol slots), callable or None, ((op, arg), ...))
-bool parse_final(PyObject* entry, Program& program) {
-  PyObject *name, *slots, *callable, *instructions;
-  if (!PyArg_ParseTuple(entry, "OO!OO!", &name, &PyTuple_Type, &slots, &callable, &PyTuple_Type, &instructions)) return false;
-  const int kind = name_index(name, kFinalNames, std::size(kFinalNames), "guard kind");
-  if (kind < 0) return false;
-  FinalCheck check;
-  check.kind = static_cast<FinalKind>(kind);
-  check.object = Ref(callable);
-  if (!parse_ints(slots, check.kind == FinalKind::kRelation ? check.symbols : check.keeps)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instructions); i++) {
-    PyObject* op;
-    long long arg;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(instructions, i), "OL", &op, &arg)) return false;
-    const int code = name_index(op, kSizeOps, std::size(kSizeOps), "size operation");
-    if (code < 0) return false;
-    check.program.push_back({static_cast<SizeInstruction::Op>(code), arg});
-  }
-  program.finals.push_back(std::move(check));
-  return true;
-}
-
-// (grad, inference, default dtype, ((device, enabled, dtype)...), deterministic, default device, function modes, dispatch modes)
-bool parse_state(PyObject* spec, Program& program) {
-  PyObject *dtype, *autocast, *default_device;
-  int grad, inference, deterministic;
-  long long function_modes, dispatch_modes;
-  if (!PyArg_ParseTuple(spec, "ppOO!pOLL", &grad, &inference, &dtype, &PyTuple_Type, &autocast, &deterministic,
-                        &default_device, &function_modes, &dispatch_modes))
-    return false;
-  StateCheck check;
-  check.grad_enabled = grad;
-  check.inference_mode = inference;
-  check.deterministic = deterministic;
-  check.function_modes = function_modes;
-  check.dispatch_modes = dispatch_modes;
-  if (parse_dtype(dtype, &check.default_dtype) < 0) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(autocast); i++) {
-    const char* name;
-    int enabled;
-    PyObject* found;
-    StateCheck::Autocast entry;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(autocast, i), "spO", &name, &enabled, &found)) return false;
-    if (parse_device_type(name, &entry.device_type) < 0 || parse_dtype(found, &entry.dtype) < 0) return false;
-    entry.enabled = enabled;
-    check.autocast.push_back(entry);
-  }
-  if (default_device != Py_None && !PyUnicode_Check(default_device)) {
-    PyErr_SetString(PyExc_TypeError, "the default device is None or a str");
-    return false;
-  }
-  program.states.emplace_back(std::move(check), Ref(default_device));
-  return true;
-}
-
-// (class, ((name, found) | (name,), ...))
-bool parse_class(PyObject* entry, Program& program) {
-  PyObject *cls, *names;
-  if (!PyArg_ParseTuple(entry, "O!O!", &PyType_Type, &cls, &PyTuple_Type, &names)) return false;
-  ClassCheck check;
-  check.cls = Ref(cls);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
-    PyObject *name, *found = nullptr;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(names, i), "U|O", &name, &found)) return false;
-    PyObject* interned = Py_NewRef(name);
-    PyUnicode_InternInPlace(&interned);
-    check.names.emplace_back(Ref(interned), Ref(found));
-    Py_DECREF(interned);
-  }
-  program.classes.push_back(std::move(check));
-  return true;
-}
-
-bool valid(const Program& program) {
-  for (const FinalCheck& check : program.finals) {
-    for (const int keep : check.keeps)
-      if (keep < 0 || keep >= program.keeps) return false;
-    for (const int slot : check.symbols)
-      if (slot < 0 || slot >= program.symbols) return false;
-    for (const auto& instruction : check.program)
-      if (instruction.op == SizeInstruction::kSymbol && (instruction.arg < 0 || instruction.arg >= program.symbols)) return false;
-  }
-  int depth = -1;
-  for (const Node& node : program.nodes) {
-    if (node.depth < 0 || node.depth > depth + 1) return false;
-    if ((node.depth == 0) != (node.step <= Step::kConst)) return false;
-    depth = node.depth;
-  }
-  for (const Check& check : program.checks) {
-    if (check.kind == CheckKind::kInt && (check.number < 0 || check.number >= program.symbols)) return false;
-    if (check.tensor == nullptr) continue;
-    for (const auto& dim : check.tensor->dims)
-      if (dim.slot < 0 || (dim.kind != DimCheck::kExact && dim.slot >= program.symbols)) return false;
-  }
-  return true;
-}
-
-bool parse_all(PyObject* tuple, Program& program, bool (*parse)(PyObject*, Program&)) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
-    if (!parse(PyTuple_GET_ITEM(tuple, i), program)) return false;
-  return true;
-}
 
 PyObject* guard_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"nodes", "finals", "states", "classes", "symbols", nullptr};
-  PyObject *nodes, *finals, *states, *classes;
-  int symbols;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!i", const_cast<char**>(names), &PyTuple_Type, &nodes, &PyTuple_Type,
-                                   &finals, &PyTuple_Type, &states, &PyTuple_Type, &classes, &symbols))
-    return nullptr;
-  auto program = std::make_unique<Program>();
-  program->symbols = symbols;
-  if (!parse_all(nodes, *program, parse_node) || !parse_all(finals, *program, parse_final)) return nullptr;
-  if (!parse_all(classes, *program, parse_class) || !parse_all(states, *program, parse_state)) return nullptr;
-  if (!valid(*program)) {
-    PyErr_SetString(PyExc_ValueError, "the guard program mentions a slot that nothing fills");
-    return nullptr;
-  }
+  auto program = parse_program(args, kwargs);
+  if (program == nullptr) return nullptr;
   auto* self = reinterpret_cast<GuardObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->program = program.release();
   return reinterpret_cast<PyObject*>(self);
 }
 
-// ---- the type -----------------------------------------------------------------------------------------------------------
+// ---- the type ----
 
 int guard_traverse(PyObject* object, visitproc visit, void* arg) {
   const Program* program = reinterpret_cast<GuardObject*>(object)->program;
@@ -800,18 +373,6 @@ PyTypeObject make_guard_type() {
 
 PyTypeObject guard_type = make_guard_type();
 
-PyTypeObject* import_type(const char* module_name, const char* name) {
-  PyObject* module = PyImport_ImportModule(module_name);
-  if (module == nullptr) return nullptr;
-  PyObject* type = PyObject_GetAttrString(module, name);
-  Py_DECREF(module);
-  if (type != nullptr && !PyType_Check(type)) {
-    PyErr_Format(PyExc_TypeError, "%s.%s is no type", module_name, name);
-    Py_CLEAR(type);
-  }
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
 PyObject* py_storages_overlap(PyObject*, PyObject* args) {
   PyObject *a, *b;
   if (!PyArg_ParseTuple(args, "OO:storages_overlap", &a, &b)) return nullptr;
@@ -824,7 +385,8 @@ PyObject* py_storages_overlap(PyObject*, PyObject* args) {
 }
 
 PyMethodDef module_functions[] = {
-    {"storages_overlap", py_storages_overlap, METH_VARARGS, "storages_overlap(a, b) -> bool: whether two tensors' storages share bytes"},
+    {"storages_overlap", py_storages_overlap, METH_VARARGS,
+     "storages_overlap(a, b) -> bool: whether two tensors' storages share bytes"},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -839,9 +401,7 @@ int guard_evaluate(PyObject* guard, PyObject* const* params, Py_ssize_t n, PyObj
 }
 
 int init_guards(PyObject* module) {
-  if ((deque_type = import_type("collections", "deque")) == nullptr) return -1;
-  if ((torch_size_type = import_type("torch", "Size")) == nullptr) return -1;
-  if ((torch_device_type = import_type("torch", "device")) == nullptr) return -1;
+  if (init_guard_values() < 0) return -1;
   PyObject* device_module = PyImport_ImportModule("torch.utils._device");
   if (device_module == nullptr) return -1;
   torch_device_globals = Py_XNewRef(PyModule_GetDict(device_module));

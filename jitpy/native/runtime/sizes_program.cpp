@@ -50,10 +50,22 @@ bool negate(Fraction a, Fraction& out) {
   return true;
 }
 
+bool floor_divide(Fraction a, Fraction b, Fraction& out) {
+  if (b.num == 0) return false;
+  if (a.den == 1 && b.den == 1 && b.num > 0) {
+    out = {floor_of({a.num, b.num}), 1};
+    return true;
+  }
+  Fraction inverse{b.den, b.num}, quotient;
+  if (!reduce(inverse) || !multiply(a, inverse, quotient)) return false;
+  out = {floor_of(quotient), 1};
+  return true;
+}
+
 bool modulo(Fraction a, Fraction b, Fraction& out) {
-  Fraction inverse{b.den, b.num}, quotient, product;
-  if (b.num == 0 || !reduce(inverse) || !multiply(a, inverse, quotient)) return false;
-  return multiply({floor_of(quotient), 1}, b, product) && negate(product, product) && add(a, product, out);
+  Fraction quotient, product;
+  return floor_divide(a, b, quotient) && multiply(quotient, b, product) && negate(product, product) &&
+         add(a, product, out);
 }
 
 bool power(Fraction base, int64_t exponent, Fraction& out) {
@@ -100,6 +112,10 @@ SizeVerdict run_size_program(const SizeProgram& program, const int64_t* symbols)
         break;
       case Op::kCeiling:
         stack[top] = {floor_of(stack[top]) + (stack[top].den != 1), 1};  // in lowest terms: den 1 means an integer
+        break;
+      case Op::kFloorDiv:
+        top--;
+        ok = floor_divide(stack[top], stack[top + 1], stack[top]);
         break;
       case Op::kMod:
         top--;

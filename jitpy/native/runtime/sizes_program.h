@@ -10,15 +10,16 @@ struct SizeInstruction {
     kSymbol,  // push symbols[arg] / 1
     kAdd,
     kMul,
-    kPower,   // arg: a natural exponent
+    kPower,  // arg: a natural exponent
     kInvert,
     kFloor,
     kCeiling,
-    kMod,     // Python's: the sign of the divisor
+    kFloorDiv,
+    kMod,  // Python's: the sign of the divisor
     kMin,
     kMax,
     kAbs,
-    kEq,      // comparisons and logic push 0 or 1
+    kEq,  // comparisons and logic push 0 or 1
     kNe,
     kLt,
     kLe,

@@ -1,0 +1,295 @@
+#include "guard_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+namespace {
+
+constexpr const char* kStepNames[] = {"local", "closure", "closure_cell", "globals", "const", "attr",
+                                      "dict",  "item",    "index",        "type",    "slot",  "cell"};
+constexpr const char* kCheckNames[] = {"type",   "id",    "weak_id", "eq",  "len",      "keys",
+                                       "haskey", "nokey", "tensor",  "int", "function", "empty"};
+constexpr const char* kFinalNames[] = {"same", "distinct", "overlap", "relation", "python"};
+
+int name_index(PyObject* name, const char* const* names, int n, const char* what) {
+  const char* text = PyUnicode_AsUTF8(name);
+  if (text == nullptr) return -1;
+  for (int i = 0; i < n; i++)
+    if (std::strcmp(text, names[i]) == 0) return i;
+  PyErr_Format(PyExc_ValueError, "unknown %s '%s'", what, text);
+  return -1;
+}
+
+// ("bind", slot, low, high) | ("same", slot) | ("store", slot) | int
+bool parse_dim(PyObject* entry, DimCheck& dim) {
+  dim = {DimCheck::kExact, 0, 0, INT64_MIN, INT64_MAX};
+  if (PyLong_Check(entry)) {
+    dim.value = PyLong_AsLongLong(entry);
+    return !(dim.value == -1 && PyErr_Occurred());
+  }
+  const char* kind;
+  long long low = INT64_MIN, high = INT64_MAX;
+  if (!PyArg_ParseTuple(entry, "si|LL", &kind, &dim.slot, &low, &high)) return false;
+  dim.kind = kind[0] == 'b' ? DimCheck::kBind : kind[1] == 'a' ? DimCheck::kSame : DimCheck::kStore;
+  dim.low = low;
+  dim.high = high;
+  return true;
+}
+
+// (dtype, device, requires_grad, dispatch_keys, is_inference, shape entries, stride entries)
+std::unique_ptr<TensorCheck> parse_tensor(PyObject* spec) {
+  PyObject *dtype, *device, *keys, *shape, *stride;
+  int requires_grad, is_inference;
+  if (!PyArg_ParseTuple(spec, "OOpOpO!O!", &dtype, &device, &requires_grad, &keys, &is_inference, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &stride))
+    return nullptr;
+  auto check = std::make_unique<TensorCheck>();
+  check->requires_grad = requires_grad;
+  check->is_inference = is_inference;
+  check->dispatch_keys = PyLong_AsUnsignedLongLongMask(keys);
+  if (PyErr_Occurred()) return nullptr;
+  if (parse_dtype(dtype, &check->dtype) < 0) return nullptr;
+  if (parse_device(device, &check->device_type, &check->device_index) < 0) return nullptr;
+  check->all_exact = true;
+  for (PyObject* entries : {shape, stride}) {
+    auto& numbers = entries == shape ? check->sizes : check->strides;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
+      DimCheck dim;
+      if (!parse_dim(PyTuple_GET_ITEM(entries, i), dim)) return nullptr;
+      check->all_exact = check->all_exact && dim.kind == DimCheck::kExact;
+      numbers.push_back(dim.value);
+      check->dims.push_back(dim);
+    }
+  }
+  if (check->sizes.size() != check->strides.size()) {
+    PyErr_SetString(PyExc_ValueError, "a tensor guard needs as many strides as sizes");
+    return nullptr;
+  }
+  return check;
+}
+
+// (kind, argument): the argument as the kinds below read it.
+bool parse_check(PyObject* entry, Check& check) {
+  PyObject *name, *arg;
+  if (!PyArg_ParseTuple(entry, "OO", &name, &arg)) return false;
+  const int kind = name_index(name, kCheckNames, std::size(kCheckNames), "guard kind");
+  if (kind < 0) return false;
+  check = {static_cast<CheckKind>(kind), 0, false, INT64_MIN, INT64_MAX, Ref(arg), nullptr};
+  switch (check.kind) {
+    case CheckKind::kLen:
+      check.number = PyLong_AsSsize_t(arg);
+      return !PyErr_Occurred();
+    case CheckKind::kKeys:
+    case CheckKind::kFunction:
+      if (PyTuple_Check(arg) && (check.kind == CheckKind::kKeys || PyTuple_GET_SIZE(arg) == 3)) return true;
+      PyErr_SetString(PyExc_TypeError, "this guard takes a tuple");
+      return false;
+    case CheckKind::kWeakId:
+      if (PyWeakref_Check(arg)) return true;
+      PyErr_SetString(PyExc_TypeError, "a weak_id guard takes a weak reference");
+      return false;
+    case CheckKind::kHasKey:
+    case CheckKind::kNoKey:
+      check.number = PyObject_Hash(arg);
+      return check.number != -1;
+    case CheckKind::kInt: {  // (slot, bind, low, high)
+      int bind;
+      long long low, high;
+      if (!PyArg_ParseTuple(arg, "npLL", &check.number, &bind, &low, &high)) return false;
+      check.bind = bind;
+      check.low = low;
+      check.high = high;
+      return true;
+    }
+    case CheckKind::kTensor: {  // (class, spec)
+      PyObject *cls, *spec;
+      if (!PyArg_ParseTuple(arg, "OO!", &cls, &PyTuple_Type, &spec)) return false;
+      if (!is_tensor_class(cls)) {
+        PyErr_SetString(PyExc_TypeError, "a tensor guard's class must derive from torch.Tensor");
+        return false;
+      }
+      check.object = Ref(cls);
+      check.tensor = parse_tensor(spec);
+      return check.tensor != nullptr;
+    }
+    default:
+      return true;
+  }
+}
+
+// (step, argument, depth, end, keep, (checks...))
+bool parse_node(PyObject* entry, Program& program) {
+  PyObject *name, *arg, *checks;
+  Node node{};
+  if (!PyArg_ParseTuple(entry, "OOiiiO!", &name, &arg, &node.depth, &node.end, &node.keep, &PyTuple_Type, &checks))
+    return false;
+  const int step = name_index(name, kStepNames, std::size(kStepNames), "access step");
+  if (step < 0) return false;
+  node.step = static_cast<Step>(step);
+  node.arg = Ref(arg);
+  const bool indexed = node.step == Step::kIndex || node.step <= Step::kClosureCell;
+  if (indexed) {
+    node.index = PyLong_AsSsize_t(arg);
+    if (node.index == -1 && PyErr_Occurred()) return false;
+  }
+  if (node.step == Step::kItem && (node.hash = PyObject_Hash(arg)) == -1) return false;
+  if (node.step == Step::kSlot && Py_TYPE(arg)->tp_descr_get == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "a slot step takes a descriptor");
+    return false;
+  }
+  if (node.step == Step::kAttr && !PyUnicode_Check(arg)) {
+    PyErr_SetString(PyExc_TypeError, "an attr step takes a name");
+    return false;
+  }
+  node.checks_begin = static_cast<int>(program.checks.size());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(checks); i++) {
+    Check check;
+    if (!parse_check(PyTuple_GET_ITEM(checks, i), check)) return false;
+    program.checks.push_back(std::move(check));
+  }
+  node.checks_end = static_cast<int>(program.checks.size());
+  program.depths = std::max(program.depths, node.depth + 1);
+  program.keeps = std::max(program.keeps, node.keep + 1);
+  program.nodes.push_back(std::move(node));
+  return true;
+}
+
+constexpr const char* kSizeOps[] = {"const",   "symbol",   "add", "mul", "power", "invert", "floor",
+                                    "ceiling", "floordiv", "mod", "min", "max",   "abs",    "eq",
+                                    "ne",      "lt",       "le",  "and", "or",    "not"};
+
+bool parse_ints(PyObject* tuple, std::vector<int>& out) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+    const long number = PyLong_AsLong(PyTuple_GET_ITEM(tuple, i));
+    if (number == -1 && PyErr_Occurred()) return false;
+    out.push_back(static_cast<int>(number));
+  }
+  return true;
+}
+
+// (kind, (keeps or symbol slots), callable or None, ((op, arg), ...))
+bool parse_final(PyObject* entry, Program& program) {
+  PyObject *name, *slots, *callable, *instructions;
+  if (!PyArg_ParseTuple(entry, "OO!OO!", &name, &PyTuple_Type, &slots, &callable, &PyTuple_Type, &instructions))
+    return false;
+  const int kind = name_index(name, kFinalNames, std::size(kFinalNames), "guard kind");
+  if (kind < 0) return false;
+  FinalCheck check;
+  check.kind = static_cast<FinalKind>(kind);
+  check.object = Ref(callable);
+  if (!parse_ints(slots, check.kind == FinalKind::kRelation ? check.symbols : check.keeps)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instructions); i++) {
+    PyObject* op;
+    long long arg;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(instructions, i), "OL", &op, &arg)) return false;
+    const int code = name_index(op, kSizeOps, std::size(kSizeOps), "size operation");
+    if (code < 0) return false;
+    check.program.push_back({static_cast<SizeInstruction::Op>(code), arg});
+  }
+  program.finals.push_back(std::move(check));
+  return true;
+}
+
+// (grad, inference, default dtype, ((device, enabled, dtype)...), deterministic, default device, function modes,
+// dispatch modes)
+bool parse_state(PyObject* spec, Program& program) {
+  PyObject *dtype, *autocast, *default_device;
+  int grad, inference, deterministic;
+  long long function_modes, dispatch_modes;
+  if (!PyArg_ParseTuple(spec, "ppOO!pOLL", &grad, &inference, &dtype, &PyTuple_Type, &autocast, &deterministic,
+                        &default_device, &function_modes, &dispatch_modes))
+    return false;
+  StateCheck check;
+  check.grad_enabled = grad;
+  check.inference_mode = inference;
+  check.deterministic = deterministic;
+  check.function_modes = function_modes;
+  check.dispatch_modes = dispatch_modes;
+  if (parse_dtype(dtype, &check.default_dtype) < 0) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(autocast); i++) {
+    const char* name;
+    int enabled;
+    PyObject* found;
+    StateCheck::Autocast entry;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(autocast, i), "spO", &name, &enabled, &found)) return false;
+    if (parse_device_type(name, &entry.device_type) < 0 || parse_dtype(found, &entry.dtype) < 0) return false;
+    entry.enabled = enabled;
+    check.autocast.push_back(entry);
+  }
+  if (default_device != Py_None && !PyUnicode_Check(default_device)) {
+    PyErr_SetString(PyExc_TypeError, "the default device is None or a str");
+    return false;
+  }
+  program.states.emplace_back(std::move(check), Ref(default_device));
+  return true;
+}
+
+// (class, ((name, found) | (name,), ...))
+bool parse_class(PyObject* entry, Program& program) {
+  PyObject *cls, *names;
+  if (!PyArg_ParseTuple(entry, "O!O!", &PyType_Type, &cls, &PyTuple_Type, &names)) return false;
+  ClassCheck check;
+  check.cls = Ref(cls);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+    PyObject *name, *found = nullptr;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(names, i), "U|O", &name, &found)) return false;
+    PyObject* interned = Py_NewRef(name);
+    PyUnicode_InternInPlace(&interned);
+    check.names.emplace_back(Ref(interned), Ref(found));
+    Py_DECREF(interned);
+  }
+  program.classes.push_back(std::move(check));
+  return true;
+}
+
+bool valid(const Program& program) {
+  for (const FinalCheck& check : program.finals) {
+    for (const int keep : check.keeps)
+      if (keep < 0 || keep >= program.keeps) return false;
+    for (const int slot : check.symbols)
+      if (slot < 0 || slot >= program.symbols) return false;
+    for (const auto& instruction : check.program)
+      if (instruction.op == SizeInstruction::kSymbol && (instruction.arg < 0 || instruction.arg >= program.symbols))
+        return false;
+  }
+  int depth = -1;
+  for (const Node& node : program.nodes) {
+    if (node.depth < 0 || node.depth > depth + 1) return false;
+    if ((node.depth == 0) != (node.step <= Step::kConst)) return false;
+    depth = node.depth;
+  }
+  for (const Check& check : program.checks) {
+    if (check.kind == CheckKind::kInt && (check.number < 0 || check.number >= program.symbols)) return false;
+    if (check.tensor == nullptr) continue;
+    for (const auto& dim : check.tensor->dims)
+      if (dim.slot < 0 || (dim.kind != DimCheck::kExact && dim.slot >= program.symbols)) return false;
+  }
+  return true;
+}
+
+bool parse_all(PyObject* tuple, Program& program, bool (*parse)(PyObject*, Program&)) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
+    if (!parse(PyTuple_GET_ITEM(tuple, i), program)) return false;
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Program> parse_program(PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"nodes", "finals", "states", "classes", "symbols", nullptr};
+  PyObject *nodes, *finals, *states, *classes;
+  int symbols;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!i", const_cast<char**>(names), &PyTuple_Type, &nodes,
+                                   &PyTuple_Type, &finals, &PyTuple_Type, &states, &PyTuple_Type, &classes, &symbols))
+    return nullptr;
+  auto program = std::make_unique<Program>();
+  program->symbols = symbols;
+  if (!parse_all(nodes, *program, parse_node) || !parse_all(finals, *program, parse_final)) return nullptr;
+  if (!parse_all(classes, *program, parse_class) || !parse_all(states, *program, parse_state)) return nullptr;
+  if (!valid(*program)) {
+    PyErr_SetString(PyExc_ValueError, "the guard program mentions a slot that nothing fills");
+    return nullptr;
+  }
+  return program;
+}

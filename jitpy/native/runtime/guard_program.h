@@ -1,0 +1,108 @@
+// A guard set as data: a tree of access paths, flattened in pre-order, with the checks on each value.
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sizes_program.h"
+#include "tensor_facts.h"
+
+// A held reference, for vectors.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
+  Ref(Ref&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
+  Ref(const Ref&) = delete;
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+enum class Step : uint8_t {
+  kLocal,
+  kClosure,
+  kClosureCell,
+  kGlobals,
+  kConst,
+  kAttr,
+  kDict,
+  kItem,
+  kIndex,
+  kType,
+  kSlot,
+  kCell
+};
+
+enum class CheckKind : uint8_t {
+  kType,
+  kId,
+  kWeakId,
+  kEq,
+  kLen,
+  kKeys,
+  kHasKey,
+  kNoKey,
+  kTensor,
+  kInt,
+  kFunction,
+  kEmpty
+};
+
+enum class FinalKind : uint8_t { kSame, kDistinct, kOverlap, kRelation, kPython };
+
+struct Node {
+  Step step;
+  int depth;  // 0 for roots
+  int end;    // index of the first node behind this subtree
+  int keep;   // slot in which the value is kept for the final checks, or -1
+  Py_ssize_t index;
+  Ref arg;
+  Py_hash_t hash;
+  int checks_begin, checks_end;
+};
+
+struct Check {
+  CheckKind kind;
+  Py_ssize_t number;  // len: items; haskey, nokey: the key's hash; int: symbol slot
+  bool bind;          // int: first mention of the symbol
+  int64_t low, high;  // int: range where it binds
+  Ref object;
+  std::unique_ptr<TensorCheck> tensor;
+};
+
+struct ClassCheck {
+  Ref cls;
+  unsigned int version = 0;                // tp_version_tag at the last full check that held; 0: none
+  std::vector<std::pair<Ref, Ref>> names;  // (name, found), null where no class defines it
+};
+
+struct FinalCheck {
+  FinalKind kind;
+  std::vector<int> keeps;    // same: two; distinct: all; overlap: value, then the others; python: one
+  std::vector<int> symbols;  // relation: slots of the arguments of `object`
+  SizeProgram program;       // relation: may be empty
+  Ref object;                // relation, python: callable
+};
+
+struct Program {
+  std::vector<Node> nodes;
+  std::vector<Check> checks;
+  std::vector<ClassCheck> classes;
+  std::vector<FinalCheck> finals;
+  std::vector<std::pair<StateCheck, Ref>> states;  // the second: the default device, None or a str
+  int depths = 0, keeps = 0, symbols = 0;
+};
+
+// Build a program from the arguments of `_jitpy_runtime.Guard` (tuples; see `GuardTree.native_program` in
+// jitpy/runtime/guards.py). Null with an exception set where they make no sense.
+std::unique_ptr<Program> parse_program(PyObject* args, PyObject* kwargs);
