@@ -20,7 +20,17 @@ from .pointwise import operand_dtypes
 from .promotion import is_differentiable
 from .table import define, defined_names, get, normalize
 
-__all__ = ["Functional", "aliasing", "define", "defined_names", "functional_of", "get", "infer", "normalize", "operand_dtypes"]
+__all__ = [
+    "Functional",
+    "aliasing",
+    "define",
+    "defined_names",
+    "functional_of",
+    "get",
+    "infer",
+    "normalize",
+    "operand_dtypes",
+]
 
 
 def infer(

@@ -230,13 +230,19 @@ define(
     aliasing=_reshape_aliasing(_flattened),
     index=_reshape_map(_flattened),
 )
+
+
+def _ravel(env: SizeEnv, x: TensorSpec) -> TensorSpec:
+    if is_contiguous(x.shape, x.stride):
+        return _view(env, x, (-1,))
+    return TensorSpec(x.dtype, (x.numel,), (1,), x.device)
+
+
 define(
     "aten.ravel.default",
     kind="view",
-    infer=lambda env, x: x if len(x.shape) == 1 and is_contiguous(x.shape, x.stride) else _reshape(env, x, (-1,)),
-    aliasing=lambda env, x: (
-        "self" if len(x.shape) == 1 and is_contiguous(x.shape, x.stride) else _reshape_aliasing(_given)(env, x, (-1,))
-    ),
+    infer=_ravel,
+    aliasing=lambda env, x: "view" if is_contiguous(x.shape, x.stride) else "copy",
     index=lambda index, x: reshape_index(index, x.shape, (x.numel,)),
 )
 define(
@@ -384,6 +390,10 @@ def _expand(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, implicit: bool
     lead = len(shape) - len(x.shape)
     if lead < 0:
         raise NotCovered("fewer axes than the tensor has")
+    if not x.shape:
+        if any(type(s) is int and s < 0 for s in shape):
+            raise NotCovered("-1 in a new axis")
+        return view(x, tuple(map(_size, shape)), (0,) * len(shape))
     sizes: list[Dim] = []
     strides: list[Dim] = []
     for position in range(len(shape) - 1, -1, -1):
