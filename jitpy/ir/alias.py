@@ -25,36 +25,73 @@ def alias_kind(graph: Graph, node: Node) -> str:
         return "unknown"
 
 
-class AliasGroups:
-    """The partition of a graph's values into groups that may share memory.
+class _Partition:
+    """Union-find over nodes, with marks that hold for a whole part."""
 
-    A group *escapes* when it holds an output, and is *foreign* when it holds an input or a constant: memory that
-    others see.
+    def __init__(self) -> None:
+        self.parent: dict[Node, Node] = {}
+        self.marks: dict[str, set[Node]] = {}
+
+    def find(self, node: Node) -> Node:
+        parent = self.parent
+        while parent[node] is not node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    def join(self, a: Node, b: Node) -> None:
+        a, b = self.find(a), self.find(b)
+        if a is not b:
+            self.parent[a] = b
+            for marked in self.marks.values():
+                if a in marked:
+                    marked.add(b)
+
+    def mark(self, node: Node, mark: str) -> None:
+        self.marks.setdefault(mark, set()).add(self.find(node))
+
+    def marked(self, node: Node, mark: str) -> bool:
+        return self.find(node) in self.marks.get(mark, ())
+
+
+class AliasGroups:
+    """Two partitions of a graph's values: those that may share memory, and those that are one tensor object.
+
+    Memory *escapes* when it is an output's, and is *foreign* when it is an input's or a constant's: others see it.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._parent: dict[Node, Node] = {}
         self._kinds: dict[Node, str] = {}
-        self._escapes: set[Node] = set()
-        self._foreign: set[Node] = set()
+        self._memory = _Partition()
+        self._objects = _Partition()
         for node in graph.all_nodes():
             self.add(node)
         for node in graph.outputs:
-            self._escapes.add(self._find(node))
+            self._memory.mark(node, "output")
+            self._objects.mark(node, "output")
 
     def add(self, node: Node) -> None:
         """Take in a node whose arguments are known."""
-        self._parent[node] = node
+        self._memory.parent[node] = self._objects.parent[node] = node
         if node.op is INPUT or node.op is CONSTANT:
-            self._foreign.add(node)
+            self._memory.mark(node, "foreign")
+            self._objects.mark(node, "foreign")
         elif node.op is GETITEM:
             # the parts of one op count as one memory: some ops return views of one buffer
-            self._join(node, node.args[0])
-        elif self.kind(node) != "copy":
-            for source in node.input_nodes():
-                if has_tensor(source.spec):
-                    self._join(node, source)
+            self._memory.join(node, node.args[0])
+        else:
+            kind = self.kind(node)
+            if kind != "copy":
+                sources = [n for n in node.input_nodes() if has_tensor(n.spec)]
+                for source in sources:
+                    self._memory.join(node, source)
+                if kind == "self" and sources:
+                    # what returns an argument returns its first one
+                    self._objects.join(node, sources[0])
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._memory.parent
 
     def kind(self, node: Node) -> str:
         """See `alias_kind`."""
@@ -65,38 +102,27 @@ class AliasGroups:
 
     def escapes(self, node: Node) -> bool:
         """Whether the caller may get to see this node's memory as an output."""
-        return self._find(node) in self._escapes
+        return self._memory.marked(node, "output")
 
     def foreign(self, node: Node) -> bool:
         """Whether this node's memory may be an input's or a constant's."""
-        return self._find(node) in self._foreign
+        return self._memory.marked(node, "foreign")
+
+    def same(self, a: Node, b: Node) -> bool:
+        """Whether the two may share memory."""
+        return self._memory.find(a) is self._memory.find(b)
+
+    def objects_must_differ(self, a: Node, b: Node) -> bool:
+        """Whether `a` is an output's object and `b` that of an input, a constant or another output."""
+        objects = self._objects
+        return objects.marked(a, "output") and (objects.marked(b, "output") or objects.marked(b, "foreign")) \
+            and objects.find(a) is not objects.find(b)
 
     def substitute(self, node: Node, new: Node) -> None:
         """`new` now stands for `node`: whoever sees the one sees the other."""
-        if node in self._parent and new in self._parent:
-            self._join(node, new)
-
-    def __contains__(self, node: Node) -> bool:
-        return node in self._parent
-
-    def same(self, a: Node, b: Node) -> bool:
-        return self._find(a) is self._find(b)
-
-    def _find(self, node: Node) -> Node:
-        parent = self._parent
-        while parent[node] is not node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    def _join(self, a: Node, b: Node) -> None:
-        a, b = self._find(a), self._find(b)
-        if a is b:
-            return
-        self._parent[a] = b
-        for marked in (self._escapes, self._foreign):
-            if a in marked:
-                marked.add(b)
+        if node in self and new in self:
+            self._memory.join(node, new)
+            self._objects.join(node, new)
 
 
 def has_tensor(spec: Spec) -> bool:

@@ -190,6 +190,10 @@ class Graph:
             return
         for node in self.nodes:
             node.replace_inputs(lambda n: mapping.get(n, n))
+        self.replace_results(mapping)
+
+    def replace_results(self, mapping: Mapping[Node, Node]) -> None:
+        """As `replace`, for outputs and mutations only."""
         self.outputs = [mapping.get(n, n) for n in self.outputs]
         for mutation in self.mutations:
             if mutation.value in mapping:

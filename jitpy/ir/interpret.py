@@ -25,10 +25,10 @@ def interpret(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     before = torch.is_grad_enabled()
     try:
         for node in graph.nodes:
-            torch.set_grad_enabled(node.grad_enabled and before)
+            torch.set_grad_enabled(node.grad_enabled)
             args, kwargs = resolve(node.args, values, symbols), resolve(node.kwargs, values, symbols)
             values[node] = node.op.target(*args, **kwargs)
-        _copy_back(graph, values, before)
+        _copy_back(graph, values)
     finally:
         torch.set_grad_enabled(before)
     return tuple(values[node] for node in graph.outputs)
@@ -66,17 +66,17 @@ def resolve(value: Any, values: dict[Node, Any], symbols: dict[sympy.Symbol, int
     return value
 
 
-def _copy_back(graph: Graph, values: dict[Node, Any], grad: bool) -> None:
+def _copy_back(graph: Graph, values: dict[Node, Any]) -> None:
     """All values are read before any input is written: two inputs may swap."""
     targets = [values[graph.inputs[m.input]] for m in graph.mutations]
     written = {t.untyped_storage()._cdata for t in targets}
     sources = []
     for mutation, target in zip(graph.mutations, targets, strict=True):
         value = values[mutation.value]
-        torch.set_grad_enabled(mutation.runs_with_grad and grad)
+        torch.set_grad_enabled(mutation.runs_with_grad)
         if value is not target and value.untyped_storage()._cdata in written:
             value = value.clone()
         sources.append(value)
     for mutation, target, source in zip(graph.mutations, targets, sources, strict=True):
-        torch.set_grad_enabled(mutation.runs_with_grad and grad)
+        torch.set_grad_enabled(mutation.runs_with_grad)
         target.copy_(source)

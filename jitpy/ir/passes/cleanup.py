@@ -22,16 +22,19 @@ _KNOWN_FACTORIES = frozenset({"full", "zeros", "ones", "arange", "eye", "linspac
 
 #: Ops that raise for some values of their arguments, where eager would have told the user: kept even if unused.
 _RAISES_BY_VALUE = frozenset({
-    "_assert_async", "_assert_tensor_metadata", "_local_scalar_dense", "bincount", "cholesky", "cross_entropy_loss",
+    "_assert_async", "_assert_tensor_metadata", "bincount", "cholesky", "cross_entropy_loss",
     "embedding", "embedding_bag", "gather", "index", "index_add", "index_copy", "index_fill", "index_put",
-    "index_select", "inverse", "item", "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_solve",
+    "index_select", "inverse", "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_solve",
     "linalg_svd", "nll_loss", "nll_loss2d", "nll_loss_nd", "one_hot", "put", "repeat_interleave", "scatter",
     "scatter_add", "scatter_reduce", "take", "take_along_dim",
 })
 
 #: Integer division by zero raises on the CPU.
-_INTEGER_DIVISION = frozenset({
-    "__rdiv__", "div", "divide", "floor_divide", "floordiv", "fmod", "mod", "remainder", "truediv",
+_INTEGER_DIVISION = frozenset({"__rdiv__", "div", "divide", "floor_divide", "fmod", "remainder"})
+
+#: Python arithmetic that raises for some numbers: division by zero, `int(nan)`, a negative shift.
+_HOST_MAY_RAISE = frozenset({
+    "py.floordiv", "py.int", "py.lshift", "py.mod", "py.pow", "py.round", "py.rshift", "py.truediv",
 })
 
 
@@ -63,7 +66,7 @@ def fold_constants(graph: Graph) -> list[str]:
                         done.append(f"folded {node.name}")
         nodes.append(kept)
     graph.nodes[:] = nodes
-    graph.replace(mapping)
+    graph.replace_results(mapping)
     return done
 
 
@@ -197,6 +200,8 @@ def _has_effect(node: Node) -> bool:
     if op is GETITEM or op is CONSTANT:
         return False
     if not op.is_pure or op.is_random:
+        return True
+    if op.name in _HOST_MAY_RAISE:
         return True
     base = base_name(op.name)
     if base in _RAISES_BY_VALUE:

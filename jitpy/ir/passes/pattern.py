@@ -26,7 +26,7 @@ import torch
 
 from ..alias import AliasGroups, alias_kind
 from ..builder import Builder
-from ..graph import CONSTANT, Graph, Node
+from ..graph import Graph, Node
 from ..spec import Spec, TensorSpec
 
 Bindings = dict[str, Any]
@@ -238,7 +238,7 @@ def _rewrite_once(rewriter: Rewriter, rules: Rules, node: Node, done: list[str])
         if why_not:
             continue
         rewriter.accept(builder.created)
-        rewriter.substitute(node, new)
+        rewriter.groups.substitute(node, new)
         done.append(f"{one.name}: {node.name} -> {new.name}")
         return new
     return None
@@ -259,7 +259,6 @@ class Rewriter:
         self.fresh: set[Node] = set()
         self._out: list[Node] = []
         self._pending: list[Node] = []
-        self._outputs = set(graph.outputs)
 
     @property
     def groups(self) -> AliasGroups:
@@ -292,17 +291,12 @@ class Rewriter:
             self._out.append(node)
         else:
             self.mapping[node] = new
-            self.substitute(node, new)
+            self.groups.substitute(node, new)
 
-    def substitute(self, node: Node, new: Node) -> None:
-        """From now on whoever sees `node` sees `new`."""
-        self.groups.substitute(node, new)
-        if node in self._outputs:
-            self._outputs.add(new)
 
     def finish(self) -> None:
         self.graph.nodes[:] = self._out
-        self.graph.replace(self.mapping)
+        self.graph.replace_results(self.mapping)
 
     def refusal(self, node: Node, new: Node, name: str) -> str | None:
         """Why `new` must not stand for `node`, or None. ValueError where the rule `name` is plainly wrong."""
@@ -322,15 +316,13 @@ class Rewriter:
             return "other strides"
         if a.requires_grad != b.requires_grad or (a.requires_grad and not node.grad_enabled):
             return "another requires_grad"
-        if new.op is CONSTANT and node in self._outputs:
-            return "an output would be a constant"
         if new not in self.groups:
             # built by the rule: its memory is new, or that of the arguments
             sources = self._memory_of(new)
         else:
             sources = [new]
-            if node in self._outputs and (new in self._outputs or new.op.kind == "input"):
-                return "an output would be the same object as an input or another output"
+            if self.groups.objects_must_differ(node, new):
+                return "an output would be the same object as an input, a constant or another output"
         kind = self.groups.kind(node)
         node_shares = kind != "copy"
         if node_shares and self.groups.escapes(node):
