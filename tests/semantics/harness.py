@@ -1,0 +1,432 @@
+"""Runs small functions plainly and jitted, in two equal worlds, and compares everything a program could observe.
+
+    @case(lambda: (torch.randn(3),), lambda: (torch.randn(5),), fullgraph=True)
+    def doubled(x):
+        return x + x
+
+    @case(lambda: (torch.randn(3),), factory=True)
+    def counting():                      # makes a fresh function, and what to watch, for each world
+        state = {"calls": 0}
+        def fn(x):
+            state["calls"] += 1
+            return x * state["calls"]
+        return fn, state
+
+    test_all = make_test(__name__)
+
+Compared after each call: the value; or the exception's type, message and the lines of this file in its traceback;
+printed text; the arguments, the watched state, named globals and torch's modes; which of all these objects are the same
+object or share storage; gradients, where the result requires grad; and what later writes into the result do. Each
+world makes every call twice.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import functools
+import io
+import itertools
+import math
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+Maker = Callable[[], tuple[Any, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One function with the arguments of its calls, in order."""
+
+    fn: Callable[..., Any]
+    makers: tuple[Maker, ...]
+    #: True: captured as one graph. None: not asked.
+    fullgraph: bool | None
+    #: ids of the break reasons of the first call, in order; None: not asked
+    breaks: tuple[str, ...] | None
+    #: `fn()` makes the function, or (function, watched state)
+    factory: bool
+    #: globals of the case's module, with makers of their first values; watched
+    globals: dict[str, Callable[[], Any]]
+    #: relative tolerance of floating-point values
+    tolerance: float
+    #: how often the list of calls is made
+    rounds: int
+
+
+CASES: dict[str, list[Case]] = collections.defaultdict(list)
+
+
+def case(
+    *makers: Maker,
+    fullgraph: bool | None = None,
+    breaks: tuple[str, ...] | None = None,
+    factory: bool = False,
+    globals: dict[str, Callable[[], Any]] | None = None,
+    tolerance: float = 2e-5,
+    rounds: int = 2,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as a case of its module."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        CASES[fn.__module__].append(
+            Case(fn, makers or ((lambda: ()),), fullgraph, breaks, factory, globals or {}, tolerance, rounds)
+        )
+        return fn
+
+    return register
+
+
+def make_test(module: str) -> Callable[..., None]:
+    """The test of all cases of a module: under the `eager` backend, which shows what was captured, and every sixth one
+    under the default backend as well."""
+    rows = []
+    for number, one in enumerate(CASES[module]):
+        backends = ("eager", "codegen") if number % 6 == 0 else ("eager",)
+        rows += [pytest.param(one, backend, id=f"{one.fn.__name__}-{backend}") for backend in backends]
+
+    @pytest.mark.parametrize(("one", "backend"), rows)
+    def test(one: Case, backend: str) -> None:
+        check(one, backend)
+
+    return test
+
+
+def jit(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`jitpy.jit`; the function itself where JITPY_SEMANTICS_STUB=1 asks for a trial of the cases alone."""
+    if os.environ.get("JITPY_SEMANTICS_STUB") == "1":
+        return fn
+    import jitpy
+
+    return jitpy.jit(fn, **options)
+
+
+def check(one: Case, backend: str = "eager", jit: Callable[..., Any] = jit) -> None:
+    """AssertionError with a path to the first difference, if there is one."""
+    _reset()
+    expected = list(_play(one, lambda fn: fn))
+    _reset()
+    options: dict[str, Any] = {"backend": backend}
+    if one.fullgraph:
+        options["fullgraph"] = True
+    for number, (wanted, found) in enumerate(zip(expected, _play(one, lambda fn: jit(fn, **options)), strict=True)):
+        for stage in wanted:
+            difference = _difference(wanted[stage], found[stage], one.tolerance)
+            assert difference is None, f"{one.fn.__name__}, call {number}, {stage}: {difference}"
+    if one.breaks is not None and os.environ.get("JITPY_SEMANTICS_STUB") != "1":
+        assert _break_ids(one) == one.breaks
+
+
+def _break_ids(one: Case) -> tuple[str, ...]:
+    import jitpy
+
+    _reset()
+    with _world(one) as (fn, _):
+        torch.manual_seed(1)
+        with contextlib.redirect_stdout(io.StringIO()):
+            report = jitpy.explain(fn)(*one.makers[0]())
+    return tuple(record.reason.id for record in report.break_reasons)
+
+
+def _reset() -> None:
+    if os.environ.get("JITPY_SEMANTICS_STUB") != "1":
+        import jitpy
+
+        jitpy.reset()
+
+
+@contextlib.contextmanager
+def _world(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
+    """A fresh function and state; the module's globals and torch's modes are put back at the end."""
+    module = sys.modules[one.fn.__module__].__dict__
+    kept = {name: module[name] for name in one.globals if name in module}
+    module.update({name: make() for name, make in one.globals.items()})
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    try:
+        made = one.fn() if one.factory else one.fn
+        yield made if isinstance(made, tuple) else (made, None)
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        for name in one.globals:
+            module.pop(name, None)
+        module.update(kept)
+
+
+def _play(one: Case, prepare: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[dict[str, Any]]:
+    """Make all calls in a fresh world; after each one what was observed."""
+    with _world(one) as (fn, state):
+        called = prepare(fn)
+        for number, maker in enumerate(one.makers * one.rounds):
+            torch.manual_seed(number + 1)
+            args = maker()
+            yield _call(one, called, args, state)
+
+
+def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: Any) -> dict[str, Any]:
+    printed = io.StringIO()
+    result, error = None, None
+    kwargs: dict[str, Any] = {}
+    if args and isinstance(args[-1], Keywords):
+        kwargs, args = args[-1].values, args[:-1]
+    with contextlib.redirect_stdout(printed):
+        try:
+            result = called(*args, **kwargs)
+        except Exception as raised:
+            error = _described(raised, one.fn.__code__.co_filename)
+    module = sys.modules[one.fn.__module__].__dict__
+    world = (args, kwargs, state, {name: module.get(name, "<deleted>") for name in one.globals})
+    modes = (torch.is_grad_enabled(), str(torch.get_default_dtype()), torch.is_inference_mode_enabled())
+    result = _settled(result)
+    observed = {
+        "error": error,
+        "printed": printed.getvalue(),
+        "torch modes": modes,
+        "values": _snapshot((result, world)),
+    }
+    tensors = _tensors(result)
+    wanting = [
+        t for t in tensors if t.requires_grad and t.grad_fn is not None and (t.is_floating_point() or t.is_complex())
+    ]
+    if wanting:
+        total = sum((t.abs() if t.is_complex() else t).double().sum() for t in wanting)
+        try:
+            total.backward()  # type: ignore[union-attr]
+            observed["gradients"] = _snapshot((world, [p.grad for p in _parameters(state)]))
+        except RuntimeError as raised:
+            observed["gradients"] = ("no backward", type(raised).__name__)
+    with torch.no_grad():
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                with contextlib.suppress(RuntimeError):  # overlapping or inference memory refuses, in both worlds
+                    tensor.add_(1)
+    observed["after writes"] = _snapshot((result, world))
+    return observed
+
+
+class Keywords:
+    """As the last argument of a maker's tuple: keyword arguments."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+
+def _described(error: BaseException, filename: str, depth: int = 0) -> Any:
+    frames = [
+        (frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename
+    ]
+    chain = None
+    if depth < 3:
+        cause = error.__cause__ if error.__cause__ is not None else error.__context__
+        if cause is not None:
+            chain = _described(cause, filename, depth + 1)
+    lines = frames if depth == 0 else None
+    notes = getattr(error, "__notes__", None)
+    return type(error).__name__, str(error), lines, error.__cause__ is not None, notes, chain
+
+
+def _settled(value: Any) -> Any:
+    """Iterators in a result are read (up to a bound), so that their items can be compared."""
+    if (
+        isinstance(value, (types.GeneratorType, map, filter, zip, enumerate, reversed))
+        or type(value).__module__ == "itertools"
+    ):
+        return Drained(type(value).__name__, list(itertools.islice(value, 50)))
+    if type(value) is tuple:
+        return tuple(_settled(item) for item in value)
+    return value
+
+
+@dataclasses.dataclass
+class Drained:
+    kind: str
+    items: list[Any]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    seen: set[int] = set()
+
+    def visit(one: Any) -> None:
+        if isinstance(one, torch.Tensor):
+            if id(one) not in seen:
+                seen.add(id(one))
+                found.append(one)
+        elif isinstance(one, (list, tuple, set)):
+            for item in one:
+                visit(item)
+        elif isinstance(one, dict):
+            visit(list(one.values()))
+        elif isinstance(one, Drained):
+            visit(one.items)
+
+    visit(value)
+    return found
+
+
+def _parameters(state: Any) -> list[torch.Tensor]:
+    if isinstance(state, torch.nn.Module):
+        return list(state.parameters())
+    return []
+
+
+# Snapshots: nested tuples of plain data, in which every mutable object and every storage is a number, given in the
+# order of the walk. Two worlds with the same values and the same sharing have equal snapshots.
+
+_ATOMS = (
+    bool,
+    int,
+    str,
+    bytes,
+    complex,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    enum.Enum,
+    range,
+    slice,
+)
+
+
+def _snapshot(root: Any) -> Any:
+    objects: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    alive: list[Any] = []
+
+    def name(obj: Any) -> tuple[int, bool]:
+        known = id(obj) in objects
+        alive.append(obj)
+        return objects.setdefault(id(obj), len(objects)), known
+
+    def attributes(obj: Any) -> Any:
+        found = {}
+        for cls in type(obj).__mro__:
+            slots = cls.__dict__.get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                if slot not in ("__dict__", "__weakref__") and hasattr(obj, slot):
+                    found[slot] = getattr(obj, slot)
+        found.update(getattr(obj, "__dict__", {}))
+        return tuple((key, walk(value)) for key, value in found.items())
+
+    def walk(obj: Any) -> Any:
+        if isinstance(obj, float):
+            return ("float", obj) if type(obj) is float else (type(obj).__qualname__, float(obj))
+        if isinstance(obj, _ATOMS):
+            return (type(obj).__qualname__, repr(obj))
+        if isinstance(obj, type):
+            return ("class", obj.__qualname__)
+        if isinstance(obj, types.ModuleType):
+            return ("module", obj.__name__)
+        if type(obj) is tuple:
+            return ("tuple", tuple(walk(item) for item in obj))
+        number, known = name(obj)
+        if known:
+            return ("seen", number)
+        kind = type(obj).__qualname__
+        if isinstance(obj, torch.Tensor):
+            return ("tensor", number, kind, *tensor(obj))
+        if isinstance(obj, (types.FunctionType, types.LambdaType)):
+            cells = tuple(walk(_contents(cell)) for cell in obj.__closure__ or ())
+            return ("function", number, obj.__qualname__, walk(obj.__defaults__), cells, attributes(obj))
+        if isinstance(obj, types.MethodType):
+            return ("method", walk(obj.__self__), walk(obj.__func__))
+        if isinstance(obj, (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType)):
+            return ("builtin", obj.__qualname__)
+        if isinstance(obj, functools.partial):
+            return ("partial", number, walk(obj.func), walk(obj.args), walk(obj.keywords))
+        parts: list[Any] = [kind, number]
+        if isinstance(obj, dict):
+            parts.append(tuple((walk(key), walk(value)) for key, value in obj.items()))
+        elif isinstance(obj, (list, tuple, collections.deque)):
+            parts.append(tuple(walk(item) for item in obj))
+            parts.append(getattr(obj, "maxlen", None))
+        elif isinstance(obj, (set, frozenset)):
+            parts.append(tuple(sorted(repr(walk(item)) for item in obj)))
+        elif isinstance(obj, BaseException):
+            parts += [str(obj), walk(obj.args)]
+        elif isinstance(obj, (type({}.keys()), type({}.values()), type({}.items()))):
+            parts.append(tuple(walk(item) for item in obj))
+        elif isinstance(obj, types.CellType):
+            parts.append(walk(_contents(obj)))
+        if isinstance(obj, collections.defaultdict):
+            parts.append(walk(obj.default_factory))
+        return (*parts, attributes(obj))
+
+    def tensor(t: torch.Tensor) -> tuple[Any, ...]:
+        if t.layout is not torch.strided:
+            return (str(t.layout), walk(t.to_dense()))
+        with torch.no_grad():
+            values = t.detach().clone() if not t.is_inference() else t.clone()
+        memory = t.untyped_storage()
+        alive.append(memory)
+        storage = storages.setdefault(memory._cdata, len(storages))
+        layout = (tuple(t.shape), t.stride(), t.storage_offset())
+        try:
+            leaf: Any = t.is_leaf
+        except RuntimeError as error:  # one of several views of a base that was written to
+            leaf = type(error).__name__
+        facts = (str(t.dtype), layout, t.requires_grad, leaf, t.is_inference())
+        grad = walk(t.grad) if leaf is True and t.grad is not None else None
+        return (facts, storage, values, grad, attributes(t) if t.__dict__ else ())
+
+    return walk(root)
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "<empty cell>"
+
+
+def _difference(wanted: Any, found: Any, tolerance: float, path: str = "") -> str | None:
+    """Where two snapshots differ, or None."""
+    if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
+        return _tensor_difference(wanted, found, tolerance, path)
+    if isinstance(wanted, (tuple, list)) and isinstance(found, (tuple, list)):
+        if len(wanted) != len(found):
+            return f"at {path or 'top'}: {wanted!r} became {found!r}"
+        for position, (a, b) in enumerate(zip(wanted, found, strict=True)):
+            difference = _difference(a, b, tolerance, f"{path}/{position}")
+            if difference is not None:
+                return f"{difference}\n  in {_short(wanted)}" if path.count("/") < 6 and not path else difference
+        return None
+    if type(wanted) is float and type(found) is float:
+        same = math.isclose(wanted, found, rel_tol=tolerance, abs_tol=tolerance) or (
+            wanted != wanted and found != found
+        )
+        if same and (wanted != 0 or found != 0 or math.copysign(1, wanted) == math.copysign(1, found)):
+            return None
+    elif type(wanted) is type(found) and wanted == found:
+        return None
+    return f"at {path or 'top'}: {wanted!r} became {found!r}"
+
+
+def _tensor_difference(wanted: torch.Tensor, found: torch.Tensor, tolerance: float, path: str) -> str | None:
+    if wanted.dtype is not found.dtype or wanted.shape != found.shape:
+        return f"at {path}: {wanted.dtype}{list(wanted.shape)} became {found.dtype}{list(found.shape)}"
+    if not wanted.is_floating_point() and not wanted.is_complex():
+        same = torch.equal(wanted, found)
+    else:
+        half = wanted.dtype in (torch.float16, torch.bfloat16)
+        near = max(tolerance, 1e-2) if half else tolerance
+        same = torch.allclose(wanted, found, rtol=near, atol=near, equal_nan=True)
+    return None if same else f"at {path}: {wanted} became {found}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 400 else text[:400] + " ..."

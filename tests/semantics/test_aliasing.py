@@ -1,0 +1,343 @@
+"""In-place operations, views, and what shares memory with what. PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.semantics.harness import case, make_test
+
+
+def vec(*sizes: int) -> torch.Tensor:
+    return torch.randn(*(sizes or (4,)))
+
+
+def one():
+    return (vec(),)
+
+
+def matrix():
+    return (vec(3, 4),)
+
+
+@case(one, fullgraph=True)
+def argument_mutated(x):
+    x.add_(1)
+    x *= 2
+    return x + 1
+
+
+@case(one, fullgraph=True)
+def argument_returned(x):
+    return x
+
+
+@case(one, fullgraph=True)
+def argument_mutated_and_returned(x):
+    x.sin_()
+    return x, x
+
+
+@case(matrix, fullgraph=True)
+def views_returned(x):
+    return x[0], x.t(), x.view(-1), x[:, 1:3], x.unsqueeze(0), x.expand(2, 3, 4), x.detach()
+
+
+@case(matrix, fullgraph=True)
+def view_of_intermediate_returned(x):
+    y = x + 1
+    return y[0], y.t(), y
+
+
+@case(matrix, fullgraph=True)
+def write_through_view(x):
+    row = x[1]
+    row.zero_()
+    x[:, 0] = 5
+    x[2][3] = 7
+    return x.sum(), row
+
+
+@case(matrix, fullgraph=True)
+def write_through_view_of_intermediate(x):
+    y = x * 2
+    y[0].add_(10)
+    z = y.view(-1)
+    z[5:7] = 0
+    y.t()[1, 1] = 3
+    return y, z
+
+
+@case(matrix, fullgraph=True)
+def base_written_after_view(x):
+    y = x.clone()
+    v = y[1]
+    before = v + 0
+    y.mul_(3)
+    return v, before, y
+
+
+@case(lambda: (lambda x: (x, x))(vec()), fullgraph=True)
+def same_tensor_twice(x, y):
+    x.add_(1)
+    return y * 2
+
+
+@case(lambda: (lambda x: (x, x))(vec()), lambda: (vec(), vec()), lambda: (lambda x: (x, x))(vec()))
+def same_tensor_twice_then_not(x, y):
+    x.add_(1)
+    return y * 2, x is y
+
+
+@case(lambda: (lambda x: (x, x[1:3]))(vec()))
+def argument_and_its_view(x, v):
+    v.add_(10)
+    return x * 2, v
+
+
+@case(lambda: (lambda x: (x[:3], x[1:]))(vec(5)), lambda: (vec(3), vec(4)))
+def overlapping_arguments(a, b):
+    a.zero_()
+    return b + 1
+
+
+@case(lambda: (lambda x: (x[:2], x[2:]))(vec(4)))
+def disjoint_views_of_one_storage(a, b):
+    a.add_(1)
+    b.add_(2)
+    return a + b
+
+
+@case(one, fullgraph=True)
+def result_list_with_repeats(x):
+    y = x + 1
+    return [y, y, y.view(2, 2)], y
+
+
+@case(one, fullgraph=True)
+def setitem_forms(x):
+    y = x.clone()
+    y[0] = 1
+    y[-1] = x[0]
+    y[1:3] = torch.tensor([5.0, 6.0])
+    y[torch.tensor([0, 3])] = 9
+    y[y > 8] = -1
+    y[None, 2] = 4
+    return y
+
+
+@case(matrix, fullgraph=True)
+def getitem_forms(x):
+    i = torch.tensor([2, 0])
+    return x[i], x[:, i], x[..., -1], x[None], x[1, 2], x[[0, 1]], x[x > 0].shape is not None, x[0:3:2, ::2], x[i, i]
+
+
+@case(one, fullgraph=True)
+def out_argument(x):
+    y = torch.empty(4)
+    torch.add(x, 1, out=y)
+    z = torch.mul(x, 2, out=y)
+    return y, z is y
+
+
+@case(lambda: (vec(), torch.zeros(4)))
+def out_into_argument(x, out):
+    torch.sin(x, out=out)
+    return out + 1
+
+
+@case(one, fullgraph=True)
+def copy_and_fill(x):
+    y = torch.zeros(4)
+    y.copy_(x)
+    z = torch.empty_like(x).fill_(3)
+    w = torch.zeros(2, 2)
+    w.view(-1).copy_(x)
+    return y, z, w
+
+
+@case(one)
+def data_attribute(x):
+    y = x * 1
+    y.data.add_(1)
+    x.data = x.data * 2
+    return y, x + 0
+
+
+@case(lambda: (torch.randn(4, requires_grad=True),))
+def in_place_on_a_leaf(x):
+    x.add_(1)
+    return x
+
+
+@case(lambda: (torch.randn(4, requires_grad=True),), fullgraph=True)
+def in_place_on_an_intermediate(x):
+    y = x * 2
+    y.add_(1)
+    y.mul_(x)
+    v = y[:2]
+    v.mul_(3)
+    return y, v
+
+
+@case(lambda: (torch.randn(4, requires_grad=True),), fullgraph=True)
+def detach_shares_memory(x):
+    y = x * 2
+    d = y.detach()
+    return y, d
+
+
+@case(lambda: (torch.randn(4, requires_grad=True),))
+def in_place_after_saving_for_backward(x):
+    y = x.exp()
+    z = y * 2
+    y.add_(1)
+    return z
+
+
+@case(lambda: (torch.randn(2, 4, requires_grad=True),), fullgraph=True)
+def views_with_gradients(x):
+    a, b = x.chunk(2, dim=1)
+    return a * 2, b, x.t(), x.reshape(4, 2)
+
+
+@case(matrix, fullgraph=True)
+def chunks_and_splits(x):
+    a, b = x.split(2, dim=1)
+    c = torch.chunk(x, 3)
+    u = x.unbind(0)
+    a.add_(1)
+    return b, c[0], u[2], x
+
+
+@case(one, fullgraph=True)
+def reshape_may_be_a_view(x):
+    y = x.reshape(2, 2)
+    y[0, 0] = 100
+    z = x.view(2, 2).t().reshape(4)
+    z[0] = 5
+    return y, z, x.contiguous() is x, x.to(torch.float32) is x, x.float() is x
+
+
+@case(matrix, fullgraph=True)
+def as_strided(x):
+    y = torch.as_strided(x, (2, 2), (4, 1), 1)
+    y.fill_(7)
+    return y, x
+
+
+@case(one, fullgraph=True)
+def clone_is_separate(x):
+    y = x.clone()
+    y.add_(1)
+    z = x.contiguous()
+    z.add_(1)
+    return y, x
+
+
+@case(one, fullgraph=True)
+def swap_contents(x):
+    y = x + 1
+    tmp = x.clone()
+    x.copy_(y)
+    y.copy_(tmp)
+    return y
+
+
+@case(one, fullgraph=True)
+def increments_in_a_loop(x):
+    total = torch.zeros(4)
+    for i in range(3):
+        total += x
+        total[i] = 0
+    return total
+
+
+@case(one)
+def resize_and_set(x):
+    y = x.clone()
+    y.resize_(2)
+    return y
+
+
+@case(one, fullgraph=True)
+def empty_is_filled(x):
+    y = x.new_empty(4)
+    y[:2] = x[2:]
+    y[2:] = x[:2]
+    return y
+
+
+@case(lambda: (vec(), [vec(), vec()]))
+def list_of_tensors_mutated(x, xs):
+    for t in xs:
+        t.add_(x)
+    xs[0].mul_(xs[1])
+    return xs[0] + xs[1]
+
+
+@case(lambda: (torch.arange(4),), fullgraph=True)
+def integer_in_place(x):
+    x += 1
+    x //= 2
+    x <<= 1
+    x &= 6
+    x ^= 1
+    return x % 3, x == 4
+
+
+@case(one)
+def wrong_in_place_dtype(x):
+    y = torch.arange(4)
+    y += x
+    return y
+
+
+@case(one)
+def wrong_in_place_shape(x):
+    y = torch.zeros(2)
+    y += x
+    return y
+
+
+@case(lambda: (torch.zeros(4, dtype=torch.complex64),))
+def complex_views(x):
+    r = torch.view_as_real(x)
+    r[:, 0] = 1
+    x.imag.fill_(2)
+    return x, x.real, x.conj()
+
+
+@case(matrix, fullgraph=True)
+def diagonal_and_index_put(x):
+    d = torch.diagonal(x)
+    d.fill_(0)
+    x.index_fill_(1, torch.tensor([1]), 2.0)
+    x.masked_fill_(x > 1.5, -1.0)
+    x.index_add_(0, torch.tensor([0]), torch.ones(1, 4))
+    return x + d.sum()
+
+
+@case(one, factory=True)
+def constant_tensor_must_not_change():
+    table = torch.ones(4)
+
+    def fn(x):
+        y = table + x
+        return y, table
+
+    return fn, table
+
+
+@case(lambda: (torch.tensor(5.0),), fullgraph=True)
+def zero_dimensional(x):
+    y = x.view(1)
+    y += 1
+    return x, x.expand(3)
+
+
+@case(lambda: (vec(0),), lambda: (vec(2),), lambda: (vec(1),), lambda: (vec(0),))
+def empty_tensors(x):
+    return x.sum(), x * 2, torch.cat([x, x]), x.view(-1, 1).shape
+
+
+test_cases = make_test(__name__)
