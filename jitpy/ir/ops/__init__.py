@@ -13,7 +13,7 @@ from ..graph import Node
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import Spec, TensorSpec
-from . import activations, casts, pointwise, reductions, views  # noqa: F401  (definitions)
+from . import activations, casts, factories, indexing, matmul, nn, pointwise, reductions, views  # noqa: F401
 from .derived import derive
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes
@@ -54,12 +54,12 @@ def infer(
         except NotCovered:
             pass
         else:
-            if (
-                grad_enabled
-                and op.facets.get("differentiable", True)
-                and (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values()))
-            ):
-                return _with_grad(result)
+            if grad_enabled and (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values())):
+                differentiable = op.facets.get("differentiable", True)
+                if differentiable is True:
+                    return _with_grad(result)
+                if differentiable:
+                    return tuple(_with_grad(r) if d else r for r, d in zip(result, differentiable, strict=True))
             return result
     return derive(op, env, tuple(specs), kwspecs, grad_enabled).spec
 

@@ -164,7 +164,11 @@ def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     if spec.offset == 0:
         tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
     else:
-        extent = 1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride)) if 0 not in spec.shape else 0
+        extent = (
+            1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+            if 0 not in spec.shape
+            else 0
+        )
         base = torch.empty(spec.offset + extent, dtype=spec.dtype, device=device)
         tensor = base.as_strided(spec.shape, spec.stride, spec.offset)
     return tensor.requires_grad_() if spec.requires_grad else tensor

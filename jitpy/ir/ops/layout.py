@@ -132,7 +132,7 @@ def _broadcast_stride(shape: Shape, own: Shape, stride: Shape) -> Shape:
     """Strides seen from the common shape: 0 along broadcast axes."""
     lead = len(shape) - len(own)
     result: list[Dim] = [0] * lead
-    for i, (size, step) in enumerate(zip(own, stride)):
+    for i, (size, step) in enumerate(zip(own, stride, strict=True)):
         expanded = type(size) is int and size == 1 and shape[lead + i] != 1
         result.append(0 if expanded else step)
     return tuple(result)

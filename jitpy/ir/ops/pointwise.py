@@ -433,8 +433,9 @@ unary("negative", lambda e, x: e.neg(x), _numeric)
 unary("abs", lambda e, x: e.abs(x), _absolute)
 unary("absolute", lambda e, x: e.abs(x), _absolute)
 unary("square", lambda e, x: e.mul(x, x), _numeric)
-for _name in ("floor", "ceil", "trunc", "round", "sign", "fix"):
-    unary(_name, lambda e, x, _name={"fix": "trunc"}.get(_name, _name): getattr(e, _name)(x), _absolute)
+for _name in ("floor", "ceil", "trunc", "round", "sign"):
+    unary(_name, lambda e, x, _name=_name: getattr(e, _name)(x), _absolute)
+unary("fix", lambda e, x: e.trunc(x), _absolute)
 unary("sgn", lambda e, x: e.sign(x), _absolute)
 unary("frac", lambda e, x: e.sub(x, e.trunc(x)), _absolute)
 test_unary("isnan", lambda e, x: e.isnan(x))

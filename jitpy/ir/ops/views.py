@@ -431,7 +431,7 @@ define(
 # -- Parts --------------------------------------------------------------------------------------------------------
 
 
-def _select(env: SizeEnv, x: TensorSpec, dim: int, index: Any) -> TensorSpec:
+def select(env: SizeEnv, x: TensorSpec, dim: int, index: Any) -> TensorSpec:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape:
         raise NotCovered("a 0-dim tensor has no axis")
@@ -460,7 +460,7 @@ def _select_index(index: Index, x: TensorSpec, dim: int, at: Any) -> tuple[Any, 
     return (*index[:axis], at + x.shape[axis] if at < 0 else at, *index[axis:])
 
 
-define("aten.select.int", kind="view", infer=_select, index=_select_index)
+define("aten.select.int", kind="view", infer=select, index=_select_index)
 
 
 def slice_bounds(env: SizeEnv, size: Dim, start: Any, end: Any, step: Any) -> tuple[Dim, Dim]:
@@ -488,7 +488,9 @@ def _clamped(env: SizeEnv, position: Dim, size: Dim) -> Dim:
     return position if less(env, position, size) else size
 
 
-def _slice(env: SizeEnv, x: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> TensorSpec:
+def slice_part(
+    env: SizeEnv, x: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> TensorSpec:
     if not x.shape:
         raise NotCovered("a 0-dim tensor has no axis")
     axis = normalize_dim(dim, len(x.shape))
@@ -516,7 +518,7 @@ def _slice_index(
     return (*index[:axis], position if type(first) is int and first == 0 else position + first, *index[axis + 1 :])
 
 
-define("aten.slice.Tensor", kind="view", infer=_slice, index=_slice_index)
+define("aten.slice.Tensor", kind="view", infer=slice_part, index=_slice_index)
 
 
 def _narrow(env: SizeEnv, x: TensorSpec, dim: int, start: Any, length: Any) -> TensorSpec:
@@ -596,7 +598,7 @@ def _unbind(env: SizeEnv, x: TensorSpec, dim: int = 0) -> tuple[TensorSpec, ...]
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape:
         raise NotCovered("a 0-dim tensor has no axis")
-    return tuple(_select(env, x, axis, i) for i in range(env.specialize(x.shape[axis], "unbind")))
+    return tuple(select(env, x, axis, i) for i in range(env.specialize(x.shape[axis], "unbind")))
 
 
 def _piece_index(rule: Callable[..., tuple[TensorSpec, ...]], default_dim: int = 0) -> Callable[..., tuple[Any, ...]]:
@@ -625,7 +627,7 @@ define(
 )
 
 
-def _diagonal(env: SizeEnv, x: TensorSpec, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> TensorSpec:
+def diagonal(env: SizeEnv, x: TensorSpec, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> TensorSpec:
     ndim = len(x.shape)
     a, b = normalize_dim(dim1, ndim), normalize_dim(dim2, ndim)
     if a == b or ndim < 2 or type(offset) is not int or not is_static(x.shape):
@@ -654,7 +656,7 @@ def _diagonal_index(index: Index, x: TensorSpec, offset: int = 0, dim1: int = 0,
     )
 
 
-define("aten.diagonal.default", kind="view", infer=_diagonal, index=_diagonal_index)
+define("aten.diagonal.default", kind="view", infer=diagonal, index=_diagonal_index)
 
 
 def _unfold(env: SizeEnv, x: TensorSpec, dim: int, size: Any, step: Any) -> TensorSpec:

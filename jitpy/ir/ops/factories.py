@@ -1,0 +1,289 @@
+"""Tensors made from nothing: constants, ranges, random numbers, and the `*_like` and `new_*` families.
+
+`facets["fill"](*args, **kwargs)` is the value that every element has, for those that are constant.
+`facets["element"](e, index, *args, **kwargs)` is an element's value from its index (a list of int64 expressions), for
+those that follow from the position; tensor arguments arrive as expressions at that same index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from ..op import NotCovered
+from ..sizes import SizeEnv, floordiv
+from ..spec import Dim, ScalarSpec, TensorSpec, contiguous_spec, contiguous_stride
+from .layout import Shape, channels_last_stride, format_stride
+from .promotion import scalar_dtype
+from .table import define
+
+
+def _device(device: Any) -> torch.device:
+    if device is None:
+        return torch.get_default_device()
+    device = torch.device(device)
+    if device.index is None and device.type not in ("cpu", "meta"):
+        raise NotCovered("the current device")
+    return device
+
+
+def _sizes(shape: Any) -> Shape:
+    for size in shape:
+        if not (type(size) is int and size >= 0 or isinstance(size, sympy.Expr)):
+            raise NotCovered("size")
+    return tuple(shape)
+
+
+def _plain(layout: Any, pin_memory: Any) -> None:
+    if layout not in (None, torch.strided) or pin_memory:
+        raise NotCovered("layout or pinned memory")
+
+
+def _sized(
+    env: SizeEnv,
+    shape: Sequence[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+    generator: Any = None,
+) -> TensorSpec:
+    _plain(layout, pin_memory)
+    sizes = _sizes(shape)
+    spec = contiguous_spec(dtype or torch.get_default_dtype(), sizes, _device(device))
+    if memory_format in (None, torch.contiguous_format):
+        return spec
+    if memory_format is torch.channels_last and len(sizes) == 4:
+        return spec.with_(stride=channels_last_stride(sizes))
+    raise NotCovered("memory format")
+
+
+def _fill_dtype(value: Any) -> torch.dtype:
+    dtype = scalar_dtype(value)
+    if dtype is None:
+        raise NotCovered("fill value")
+    return dtype
+
+
+def _full(
+    env: SizeEnv,
+    shape: Sequence[Any],
+    value: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> TensorSpec:
+    return _sized(env, shape, dtype=dtype or _fill_dtype(value), layout=layout, device=device, pin_memory=pin_memory)
+
+
+def _scalar_tensor(
+    env: SizeEnv,
+    value: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> TensorSpec:
+    _fill_dtype(value)
+    return _sized(env, (), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+def _like(
+    env: SizeEnv,
+    x: TensorSpec,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> TensorSpec:
+    _plain(layout, pin_memory)
+    where = x.device if device is None else _device(device)
+    return TensorSpec(dtype or x.dtype, x.shape, format_stride(env, x, memory_format), where)
+
+
+def _full_like(env: SizeEnv, x: TensorSpec, value: Any, **options: Any) -> TensorSpec:
+    _fill_dtype(value)
+    return _like(env, x, **options)
+
+
+def _new(
+    env: SizeEnv,
+    x: TensorSpec,
+    shape: Sequence[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> TensorSpec:
+    _plain(layout, pin_memory)
+    return contiguous_spec(dtype or x.dtype, _sizes(shape), x.device if device is None else _device(device))
+
+
+def _new_full(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], value: Any, **options: Any) -> TensorSpec:
+    _fill_dtype(value)
+    return _new(env, x, shape, **options)
+
+
+def _constant(value: Any) -> Any:
+    return lambda *args, **kwargs: value
+
+
+for _name, _value in (("zeros", 0), ("ones", 1)):
+    define(f"aten.{_name}.default", kind="factory", infer=_sized, fill=_constant(_value))
+    define(f"aten.{_name}_like.default", kind="factory", infer=_like, fill=_constant(_value), differentiable=False)
+    define(f"aten.new_{_name}.default", kind="factory", infer=_new, fill=_constant(_value), differentiable=False)
+define("aten.empty.memory_format", kind="factory", infer=_sized)
+define("aten.empty_like.default", kind="factory", infer=_like, differentiable=False)
+define("aten.new_empty.default", kind="factory", infer=_new, differentiable=False)
+define("aten.full.default", kind="factory", infer=_full, fill=lambda shape, value, **options: value)
+define(
+    "aten.full_like.default",
+    kind="factory",
+    infer=_full_like,
+    fill=lambda x, value, **options: value,
+    differentiable=False,
+)
+define(
+    "aten.new_full.default",
+    kind="factory",
+    infer=_new_full,
+    fill=lambda x, shape, value, **options: value,
+    differentiable=False,
+)
+define("aten.scalar_tensor.default", kind="factory", infer=_scalar_tensor, fill=lambda value, **options: value)
+define("aten.rand.default", "aten.randn.default", kind="factory", infer=_sized)
+define("aten.rand_like.default", "aten.randn_like.default", kind="factory", infer=_like, differentiable=False)
+
+
+def _empty_strided(
+    env: SizeEnv,
+    shape: Sequence[Any],
+    stride: Sequence[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> TensorSpec:
+    spec = _sized(env, shape, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+    if len(stride) != len(shape):
+        raise NotCovered("strides")
+    return spec.with_(stride=_sizes(stride))
+
+
+define("aten.empty_strided.default", kind="factory", infer=_empty_strided)
+
+
+# -- Ranges -------------------------------------------------------------------------------------------------------
+
+
+def _arange(
+    env: SizeEnv,
+    start: Any,
+    end: Any,
+    step: Any = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> TensorSpec:
+    if dtype is None:
+        kinds = [scalar_dtype(v) for v in (start, end, step)]
+        if None in kinds or torch.complex64 in kinds:
+            raise NotCovered("arange bounds")
+        dtype = torch.int64 if all(not k.is_floating_point for k in kinds) else torch.get_default_dtype()
+    elif not dtype.is_floating_point and any(isinstance(v, float) for v in (start, end, step)):
+        raise NotCovered("float bounds of an integer range")
+    return _sized(
+        env, (_arange_length(env, start, end, step),), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
+    )
+
+
+def _arange_length(env: SizeEnv, start: Any, end: Any, step: Any) -> Dim:
+    if any(isinstance(v, (ScalarSpec, bool)) for v in (start, end, step)) or step == 0:
+        raise NotCovered("arange bounds")
+    if any(isinstance(v, sympy.Expr) for v in (start, end, step)):
+        if not isinstance(step, int) or step < 0 or any(isinstance(v, float) for v in (start, end)):
+            raise NotCovered("arange bounds")
+        if not env.decide(sympy.Ge(end - start, 0), "arange"):
+            raise NotCovered("arange bounds")
+        return floordiv(end - start + step - 1, step)
+    if not all(math.isfinite(v) for v in (start, end, step)) or (end - start) * (1 if step > 0 else -1) < 0:
+        raise NotCovered("arange bounds")
+    if all(type(v) is int for v in (start, end, step)):
+        return (end - start + step - (1 if step > 0 else -1)) // step
+    return math.ceil((float(end) - float(start)) / float(step))
+
+
+def _arange_element(e: Any, index: Sequence[Any], start: Any, end: Any, step: Any = 1, **options: Any) -> Any:
+    if not all(type(v) is int for v in (start, step)):
+        raise NotCovered("a range of floats")
+    scaled = index[0] if step == 1 else e.mul(index[0], e.const(step))
+    return scaled if start == 0 else e.add(scaled, e.const(start))
+
+
+define(
+    "aten.arange.default",
+    kind="factory",
+    infer=lambda env, end, **options: _arange(env, 0, end, 1, **options),
+    element=lambda e, index, end, **options: _arange_element(e, index, 0, end, 1, **options),
+)
+define("aten.arange.start", "aten.arange.start_step", kind="factory", infer=_arange, element=_arange_element)
+
+
+def _eye(env: SizeEnv, rows: Any, columns: Any = None, **options: Any) -> TensorSpec:
+    return _sized(env, (rows, rows if columns is None else columns), **options)
+
+
+define(
+    "aten.eye.default",
+    "aten.eye.m",
+    kind="factory",
+    infer=_eye,
+    element=lambda e, index, *sizes, **options: e.eq(index[0], index[1]),
+)
+
+
+def _linspace(env: SizeEnv, start: Any, end: Any, steps: Any, **options: Any) -> TensorSpec:
+    if not all(type(v) in (int, float) for v in (start, end)):
+        raise NotCovered("linspace bounds")
+    return _sized(env, (steps,), **options)
+
+
+define("aten.linspace.default", kind="factory", infer=_linspace)
+
+
+# -- Triangles ----------------------------------------------------------------------------------------------------
+
+
+def _triangle(env: SizeEnv, x: TensorSpec, diagonal: Any = 0) -> TensorSpec:
+    if len(x.shape) < 2:
+        raise NotCovered("a triangle needs two axes")
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _triangle_element(keep: str) -> Any:
+    def element(e: Any, index: Sequence[Any], x: Any, diagonal: Any = 0) -> Any:
+        if type(diagonal) is not int:
+            raise NotCovered("symbolic diagonal")
+        inside = getattr(e, keep)(e.sub(index[-1], index[-2]), e.const(diagonal))
+        return e.where(inside, x, e.const(0))
+
+    return element
+
+
+define("aten.tril.default", infer=_triangle, element=_triangle_element("le"))
+define("aten.triu.default", infer=_triangle, element=_triangle_element("ge"))

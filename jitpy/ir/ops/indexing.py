@@ -1,0 +1,246 @@
+"""Joining, padding, and reading by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..op import NotCovered
+from ..sizes import SizeEnv
+from ..spec import Dim, TensorSpec, contiguous_spec, contiguous_stride
+from .layout import (
+    Layout,
+    Shape,
+    broadcast_shapes,
+    combine_layouts,
+    is_channels_last_strides,
+    is_contiguous,
+    less,
+    normalize_dim,
+)
+from .promotion import category, result_type, scalar_dtype
+from .table import define
+from .views import diagonal, select, slice_part
+
+_INDEX_DTYPES = (torch.int64, torch.int32)
+
+
+def one_device(specs: Sequence[TensorSpec]) -> torch.device:
+    device = specs[0].device
+    for spec in specs:
+        if spec.device != device:
+            raise NotCovered("tensors on several devices")
+    return device
+
+
+def row_major_only(specs: Sequence[TensorSpec]) -> None:
+    """Refuse inputs that would make eager choose channels-last for the result."""
+    for spec in specs:
+        if is_channels_last_strides(spec.shape, spec.stride):
+            raise NotCovered("channels last")
+
+
+# -- Joining ------------------------------------------------------------------------------------------------------
+
+
+def _cat(env: SizeEnv, tensors: Sequence[TensorSpec], dim: int = 0) -> TensorSpec:
+    if not tensors or any(len(t.shape) != len(tensors[0].shape) for t in tensors) or not tensors[0].shape:
+        raise NotCovered("cat")
+    device = one_device(tensors)
+    row_major_only(tensors)
+    first = tensors[0].shape
+    axis = normalize_dim(dim, len(first))
+    total: Dim = 0
+    for tensor in tensors:
+        if tensor.shape == (0,):
+            raise NotCovered("an empty tensor in cat")
+        for i, size in enumerate(tensor.shape):
+            if i != axis and not env.equal(size, first[i], "cat"):
+                raise NotCovered("cat sizes")
+        total = total + tensor.shape[axis]
+    dtype = tensors[0].dtype if all(t.dtype is tensors[0].dtype for t in tensors) else result_type(tensors)
+    return contiguous_spec(dtype, (*first[:axis], total, *first[axis + 1 :]), device)
+
+
+def _stack(env: SizeEnv, tensors: Sequence[TensorSpec], dim: int = 0) -> TensorSpec:
+    if not tensors or not all(t.dtype is tensors[0].dtype and is_contiguous(t.shape, t.stride) for t in tensors):
+        raise NotCovered("stack")
+    device = one_device(tensors)
+    first = tensors[0].shape
+    for tensor in tensors:
+        if len(tensor.shape) != len(first) or not all(map(env.equal, tensor.shape, first)):
+            raise NotCovered("stack sizes")
+    axis = normalize_dim(dim, len(first) + 1)
+    return contiguous_spec(tensors[0].dtype, (*first[:axis], len(tensors), *first[axis:]), device)
+
+
+def _stack_parts(b: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    axis = normalize_dim(dim, tensors[0].spec.ndim + 1)
+    return b.call("aten.cat.default", [b.call("aten.unsqueeze.default", t, axis) for t in tensors], axis)
+
+
+define("aten.cat.default", "aten.concat.default", "aten.concatenate.default", infer=_cat)
+define("aten.stack.default", infer=_stack, decompose=_stack_parts)
+
+
+def _padded(env: SizeEnv, x: TensorSpec, pad: Sequence[Any], value: Any = 0) -> TensorSpec:
+    if len(pad) % 2 or len(pad) > 2 * len(x.shape) or not is_contiguous(x.shape, x.stride):
+        raise NotCovered("pad")
+    kind = scalar_dtype(value)
+    if kind is None or category(kind) > category(x.dtype):
+        raise NotCovered("pad value")
+    row_major_only((x,))
+    shape = list(x.shape)
+    for i in range(len(pad) // 2):
+        before, after = pad[2 * i], pad[2 * i + 1]
+        if type(before) is not int or type(after) is not int or before < 0 or after < 0:
+            raise NotCovered("negative or symbolic padding")
+        shape[-1 - i] = shape[-1 - i] + before + after
+    return contiguous_spec(x.dtype, tuple(shape), x.device)
+
+
+def _pad(env: SizeEnv, x: TensorSpec, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> TensorSpec:
+    if mode != "constant":
+        raise NotCovered("padding mode")
+    return _padded(env, x, pad, 0 if value is None else value)
+
+
+def _pad_parts(b: Any, x: Any, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Any:
+    if mode != "constant":
+        raise NotCovered("padding mode")
+    return b.call("aten.constant_pad_nd.default", x, list(pad), 0 if value is None else value)
+
+
+define("aten.constant_pad_nd.default", infer=_padded)
+define("aten.pad.default", infer=_pad, decompose=_pad_parts)
+
+
+# -- Reading by index ---------------------------------------------------------------------------------------------
+
+
+def _gather(env: SizeEnv, x: TensorSpec, dim: int, index: TensorSpec, *, sparse_grad: bool = False) -> TensorSpec:
+    axis = normalize_dim(dim, len(x.shape))
+    if not x.shape or len(index.shape) != len(x.shape) or index.dtype is not torch.int64:
+        raise NotCovered("gather")
+    for i, size in enumerate(index.shape):
+        if i != axis and less(env, x.shape[i], size):
+            raise NotCovered("gather sizes")
+    return contiguous_spec(x.dtype, index.shape, one_device((x, index)))
+
+
+def _index_select(env: SizeEnv, x: TensorSpec, dim: int, index: TensorSpec) -> TensorSpec:
+    axis = normalize_dim(dim, len(x.shape))
+    if not x.shape or len(index.shape) != 1 or index.dtype not in _INDEX_DTYPES:
+        raise NotCovered("index_select")
+    return contiguous_spec(x.dtype, (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), one_device((x, index)))
+
+
+def _embedding(
+    env: SizeEnv,
+    weight: TensorSpec,
+    indices: TensorSpec,
+    padding_idx: Any = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> TensorSpec:
+    if len(weight.shape) != 2 or indices.dtype not in _INDEX_DTYPES:
+        raise NotCovered("embedding")
+    return contiguous_spec(weight.dtype, (*indices.shape, weight.shape[1]), one_device((weight, indices)))
+
+
+define("aten.gather.default", infer=_gather)
+define("aten.index_select.default", infer=_index_select)
+define("aten.embedding.default", infer=_embedding)
+
+
+def _index(env: SizeEnv, x: TensorSpec, indices: Sequence[TensorSpec | None]) -> TensorSpec:
+    """Indexing by integer tensors, None where an axis is taken whole."""
+    tensors = [i for i in indices if i is not None]
+    if not tensors or len(indices) > len(x.shape) or any(i.dtype not in _INDEX_DTYPES for i in tensors):
+        raise NotCovered("index")
+    for tensor in tensors:
+        if tensor.device != x.device and (tensor.device.type != "cpu" or tensor.shape):
+            raise NotCovered("tensors on several devices")
+    full = list(indices) + [None] * (len(x.shape) - len(indices))
+    taken = [a for a, i in enumerate(full) if i is not None]
+    shape, stride, lead = list(x.shape), list(x.stride), taken[0]
+    if taken != list(range(taken[0], taken[-1] + 1)):
+        # Indexed axes that are apart come first in the result.
+        order = taken + [a for a in range(len(shape)) if a not in taken]
+        shape, stride, lead = [shape[a] for a in order], [stride[a] for a in order], 0
+    common = broadcast_shapes(env, [t.shape for t in tensors])
+    if any(type(shape[lead + k]) is int and shape[lead + k] == 0 for k in range(len(taken))):
+        raise NotCovered("an index into an axis without elements")
+    tail = len(shape) - lead - len(taken)
+    result: Shape = (*shape[:lead], *common, *shape[lead + len(taken) :])
+    layouts: list[Layout] = [(result, (*stride[:lead], *(0 for _ in common), *stride[lead + len(taken) :]))]
+    for tensor in tensors:
+        own = tensor.shape
+        steps = tuple(
+            0 if size != common[len(common) - len(own) + i] else step
+            for i, (size, step) in enumerate(zip(own, tensor.stride, strict=True))
+        )
+        missing = len(common) - len(own)
+        inner = (*(1 for _ in range(missing)), *own), (*(0 for _ in range(missing)), *steps)
+        layouts.append((inner[0] + (1,) * tail, inner[1] + (0,) * tail))
+    return TensorSpec(x.dtype, result, combine_layouts(env, tuple(layouts))[1], x.device)
+
+
+define("aten.index.Tensor", infer=_index)
+
+
+def _one_hot(env: SizeEnv, x: TensorSpec, classes: int = -1) -> TensorSpec:
+    if x.dtype is not torch.int64 or type(classes) is not int or classes < 1:
+        raise NotCovered("one_hot")
+    return contiguous_spec(torch.int64, (*x.shape, classes), x.device)
+
+
+def _one_hot_parts(b: Any, x: Any, classes: int = -1) -> Any:
+    numbers = b.call("aten.arange.default", classes, device=x.spec.device)
+    hits = b.call("aten.eq.Tensor", b.call("aten.unsqueeze.default", x, -1), numbers)
+    return b.call("aten.to.dtype", hits, torch.int64)
+
+
+define("aten.one_hot.default", infer=_one_hot, decompose=_one_hot_parts, differentiable=False)
+
+
+def _top(
+    env: SizeEnv,
+    x: TensorSpec,
+    k: Any,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,  # noqa: A002
+) -> tuple[TensorSpec, TensorSpec]:
+    axis = normalize_dim(dim, len(x.shape))
+    if not x.shape or type(k) is not int or k < 0 or less(env, x.shape[axis], k):
+        raise NotCovered("topk")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return contiguous_spec(x.dtype, shape, x.device), contiguous_spec(torch.int64, shape, x.device)
+
+
+define("aten.topk.default", infer=_top)
+
+
+# -- Writing into a part: what functionalised in-place operations on views become ---------------------------------
+
+
+def _scatter_part(part: Any) -> Any:
+    """`x` with the part that a view rule selects replaced by `source`."""
+
+    def infer(env: SizeEnv, x: TensorSpec, source: TensorSpec, *args: Any) -> TensorSpec:
+        if not is_contiguous(x.shape, x.stride) or source.dtype is not x.dtype or source.device != x.device:
+            raise NotCovered("strides are kept, dtypes must agree")
+        wanted = part(env, x, *args).shape
+        if len(wanted) != len(source.shape) or not all(map(env.equal, wanted, source.shape)):
+            raise NotCovered("sizes")
+        return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+    return infer
+
+
+define("aten.select_scatter.default", infer=_scatter_part(select))
+define("aten.slice_scatter.default", infer=_scatter_part(slice_part))
+define("aten.diagonal_scatter.default", infer=_scatter_part(diagonal))

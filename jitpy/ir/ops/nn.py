@@ -1,0 +1,602 @@
+"""Normalisation, attention, dropout, losses, convolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..op import NotCovered
+from ..sizes import SizeEnv, floordiv
+from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
+from .indexing import one_device, row_major_only
+from .layout import broadcast_shapes, is_contiguous, is_static, less, normalize_dim, preserved_stride
+from .pointwise import elementwise
+from .promotion import compute_dtype, is_float, result_type
+from .reductions import cast, mean_of, variance_of
+from .table import define
+
+# -- Normalisation ------------------------------------------------------------------------------------------------
+
+
+def _trailing(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *parameters: TensorSpec | None) -> int:
+    """The number of leading axes that stay; NotCovered where the normalized shape is not x's tail."""
+    lead = len(x.shape) - len(shape)
+    if not shape or lead < 0 or not is_float(x.dtype):
+        raise NotCovered("normalized shape")
+    if not all(map(env.equal, x.shape[lead:], shape)):
+        raise NotCovered("normalized shape")
+    for parameter in parameters:
+        if parameter is not None:
+            if len(parameter.shape) != len(shape) or not all(map(env.equal, parameter.shape, shape)):
+                raise NotCovered("parameter shape")
+            if parameter.device != x.device:
+                raise NotCovered("tensors on several devices")
+    return lead
+
+
+def _parameter_dtypes(x: TensorSpec, *parameters: TensorSpec | None) -> bool:
+    """Whether float32 parameters meet a 16-bit input (allowed); NotCovered for any other mixture."""
+    mixed = [p.dtype for p in parameters if p is not None and p.dtype is not x.dtype]
+    if not mixed:
+        return False
+    if (
+        x.dtype.itemsize == 2
+        and x.device.type == "cpu"
+        and len(mixed) == sum(p is not None for p in parameters)
+        and all(d is torch.float32 for d in mixed)
+    ):
+        return True
+    raise NotCovered("parameters of another dtype")
+
+
+def _layer_norm(
+    env: SizeEnv,
+    x: TensorSpec,
+    shape: Sequence[Any],
+    weight: TensorSpec | None = None,
+    bias: TensorSpec | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> TensorSpec:
+    _trailing(env, x, shape, weight, bias)
+    _parameter_dtypes(x, weight, bias)
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _native_layer_norm(
+    env: SizeEnv, x: TensorSpec, shape: Sequence[Any], weight: TensorSpec | None, bias: TensorSpec | None, eps: float
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    lead = _trailing(env, x, shape, weight, bias)
+    mixed = _parameter_dtypes(x, weight, bias)
+    dtype = torch.float32 if mixed or x.device.type != "cpu" else x.dtype
+    statistics = contiguous_spec(
+        compute_dtype(dtype) if x.device.type != "cpu" else dtype, (*x.shape[:lead], *(1 for _ in shape)), x.device
+    )
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), statistics, statistics
+
+
+def _affine(b: Any, value: Any, weight: Any, bias: Any) -> Any:
+    if weight is not None:
+        value = b.call("aten.mul.Tensor", value, cast(b, weight, value.spec.dtype))
+    if bias is not None:
+        value = b.call("aten.add.Tensor", value, cast(b, bias, value.spec.dtype))
+    return value
+
+
+def _normalized(b: Any, x: Any, axes: list[int], eps: float) -> tuple[Any, Any, Any]:
+    """(x - mean) / sqrt(variance + eps) over `axes`, the mean, and the reciprocal deviation; x in its compute dtype."""
+    if any(x.spec.shape[a] == 0 for a in axes):
+        raise NotCovered("nothing to normalise")
+    variance, mean = variance_of(b, x, axes, 0, True)
+    scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", variance, eps))
+    return b.call("aten.mul.Tensor", b.call("aten.sub.Tensor", x, mean), scale), mean, scale
+
+
+def _layer_norm_parts(
+    b: Any,
+    x: Any,
+    shape: Sequence[Any],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
+    value, _, _ = _normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
+    return cast(b, _affine(b, value, weight, bias), x.spec.dtype)
+
+
+def _native_layer_norm_parts(
+    b: Any, x: Any, shape: Sequence[Any], weight: Any, bias: Any, eps: float
+) -> tuple[Any, Any, Any]:
+    statistics = _native_layer_norm(b.env, x.spec, shape, weight and weight.spec, bias and bias.spec, eps)[1].dtype
+    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
+    value, mean, scale = _normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
+    return cast(b, _affine(b, value, weight, bias), x.spec.dtype), cast(b, mean, statistics), cast(b, scale, statistics)
+
+
+define("aten.layer_norm.default", infer=_layer_norm, decompose=_layer_norm_parts)
+define(
+    "aten.native_layer_norm.default",
+    infer=_native_layer_norm,
+    decompose=_native_layer_norm_parts,
+    differentiable=(True, False, False),
+)
+
+
+def _rms_norm(
+    env: SizeEnv, x: TensorSpec, shape: Sequence[Any], weight: TensorSpec | None = None, eps: float | None = None
+) -> TensorSpec:
+    _trailing(env, x, shape, weight)
+    if not is_contiguous(x.shape, x.stride) or weight is not None and weight.dtype is not x.dtype:
+        raise NotCovered("rms_norm")
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _rms_norm_parts(b: Any, x: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None) -> Any:
+    dtype = x.spec.dtype
+    compute = compute_dtype(dtype)
+    if eps is None:
+        eps = torch.finfo(compute).eps
+    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
+    if any(x.spec.shape[a] == 0 for a in axes):
+        raise NotCovered("nothing to normalise")
+    x = cast(b, x, compute)
+    square = mean_of(b, b.call("aten.mul.Tensor", x, x), axes, True)
+    value = b.call("aten.mul.Tensor", x, b.call("aten.rsqrt.default", b.call("aten.add.Tensor", square, eps)))
+    return cast(b, _affine(b, value, weight, None), dtype)
+
+
+define("aten.rms_norm.default", infer=_rms_norm, decompose=_rms_norm_parts)
+
+
+def _group_norm(
+    env: SizeEnv,
+    x: TensorSpec,
+    groups: int,
+    weight: TensorSpec | None = None,
+    bias: TensorSpec | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> TensorSpec:
+    row_major_only((x,))
+    if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or not is_float(x.dtype) or type(x.shape[1]) is not int:
+        raise NotCovered("group_norm")
+    if type(groups) is not int or groups < 1 or x.shape[1] % groups:
+        raise NotCovered("groups")
+    for parameter in (weight, bias):
+        if parameter is not None and parameter.shape != (x.shape[1],):
+            raise NotCovered("parameter shape")
+    _parameter_dtypes(x, weight, bias)
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _per_channel(b: Any, parameter: Any, ndim: int) -> Any:
+    """A parameter of size C, shaped to broadcast along axis 1."""
+    if parameter is None or ndim == 2:
+        return parameter
+    return b.call("aten.reshape.default", parameter, [-1] + [1] * (ndim - 2))
+
+
+def _group_norm_parts(
+    b: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
+) -> Any:
+    shape, dtype = x.spec.shape, x.spec.dtype
+    inner = prod(shape[1:])
+    grouped = b.call(
+        "aten.reshape.default", cast(b, x, compute_dtype(dtype)), [shape[0], groups, floordiv(inner, groups)]
+    )
+    value = b.call("aten.reshape.default", _normalized(b, grouped, [2], eps)[0], list(shape))
+    ndim = len(shape)
+    return cast(b, _affine(b, value, _per_channel(b, weight, ndim), _per_channel(b, bias, ndim)), dtype)
+
+
+define("aten.group_norm.default", infer=_group_norm, decompose=_group_norm_parts)
+
+
+def _batch_norm(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    running_mean: TensorSpec | None,
+    running_var: TensorSpec | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> TensorSpec:
+    row_major_only((x,))
+    if training or running_mean is None or running_var is None:
+        raise NotCovered("batch_norm while training")
+    if (
+        len(x.shape) < 2
+        or not is_contiguous(x.shape, x.stride)
+        or not is_float(x.dtype)
+        or any(s == 0 for s in x.shape)
+    ):
+        raise NotCovered("batch_norm")
+    for parameter in (weight, bias, running_mean, running_var):
+        if parameter is not None and (parameter.shape != (x.shape[1],) or parameter.dtype is not x.dtype):
+            raise NotCovered("parameter")
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+def _batch_norm_parts(
+    b: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Any:
+    if training or running_mean is None or running_var is None:
+        raise NotCovered("batch_norm while training")
+    dtype, ndim = x.spec.dtype, x.spec.ndim
+    compute = compute_dtype(dtype)
+    scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", cast(b, running_var, compute), eps))
+    centered = b.call("aten.sub.Tensor", cast(b, x, compute), _per_channel(b, cast(b, running_mean, compute), ndim))
+    value = b.call("aten.mul.Tensor", centered, _per_channel(b, scale, ndim))
+    return cast(b, _affine(b, value, _per_channel(b, weight, ndim), _per_channel(b, bias, ndim)), dtype)
+
+
+define("aten.batch_norm.default", infer=_batch_norm, decompose=_batch_norm_parts)
+
+
+# -- Dropout ------------------------------------------------------------------------------------------------------
+
+
+def _drops(x: TensorSpec, p: float, train: bool) -> bool:
+    """Whether `dropout` does anything (else it returns its input)."""
+    if type(train) is not bool or not isinstance(p, (int, float)):
+        raise NotCovered("dropout")
+    return train and p != 0 and not any(s == 0 for s in x.shape)
+
+
+def _dropout(env: SizeEnv, x: TensorSpec, p: float, train: bool) -> TensorSpec:
+    if not 0 <= p <= 1:
+        raise NotCovered("probability")
+    if not _drops(x, p, train):
+        return x
+    if not is_contiguous(x.shape, x.stride) or not is_float(x.dtype):
+        raise NotCovered("dropout")
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+define(
+    "aten.dropout.default", infer=_dropout, aliasing=lambda env, x, p, train: "copy" if _drops(x, p, train) else "self"
+)
+
+
+# -- Attention ----------------------------------------------------------------------------------------------------
+
+
+def _attention(
+    env: SizeEnv,
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    mask: TensorSpec | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> TensorSpec:
+    """Eager's fused CPU kernel returns its result in the query's layout; its plain one is row-major."""
+    ndim = len(q.shape)
+    if len(k.shape) != ndim or len(v.shape) != ndim or ndim < 2 or not is_float(q.dtype):
+        raise NotCovered("attention")
+    if not q.dtype is k.dtype is v.dtype or q.device.type != "cpu" or one_device((q, k, v)) != q.device:
+        raise NotCovered("attention")
+    if not env.equal(q.shape[-1], k.shape[-1], "attention") or not env.equal(k.shape[-2], v.shape[-2], "attention"):
+        raise NotCovered("attention sizes")
+    if not all(env.equal(a, c, "attention") for a, c in zip(k.shape[:-2], v.shape[:-2], strict=True)):
+        raise NotCovered("attention sizes")
+    if enable_gqa:
+        if ndim < 3 or type(q.shape[-3]) is not int or type(k.shape[-3]) is not int or q.shape[-3] % k.shape[-3]:
+            raise NotCovered("attention heads")
+        batch_matches = all(env.equal(a, c, "attention") for a, c in zip(q.shape[:-3], k.shape[:-3], strict=True))
+    else:
+        batch_matches = all(env.equal(a, c, "attention") for a, c in zip(q.shape[:-2], k.shape[:-2], strict=True))
+    if not batch_matches:
+        raise NotCovered("attention batches")
+    if mask is not None:
+        scores = (*q.shape[:-1], k.shape[-2])
+        if len(mask.shape) > ndim or broadcast_shapes(env, (mask.shape, scores)) != scores:
+            raise NotCovered("attention mask")
+        if mask.dtype is not torch.bool and mask.dtype is not q.dtype or is_causal:
+            raise NotCovered("attention mask")
+    shape = (*q.shape[:-1], v.shape[-1])
+    if _is_fused(env, q, k, v, mask, dropout_p, is_causal, enable_gqa):
+        return TensorSpec(q.dtype, q.shape, preserved_stride(env, q.shape, q.stride), q.device)
+    return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
+
+
+def _is_fused(
+    env: SizeEnv,
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    mask: TensorSpec | None,
+    dropout_p: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> bool:
+    """Asks torch which kernel it would pick, with tensors of the hinted sizes that are never written to."""
+    if len(q.shape) != 4:
+        return False
+
+    def stand_in(spec: TensorSpec | None) -> torch.Tensor | None:
+        if spec is None:
+            return None
+        tensor = torch.empty_strided(env.hints(spec.shape), env.hints(spec.stride), dtype=spec.dtype)
+        return tensor.requires_grad_() if spec.requires_grad else tensor
+
+    for spec in (q, k, v):
+        if not is_static(spec.shape):
+            for size in spec.shape:
+                if less(env, size, 1):
+                    raise NotCovered("attention without elements")
+    with torch._C.DisableTorchFunction():
+        choice = torch._fused_sdp_choice(
+            stand_in(q), stand_in(k), stand_in(v), stand_in(mask), float(dropout_p), is_causal, enable_gqa=enable_gqa
+        )
+    if choice not in (0, 1):
+        raise NotCovered("attention kernel")
+    return choice == 1
+
+
+def _attention_parts(
+    b: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Matmul, softmax, matmul. For dropout, causal masks and grouped heads there is no decomposition."""
+    if dropout_p or is_causal or enable_gqa or mask is not None and mask.spec.dtype is torch.bool:
+        raise NotCovered("attention")
+    dtype = q.spec.dtype
+    factor = scale if scale is not None else 1 / math.sqrt(q.spec.shape[-1])
+    scores = b.call("aten.matmul.default", q, b.call("aten.transpose.int", k, -2, -1))
+    scores = b.call("aten.mul.Tensor", scores, factor)
+    if mask is not None:
+        scores = b.call("aten.add.Tensor", scores, mask)
+    return cast(b, b.call("aten.matmul.default", b.call("aten.softmax.int", scores, -1), v), dtype)
+
+
+define("aten.scaled_dot_product_attention.default", infer=_attention, decompose=_attention_parts)
+
+
+# -- Losses -------------------------------------------------------------------------------------------------------
+
+
+def _reduced_loss(env: SizeEnv, value: TensorSpec, reduction: int) -> TensorSpec:
+    if reduction not in (0, 1, 2):
+        raise NotCovered("reduction")
+    return value if reduction == 0 else TensorSpec(value.dtype, (), (), value.device)
+
+
+def _apply_reduction(b: Any, value: Any, reduction: int) -> Any:
+    if reduction == 0:
+        return value
+    if reduction == 1:
+        return mean_of(b, value, list(range(value.spec.ndim)), False)
+    return b.call("aten.sum.default", value)
+
+
+def _elementwise_loss(env: SizeEnv, x: TensorSpec, target: TensorSpec, reduction: int = 1, *rest: Any) -> TensorSpec:
+    if x.dtype is not target.dtype or not is_float(x.dtype):
+        raise NotCovered("loss")
+    return _reduced_loss(env, elementwise(env, x.dtype, (x, target)), reduction)
+
+
+def _compute(b: Any, *values: Any) -> list[Any]:
+    dtype = compute_dtype(result_type([v.spec for v in values]))
+    return [cast(b, v, dtype) for v in values]
+
+
+def _mse_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
+    dtype = x.spec.dtype
+    x, target = _compute(b, x, target)
+    difference = b.call("aten.sub.Tensor", x, target)
+    return cast(b, _apply_reduction(b, b.call("aten.mul.Tensor", difference, difference), reduction), dtype)
+
+
+def _l1_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
+    dtype = x.spec.dtype
+    x, target = _compute(b, x, target)
+    return cast(
+        b, _apply_reduction(b, b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target)), reduction), dtype
+    )
+
+
+def _smooth_l1_parts(b: Any, x: Any, target: Any, reduction: int = 1, beta: float = 1.0) -> Any:
+    if beta == 0:
+        return _l1_parts(b, x, target, reduction)
+    dtype = x.spec.dtype
+    x, target = _compute(b, x, target)
+    distance = b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target))
+    near = b.call(
+        "aten.div.Tensor", b.call("aten.mul.Tensor", b.call("aten.mul.Tensor", distance, distance), 0.5), beta
+    )
+    far = b.call("aten.sub.Tensor", distance, 0.5 * beta)
+    value = b.call("aten.where.self", b.call("aten.lt.Scalar", distance, beta), near, far)
+    return cast(b, _apply_reduction(b, value, reduction), dtype)
+
+
+define("aten.mse_loss.default", infer=_elementwise_loss, decompose=_mse_parts)
+define("aten.l1_loss.default", infer=_elementwise_loss, decompose=_l1_parts)
+define("aten.smooth_l1_loss.default", infer=_elementwise_loss, decompose=_smooth_l1_parts)
+
+
+def _class_loss(
+    env: SizeEnv, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None, reduction: int
+) -> TensorSpec:
+    if target.dtype is not torch.int64 or not is_float(x.dtype) or len(x.shape) not in (1, 2):
+        raise NotCovered("class indices only")
+    if len(target.shape) != len(x.shape) - 1 or target.shape and not env.equal(target.shape[0], x.shape[0], "loss"):
+        raise NotCovered("target shape")
+    if weight is not None and (weight.shape != (x.shape[-1],) or weight.dtype is not x.dtype):
+        raise NotCovered("class weights")
+    return _reduced_loss(env, contiguous_spec(x.dtype, target.shape, one_device((x, target))), reduction)
+
+
+def _nll(
+    env: SizeEnv,
+    x: TensorSpec,
+    target: TensorSpec,
+    weight: TensorSpec | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> TensorSpec:
+    return _class_loss(env, x, target, weight, reduction)
+
+
+def _cross_entropy(
+    env: SizeEnv,
+    x: TensorSpec,
+    target: TensorSpec,
+    weight: TensorSpec | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> TensorSpec:
+    return _class_loss(env, x, target, weight, reduction)
+
+
+def _nll_of(b: Any, logs: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
+    """Negative log likelihood of log probabilities that are in their compute dtype, [N, C] or [C]."""
+    counted = b.call("aten.ne.Scalar", target, ignore_index)
+    safe = b.call("aten.where.ScalarOther", counted, target, 0)
+    axis = logs.spec.ndim - 1
+    picked = b.call("aten.gather.default", logs, axis, b.call("aten.unsqueeze.default", safe, axis))
+    value = b.call("aten.neg.default", b.call("aten.squeeze.dim", picked, axis))
+    counts = b.call("aten.to.dtype", counted, logs.spec.dtype)
+    if weight is not None:
+        weights = b.call("aten.index.Tensor", cast(b, weight, logs.spec.dtype), [safe])
+        value = b.call("aten.mul.Tensor", value, weights)
+        counts = b.call("aten.mul.Tensor", counts, weights)
+    value = b.call("aten.where.ScalarOther", counted, value, 0.0)
+    if reduction == 0:
+        return value
+    total = b.call("aten.sum.default", value)
+    return total if reduction == 2 else b.call("aten.div.Tensor", total, b.call("aten.sum.default", counts))
+
+
+def _nll_parts(b: Any, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
+    _class_loss(b.env, x.spec, target.spec, weight and weight.spec, reduction)
+    logs = cast(b, x, compute_dtype(x.spec.dtype))
+    return cast(b, _nll_of(b, logs, target, weight, reduction, ignore_index), x.spec.dtype)
+
+
+def _cross_entropy_parts(
+    b: Any,
+    x: Any,
+    target: Any,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    if label_smoothing:
+        raise NotCovered("label smoothing")
+    _class_loss(b.env, x.spec, target.spec, weight and weight.spec, reduction)
+    logs = b.call("aten.log_softmax.int", cast(b, x, compute_dtype(x.spec.dtype)), -1)
+    return cast(b, _nll_of(b, logs, target, weight, reduction, ignore_index), x.spec.dtype)
+
+
+define("aten.cross_entropy_loss.default", infer=_cross_entropy, decompose=_cross_entropy_parts)
+define("aten.nll_loss_nd.default", "aten.nll_loss.default", infer=_nll, decompose=_nll_parts)
+
+
+# -- Gated units --------------------------------------------------------------------------------------------------
+
+
+def _glu(env: SizeEnv, x: TensorSpec, dim: int = -1) -> TensorSpec:
+    axis = normalize_dim(dim, len(x.shape))
+    if not x.shape or type(x.shape[axis]) is not int or x.shape[axis] % 2 or not is_float(x.dtype):
+        raise NotCovered("glu")
+    if not is_contiguous(x.shape, x.stride) or any(type(s) is int and s < 2 for s in x.shape):
+        raise NotCovered("glu")
+    return contiguous_spec(x.dtype, (*x.shape[:axis], x.shape[axis] // 2, *x.shape[axis + 1 :]), x.device)
+
+
+def _glu_parts(b: Any, x: Any, dim: int = -1) -> Any:
+    axis = normalize_dim(dim, x.spec.ndim)
+    half = x.spec.shape[axis] // 2
+    dtype = x.spec.dtype
+    first = b.call("aten.slice.Tensor", x, axis, 0, half)
+    second = b.call("aten.slice.Tensor", x, axis, half, 2 * half)
+    gate = b.call("aten.sigmoid.default", cast(b, second, compute_dtype(dtype)))
+    return cast(b, b.call("aten.mul.Tensor", cast(b, first, compute_dtype(dtype)), gate), dtype)
+
+
+define("aten.glu.default", infer=_glu, decompose=_glu_parts)
+
+
+# -- Convolution --------------------------------------------------------------------------------------------------
+
+
+def _convolution(axes: int) -> Any:
+    def infer(
+        env: SizeEnv,
+        x: TensorSpec,
+        weight: TensorSpec,
+        bias: TensorSpec | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> TensorSpec:
+        row_major_only((x, weight))
+        if len(weight.shape) != axes + 2 or len(x.shape) not in (axes + 1, axes + 2) or not is_static(weight.shape):
+            raise NotCovered("convolution")
+        if not is_contiguous(x.shape, x.stride) or not is_contiguous(weight.shape, weight.stride):
+            raise NotCovered("convolution")
+        if weight.dtype is not x.dtype or not is_float(x.dtype) or one_device((x, weight)).type != "cpu":
+            raise NotCovered("convolution")
+        if bias is not None and (bias.dtype is not x.dtype or bias.shape != (weight.shape[0],)):
+            raise NotCovered("convolution")
+        channels = x.shape[-axes - 1]
+        if type(groups) is not int or groups < 1 or channels != weight.shape[1] * groups or weight.shape[0] % groups:
+            raise NotCovered("convolution channels")
+        sizes = []
+        for i in range(axes):
+            pace, pad, spread = _nth(stride, i), _nth(padding, i), _nth(dilation, i)
+            kernel = weight.shape[2 + i]
+            if pace < 1 or pad < 0 or spread < 1 or kernel < 1:
+                raise NotCovered("convolution")
+            room = x.shape[-axes + i] + 2 * pad - spread * (kernel - 1) - 1
+            if less(env, room, 0):
+                raise NotCovered("kernel larger than its input")
+            sizes.append(floordiv(room, pace) + 1)
+        return contiguous_spec(x.dtype, (*x.shape[: -axes - 1], weight.shape[0], *sizes), x.device)
+
+    return infer
+
+
+def _nth(value: Any, i: int) -> int:
+    """Entry `i` of an int, a list of one or a full list."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, (tuple, list)) or not value or not all(type(v) is int for v in value):
+        raise NotCovered("convolution parameters")
+    return value[i] if len(value) > 1 else value[0]
+
+
+for _axes in (1, 2, 3):
+    define(f"aten.conv{_axes}d.default", infer=_convolution(_axes))
