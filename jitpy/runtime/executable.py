@@ -116,8 +116,9 @@ def check_plan(plan: Plan) -> None:
             if not set(step.writes) <= set(range(plan.n_inputs)):
                 raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
         elif isinstance(step, CallStep):
-            for slot in _slots_in((step.args, step.kwargs)):
-                read(slot, what)
+            for ref in _refs_in((step.args, step.kwargs)):
+                if isinstance(ref, SlotRef):
+                    read(ref.slot, what)
             filled.update(slot for slot in step.slots if slot is not None)
         elif isinstance(step, ViewStep):
             read(step.base, what)
@@ -137,16 +138,16 @@ def check_plan(plan: Plan) -> None:
         raise ValueError(f"plan: slots {sorted(filled)} do not fit into n_slots={plan.n_slots}")
 
 
-def _slots_in(value: Any) -> Iterator[int]:
-    if isinstance(value, SlotRef):
-        yield value.slot
+def _refs_in(value: Any) -> Iterator[SlotRef | SizeRef]:
+    if isinstance(value, (SlotRef, SizeRef)):
+        yield value
     elif type(value) in (tuple, list):
         for item in value:
-            yield from _slots_in(item)
+            yield from _refs_in(item)
     elif type(value) is dict:
-        yield from _slots_in(tuple(value.values()))
+        yield from _refs_in(tuple(value.values()))
     elif isinstance(value, slice):
-        yield from _slots_in((value.start, value.stop, value.step))
+        yield from _refs_in((value.start, value.stop, value.step))
 
 
 class PythonExecutable:
@@ -199,20 +200,24 @@ class _Call:
         return [self.size(size) for size in sizes]
 
     def fill(self, value: Any) -> Any:
-        """An argument with slots and sizes filled in."""
+        """An argument with slots and sizes filled in; constants come back as they are."""
         if isinstance(value, SlotRef):
             return self.slots[value.slot]
         if isinstance(value, SizeRef):
             return self.sizes[value.index]
+        if not _has_refs(value):
+            return value
         if type(value) is tuple:
             return tuple(self.fill(item) for item in value)
         if type(value) is list:
             return [self.fill(item) for item in value]
         if type(value) is dict:
             return {key: self.fill(item) for key, item in value.items()}
-        if isinstance(value, slice):
-            return slice(self.fill(value.start), self.fill(value.stop), self.fill(value.step))
-        return value
+        return slice(self.fill(value.start), self.fill(value.stop), self.fill(value.step))
+
+
+def _has_refs(value: Any) -> bool:
+    return any(True for _ in _refs_in(value))
 
 
 def _symbol(binding: SymbolBinding, slots: list[Any]) -> int:
