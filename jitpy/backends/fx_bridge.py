@@ -16,9 +16,9 @@ from ..ir.specialize import specialize
 def adapt(fn: Callable[..., Callable[..., Any]]) -> Callable[[Graph, dict[str, Any]], Callable[..., tuple[Any, ...]]]:
     """The jitpy backend that hands graphs to `fn`.
 
-    `fn` gets the graph as a GraphModule, and FakeTensors (metadata without memory) as example inputs, as
-    torch.compile gives them. It may specialise on their sizes: a graph with symbolic sizes is handed over anew for
-    each combination of sizes that is called. Autograd is as the returned callable does it.
+    `fn` gets the graph as a GraphModule, and tensors of zeros like the graph's inputs as examples. It may specialise on
+    their sizes: a graph with symbolic sizes is handed over anew for each combination of sizes that is called.
+    Autograd is as the returned callable does it.
     """
 
     def compile_graph(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
@@ -32,7 +32,7 @@ def adapt(fn: Callable[..., Callable[..., Any]]) -> Callable[[Graph, dict[str, A
 
 def compile_static(graph: Graph, fn: Callable[..., Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
     """Compile one graph without symbolic sizes by `fn`. TypeError where `fn` does not return a callable."""
-    examples = fake_inputs(graph)
+    examples = zeros_inputs(graph)
     module = to_fx(graph, examples)
     compiled = fn(module, examples)
     name = getattr(fn, "__name__", type(fn).__name__)
@@ -54,21 +54,18 @@ def compile_static(graph: Graph, fn: Callable[..., Callable[..., Any]]) -> Calla
     return run
 
 
-def fake_inputs(graph: Graph) -> list[Any]:
-    """FakeTensors (and numbers) with the specs of the graph's inputs, sizes at their hints."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+def zeros_inputs(graph: Graph) -> list[Any]:
+    """Tensors of zeros (and numbers) with the specs of the graph's inputs, sizes at their hints.
 
-    mode = FakeTensorMode()
+    Zeros are valid indices, and large ones take no memory until somebody writes to them.
+    """
 
     def make(spec: TensorSpec) -> torch.Tensor:
-        with torch._C.DisableTorchFunction(), mode:
-            if spec.offset == 0:
-                tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
-            else:
-                reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.stride, strict=True)) + 1
-                storage = torch.empty(int(spec.offset) + max(int(reach), 0), dtype=spec.dtype, device=spec.device)
-                tensor = storage.as_strided(spec.shape, spec.stride, spec.offset)
-            return tensor.requires_grad_(spec.requires_grad)
+        reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.stride, strict=True)) + 1
+        with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+            storage = torch.zeros(max(int(spec.offset + reach), 0), dtype=spec.dtype, device=spec.device)
+            view = storage.as_strided(spec.shape, spec.stride, spec.offset)
+            return view.detach().requires_grad_(spec.requires_grad)
 
     return example_inputs(graph, make)
 

@@ -62,7 +62,7 @@ class _Converter:
     def node(self, node: Node) -> torch.fx.Node:
         if node.op is CONSTANT:
             name = f"_{node.name}"
-            self.root.register_buffer(name, node.args[0], persistent=False)
+            self.root.register_buffer(name, node.args[0])
             return self.out.get_attr(name)
         if node.op is GETITEM:
             made = self.out.call_function(operator.getitem, (self.nodes[node.args[0]], node.args[1]), name=node.name)

@@ -50,7 +50,8 @@ class FloorDiv(sympy.Function):
         return True if a.is_nonnegative and b.is_positive else None
 
     def _sympystr(self, printer: Any) -> str:
-        return python_text(self)
+        # with its parentheses: sympy does not know that // binds as * does
+        return _Printer({}, c=False).text(self)
 
     _pythoncode = _sympystr
 
@@ -78,7 +79,8 @@ class Modulo(sympy.Function):
         return True if self.args[1].is_positive else None
 
     def _sympystr(self, printer: Any) -> str:
-        return python_text(self)
+        # with its parentheses: sympy does not know that // binds as * does
+        return _Printer({}, c=False).text(self)
 
     _pythoncode = _sympystr
 
@@ -89,7 +91,9 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         return a // b
     if b == 0:
         raise ZeroDivisionError(f"{a} // 0")
-    return simplify(FloorDiv(expand(sympy.sympify(a)), sympy.sympify(b)))
+    a, b = sympy.sympify(a), sympy.sympify(b)
+    whole = _divide_term(a, b)
+    return simplify(FloorDiv(expand(a), b) if whole is None else whole)
 
 
 def mod(a: Dim, b: Dim) -> Dim:
@@ -98,7 +102,8 @@ def mod(a: Dim, b: Dim) -> Dim:
         return a % b
     if b == 0:
         raise ZeroDivisionError(f"{a} % 0")
-    return simplify(Modulo(expand(sympy.sympify(a)), sympy.sympify(b)))
+    a, b = sympy.sympify(a), sympy.sympify(b)
+    return 0 if _divide_term(a, b) is not None else simplify(Modulo(expand(a), b))
 
 
 def simplify(expr: Dim) -> Dim:

@@ -92,7 +92,7 @@ def _compute(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | Non
     if _mentions_symbol((node.args, tuple(node.kwargs.values()))):
         return None
     try:
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():
             value = node.op.target(*resolve(node.args, values, {}), **resolve(node.kwargs, values, {}))
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
         # eager raises it when the graph runs, and so shall the compiled code
