@@ -1,0 +1,385 @@
+"""The derived shape rule for symbolic sizes: torch's own shape code, run on sizes that are our expressions.
+
+torch lets any object with the right methods stand behind a `SymInt`. `SizeNode` is one that holds a sympy expression
+over a `SizeEnv`: arithmetic builds expressions, and whatever torch's code asks ("is this size 1?") is answered by
+`SizeEnv.decide`, which records what it took for granted. Nothing needs translating afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..op import NotCovered, Op
+from ..sizes import SizeEnv, floordiv, mod, simplify
+from ..spec import Dim, TensorSpec
+from . import derived, layout
+
+
+class SizeNode:
+    """What stands behind a SymInt, SymFloat or SymBool: an expression, and the environment that answers for it."""
+
+    __slots__ = ("env", "expr", "kind")
+
+    def __init__(self, env: SizeEnv, expr: Any, kind: type = int) -> None:
+        self.env = env
+        self.expr = sympy.sympify(expr)
+        self.kind = kind
+
+    def _new(self, expr: Any, kind: type = int) -> SizeNode:
+        return SizeNode(self.env, expr, kind)
+
+    # What it is
+
+    def is_int(self) -> bool:
+        return self.kind is int
+
+    def is_float(self) -> bool:
+        return self.kind is float
+
+    def is_bool(self) -> bool:
+        return self.kind is bool
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def constant_int(self) -> None:
+        return None
+
+    def constant_bool(self) -> None:
+        return None
+
+    def maybe_as_int(self) -> int | None:
+        return int(self.expr) if self.kind is int and self.expr.is_Integer else None
+
+    def has_hint(self) -> bool:
+        return True
+
+    @property
+    def hint(self) -> Any:
+        if self.kind is bool:
+            return self.guard_bool("", 0)
+        return self.env.hint(self.expr) if self.kind is int else float(self._value())
+
+    def require_hint(self, fallback: Any = None) -> Any:
+        return self.hint
+
+    def _value(self) -> Any:
+        return self.expr.subs({s: info.hint for s, info in self.env.symbols.items()})
+
+    def clone(self) -> SizeNode:
+        return self
+
+    def str(self) -> str:
+        return str(self.expr)
+
+    def _graph_repr(self) -> Any:
+        return str(self.expr)
+
+    __repr__ = __str__ = lambda self: str(self.expr)
+
+    def wrap_int(self, value: int) -> SizeNode:
+        return self._new(value)
+
+    def wrap_float(self, value: float) -> SizeNode:
+        return self._new(value, float)
+
+    def wrap_bool(self, value: bool) -> SizeNode:
+        return self._new(sympy.true if value else sympy.false, bool)
+
+    # Questions
+
+    def guard_bool(self, file: Any, line: Any) -> bool:
+        return self._decide(self.expr)
+
+    def _decide(self, expr: Any) -> bool:
+        if expr in (sympy.true, sympy.false):
+            return expr == sympy.true
+        if isinstance(expr, sympy.And):
+            return all(self._decide(a) for a in expr.args)
+        if isinstance(expr, sympy.Or):
+            return any(self._decide(a) for a in expr.args)
+        if isinstance(expr, sympy.Not):
+            return not self._decide(expr.args[0])
+        return self.env.decide(expr, "a shape rule")
+
+    bool_ = expect_true = guard_or_false = guard_or_true = guard_size_oblivious = lambda self, *place: self._decide(
+        self.expr
+    )
+
+    def expect_size(self, file: Any, line: Any) -> bool:
+        return self.env.decide(sympy.Ge(self.expr, 0), "a size")
+
+    def statically_known_true(self, file: Any, line: Any) -> bool:
+        return self.env.known(self.expr) is True
+
+    def guard_int(self, file: Any, line: Any) -> int:
+        return self.env.specialize(simplify(self.expr), "a shape rule")
+
+    def int_(self) -> int:
+        return self.guard_int("", 0)
+
+    def guard_float(self, file: Any, line: Any) -> float:
+        for symbol in self.expr.free_symbols:
+            self.env.specialize(symbol, "a shape rule")
+        return float(self._value())
+
+    # Arithmetic
+
+    def add(self, other: SizeNode) -> SizeNode:
+        return self._number(other, self.expr + other.expr)
+
+    def sub(self, other: SizeNode) -> SizeNode:
+        return self._number(other, self.expr - other.expr)
+
+    def mul(self, other: SizeNode) -> SizeNode:
+        return self._number(other, self.expr * other.expr)
+
+    def _number(self, other: SizeNode, expr: Any) -> SizeNode:
+        return self._new(expr, float if float in (self.kind, other.kind) else int)
+
+    def truediv(self, other: SizeNode) -> SizeNode:
+        return self._new(self.expr / other.expr, float)
+
+    int_truediv = float_truediv = truediv
+
+    def floordiv(self, other: SizeNode) -> SizeNode:
+        if float in (self.kind, other.kind):
+            return self._new(sympy.floor(self.expr / other.expr), float)
+        return self._new(floordiv(simplify(self.expr), simplify(other.expr)))
+
+    int_floordiv = floordiv
+
+    def mod(self, other: SizeNode) -> SizeNode:
+        return self._new(mod(simplify(self.expr), simplify(other.expr)))
+
+    def pow(self, other: SizeNode) -> SizeNode:
+        return self._number(other, self.expr**other.expr)
+
+    pow_by_natural = float_pow = pow
+
+    def neg(self) -> SizeNode:
+        return self._new(-self.expr, self.kind)
+
+    def abs(self) -> SizeNode:
+        return self._new(sympy.Abs(self.expr), self.kind)
+
+    def pos(self) -> SizeNode:
+        return self
+
+    def floor(self) -> SizeNode:
+        return self._new(sympy.floor(self.expr))
+
+    def ceil(self) -> SizeNode:
+        return self._new(sympy.ceiling(self.expr))
+
+    def trunc(self) -> SizeNode:
+        return self.ceil() if self._new(sympy.Lt(self.expr, 0), bool).guard_bool("", 0) else self.floor()
+
+    def sym_int(self) -> SizeNode:
+        return self if self.kind is int else self.trunc()
+
+    def sym_float(self) -> SizeNode:
+        return self._new(self.expr, float)
+
+    def is_integer(self) -> SizeNode:
+        return self.wrap_bool(bool(self.expr.is_integer))
+
+    def sym_sqrt(self) -> SizeNode:
+        return self._new(sympy.sqrt(self.expr), float)
+
+    def sym_max(self, other: SizeNode) -> SizeNode:
+        return self if self.ge(other).guard_bool("", 0) else other
+
+    def sym_min(self, other: SizeNode) -> SizeNode:
+        return self if self.le(other).guard_bool("", 0) else other
+
+    # Relations
+
+    def eq(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Eq(self.expr, other.expr), bool)
+
+    def ne(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Ne(self.expr, other.expr), bool)
+
+    def lt(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Lt(self.expr, other.expr), bool)
+
+    def le(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Le(self.expr, other.expr), bool)
+
+    def gt(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Gt(self.expr, other.expr), bool)
+
+    def ge(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Ge(self.expr, other.expr), bool)
+
+    def sym_and(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.And(self.expr, other.expr), bool)
+
+    def sym_or(self, other: SizeNode) -> SizeNode:
+        return self._new(sympy.Or(self.expr, other.expr), bool)
+
+    def sym_not(self) -> SizeNode:
+        return self._new(sympy.Not(self.expr), bool)
+
+    and_, or_ = sym_and, sym_or
+
+    def sym_ite(self, then: SizeNode, otherwise: SizeNode) -> SizeNode:
+        return then if self.guard_bool("", 0) else otherwise
+
+    # Layout questions
+
+    def is_contiguous(self, sizes: Any, strides: Any) -> SizeNode:
+        return self.wrap_bool(layout.is_contiguous(*_exprs(sizes, strides)))
+
+    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> SizeNode:
+        return self.wrap_bool(layout.is_dense(self.env, *_exprs(sizes, strides)))
+
+    is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
+
+    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> SizeNode:
+        shape, stride = _exprs(sizes, strides)
+        return self.wrap_bool(len(shape) == 4 and layout.is_channels_last(shape, stride))
+
+    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> SizeNode:
+        shape, stride = _exprs(sizes, strides)
+        return self.wrap_bool(len(shape) == 5 and layout.is_channels_last(shape, stride))
+
+    def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> SizeNode:
+        return self._channels_last_strides(4, sizes, strides)
+
+    def is_channels_last_strides_3d(self, sizes: Any, strides: Any) -> SizeNode:
+        return self._channels_last_strides(5, sizes, strides)
+
+    def _channels_last_strides(self, ndim: int, sizes: Any, strides: Any) -> SizeNode:
+        shape, stride = self.env.hints(_exprs(sizes, strides)[0]), self.env.hints(_exprs(sizes, strides)[1])
+        return self.wrap_bool(len(shape) == ndim and layout.is_channels_last_strides(shape, stride))
+
+
+def _exprs(sizes: Any, strides: Any) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    return tuple(map(_expr, sizes)), tuple(map(_expr, strides))
+
+
+def _expr(value: Any) -> Dim:
+    """The int or expression behind a number of torch's."""
+    if isinstance(value, int):
+        return int(value)
+    return simplify((value if isinstance(value, SizeNode) else value.node).expr)
+
+
+def derive_symbolic(
+    op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool
+) -> derived.Derived:
+    """As `derived.derive`, for arguments that mention symbols. Relations that were asked for are recorded in `env`."""
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401, PLC0415  (gives SymInt its operators; slow to import)
+
+    derived.refuse_data_dependent(op)
+    device = derived.common_device(op, args, kwargs)
+
+    def number(value: Dim) -> Any:
+        return value if isinstance(value, int) else torch.SymInt(SizeNode(env, value))
+
+    def make(spec: TensorSpec) -> torch.Tensor:
+        shape, stride = [number(s) for s in spec.shape], [number(s) for s in spec.stride]
+        tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
+        if not (type(spec.offset) is int and spec.offset == 0):
+            tensor = tensor.as_strided(shape, stride, number(spec.offset))
+        return tensor.requires_grad_() if spec.requires_grad else tensor
+
+    def symbols(value: Any) -> Any:
+        if isinstance(value, sympy.Basic):
+            return number(simplify(value)) if value.is_integer else torch.SymFloat(SizeNode(env, value, float))
+        if isinstance(value, (tuple, list)):
+            return type(value)(symbols(v) for v in value)
+        return value
+
+    try:
+        with _SymbolicShapes():
+            result, inputs = derived.call(
+                op, tuple(map(symbols, args)), {k: symbols(v) for k, v in kwargs.items()}, grad_enabled, make
+            )
+    except NotImplementedError as error:
+        raise NotCovered(f"{op.name} on symbolic sizes: {error}") from error
+    return _described(derived.describe(result, inputs, device))
+
+
+def _described(found: derived.Derived) -> derived.Derived:
+    """The same with torch's symbolic numbers replaced by expressions."""
+
+    def convert(spec: Any) -> Any:
+        if type(spec) is tuple:
+            return tuple(map(convert, spec))
+        if type(spec) is TensorSpec:
+            return spec.with_(
+                shape=tuple(map(_expr, spec.shape)), stride=tuple(map(_expr, spec.stride)), offset=_expr(spec.offset)
+            )
+        return spec
+
+    return derived.Derived(convert(found.spec), found.aliasing)
+
+
+class _SymbolicShapes(TorchDispatchMode):
+    """Runs each op by Python shape code, as torch's C++ shape code takes only plain sizes."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not _has_symbols((args, kwargs)) or func in _takes_symbols() or torch.Tag.view_copy in func.tags:
+            return func(*args, **kwargs)
+        rule = _python_rule(func)
+        if rule is not None:
+            with self:
+                return rule(*args, **kwargs)
+        with self:
+            result = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
+
+
+def _python_rule(func: Any) -> Callable[..., Any] | None:
+    """torch's shape function or decomposition for an op, in Python."""
+    from torch._decomp import decomposition_table, meta_table
+
+    rule = meta_table.get(func) or decomposition_table.get(func)
+    if rule is None and func.namespace == "prims":
+        rule = func.prim_meta_impl
+    return rule
+
+
+def _takes_symbols() -> frozenset[Any]:
+    aten = torch.ops.aten
+    return frozenset(
+        (
+            aten.empty.memory_format,
+            aten.empty_strided.default,
+            aten.as_strided.default,
+            aten.as_strided_scatter.default,
+            aten.zeros.default,
+            aten.detach.default,
+            aten.alias.default,
+            aten.view_as_real.default,
+            aten.view_as_complex.default,
+        )
+    )
+
+
+def _has_symbols(tree: Any) -> bool:
+    if isinstance(tree, torch.Tensor):
+        return any(type(s) is torch.SymInt for s in (*tree.shape, *tree.stride(), tree.storage_offset()))
+    if isinstance(tree, (tuple, list)):
+        return any(map(_has_symbols, tree))
+    if isinstance(tree, dict):
+        return any(map(_has_symbols, tree.values()))
+    return isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool))
