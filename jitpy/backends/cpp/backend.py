@@ -1,0 +1,71 @@
+"""Graph to callable by generated C++: lower, fuse, print, compile, plan.
+
+Graphs that this backend does not take (results that require grad, other devices) go to the eager backend; so does every graph
+while no compiler works.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jitpy import config, logs
+
+from ...ir.alias import any_needs_grad
+from ...ir.graph import Graph
+from ...ir.spec import TensorSpec
+from ...runtime.compiler import CompilerError, load_text_cached
+from ...runtime.plan import Plan
+from .flags import compiler_flags
+from .planner import Planner
+
+_warned: set[str] = set()
+
+
+def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
+    """Make `graph` callable: `compiled(*inputs) -> tuple`. `options` are not used. Never raises CompilerError."""
+    from .. import eager
+
+    if not accepts(graph):
+        return eager.compile_graph(graph, options or {})
+    try:
+        plan = plan_graph(graph)
+    except CompilerError as error:
+        if error.reason not in _warned:
+            _warned.add(error.reason)
+            warnings.warn(f"jitpy: graphs run with eager kernels: {error}", RuntimeWarning, stacklevel=2)
+        return eager.compile_graph(graph, options or {})
+    from ...runtime.executable import make_executable
+
+    return make_executable(plan)
+
+
+def accepts(graph: Graph) -> bool:
+    """Whether the graph can be compiled: everything on the CPU, nothing that autograd must see."""
+    for node in graph.all_nodes():
+        for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
+            if isinstance(spec, TensorSpec) and spec.device.type != "cpu":
+                return False
+    return not any_needs_grad(graph.all_nodes())
+
+
+def plan_graph(graph: Graph) -> Plan:
+    """The graph as a plan with compiled kernels. Raises CompilerError."""
+    started = time.perf_counter()
+    planner = Planner(graph)
+    text = planner.text()
+    printed = time.perf_counter()
+    logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {printed - started:.3f} s")
+    logs.log("fusion", planner.report)
+    library = None
+    if text:
+        logs.log("output_code", text)
+        library = load_text_cached(text, compiler_flags(config.simd))
+    return planner.plan(library)
+
+
+__all__ = ["accepts", "compile_graph", "plan_graph", "torch"]

@@ -1,0 +1,42 @@
+"""Compiler flags by instruction set."""
+
+from __future__ import annotations
+
+import functools
+import platform
+
+COMMON = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
+          "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti", "-w")
+
+_SETS = {
+    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"),
+    "avx2": ("-mavx2", "-mfma", "-mf16c"),
+    "scalar": ("-fno-tree-vectorize",),
+}
+
+
+def compiler_flags(simd: str) -> tuple[str, ...]:
+    """Flags for `config.simd`: 'auto', 'avx512', 'avx2' or 'scalar'. Raises ValueError for any other name."""
+    if simd == "auto":
+        simd = best_simd()
+        if simd == "native":
+            return (*COMMON, "-fopenmp", "-march=native")
+    if simd not in _SETS:
+        raise ValueError(f"simd={simd!r}: expected 'auto', 'avx512', 'avx2' or 'scalar'")
+    # without vectors the simd pragmas are comments, the threads stay
+    return (*COMMON, "-fopenmp", *_SETS[simd])
+
+
+@functools.cache
+def best_simd() -> str:
+    """The widest instruction set of this machine: 'avx512', 'avx2', 'native' (other architectures) or 'scalar'."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return "native"
+    try:
+        with open("/proc/cpuinfo") as file:
+            words = next((line.split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        return "scalar"
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(words):
+        return "avx512"
+    return "avx2" if {"avx2", "fma", "f16c"} <= set(words) else "scalar"

@@ -1,0 +1,611 @@
+"""A graph to kernels' text and a `Plan`: where every value lives, and the order of allocations, kernels, calls and frees."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from jitpy import config
+
+from ...ir.alias import alias_kind, copies_before_write
+from ...ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes, visit_nodes
+from ...ir.spec import Dim, TensorSpec
+from ...runtime.plan import (
+    AllocStep,
+    CallStep,
+    CopyStep,
+    FreeStep,
+    KernelStep,
+    Plan,
+    Size,
+    SlotRef,
+    Step,
+    ViewStep,
+    Workspace,
+)
+from ...schedule.fuse import Call, Fusion, Group
+from ...schedule.index import Axis, Index, flatten, of
+from ...schedule.loops import Kernel, build
+from ...schedule.lower import Lowering, lower
+from ...schedule.memory import Scratch, can_write_over
+from ...schedule.values import HostScalar, Pointwise, Reduction, Scan, Stored, Value, View, base_of
+from ..size_table import SizeTable
+from .codegen import KernelPrinter
+from .prelude import assemble
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(slots=True)
+class KernelInfo:
+    """One kernel call of the graph, for reports."""
+
+    name: str
+    function: str
+    nodes: list[str]
+    bytes_read: int
+    bytes_written: int
+    style: str
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A kernel or call with what it touches."""
+
+    kernel: Kernel | None = None
+    call: Call | None = None
+    function: str = ""
+    operands: list[Value] = field(default_factory=list)
+    in_place: dict[Value, Value] = field(default_factory=dict)
+    checks: bool = False
+
+
+class Planner:
+    """Schedules one graph. `text()` is the C++ file ('' if there is no kernel), `plan(library)` the plan that calls it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.env = graph.sizes
+        self.table = SizeTable(graph)
+        self.low: Lowering = lower(graph)
+        self.copies: dict[Value, Value] = {}
+        self.kernels: list[KernelInfo] = []
+        #: values that must be in memory under their own strides, by the node or call that wants them
+        self._want()
+        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion)
+        self.refusals = self.fusion.refusals
+        self._build_kernels()
+        self._find_lifetimes()
+        self._reuse_in_place()
+        self._print()
+
+    # what must be in memory
+
+    def _want(self) -> None:
+        self.required: dict[Value, None] = {}
+        self.output_values: list[Any] = [self._in_memory(self.low.values[n]) for n in self.graph.outputs]
+        self.mutation_values = [self._in_memory(self.low.values[m.value]) for m in self.graph.mutations]
+        self.call_arguments: dict[Node, Any] = {}
+        self._used_calls()
+
+    def _used_calls(self) -> None:
+        """The eager calls that matter: those needed for outputs, and those with effects, last first."""
+        self.live_calls: list[Node] = []
+        for node in self.low.calls:
+            arguments = map_nodes((node.args, node.kwargs), self._argument)
+            self.call_arguments[node] = arguments
+            self.live_calls.append(node)
+
+    def _argument(self, node: Node) -> Any:
+        return _Argument(self._in_memory(self.low.values[node]))
+
+    def _in_memory(self, value: Any) -> Any:
+        """The value itself or, where it is no strided view of memory, a copy. Its memory becomes required."""
+        if isinstance(value, tuple):
+            return tuple(self._in_memory(v) for v in value)
+        if not isinstance(value, Value) or isinstance(value, HostScalar):
+            return value
+        if isinstance(value, View) and strided(value) is None:
+            found = self.copies.get(value)
+            if found is None:
+                self.low._node = value.nodes[0] if value.nodes else None
+                found = self.copies[value] = self.low.copy(value)
+                found.nodes = list(value.nodes)
+                found.position = value.position
+            value = found
+        base = base_of(value)
+        if isinstance(base, (Pointwise, Reduction, Scan)):
+            self.required[base] = None
+        return value
+
+    def _calls(self) -> list[tuple[Node, list[Value], list[Value]]]:
+        result = []
+        for node in self.live_calls:
+            operands: list[Value] = []
+            _visit(self.call_arguments[node], operands.append)
+            made = self.low.values[node]
+            results = [v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value)]
+            result.append((node, [base_of(v) for v in operands], results))
+        return result
+
+    # kernels
+
+    def _build_kernels(self) -> None:
+        fusion = self.fusion
+        self.units: list[_Unit] = []
+        count = 0
+        for unit in fusion.units:
+            if isinstance(unit, Group):
+                members = set(unit.members)
+                stored = [v for v in unit.members if v in self.required
+                          or any(r not in members for r in fusion.readers.get(v, ()))]
+                kernel = build(unit, f"kernel{count}", fusion.inlined, stored, self.env)
+                count += 1
+                checks = any(e.op == "check" for e in kernel.stage)
+                self.units.append(_Unit(kernel=kernel, checks=checks))
+            else:
+                self.units.append(_Unit(call=unit))
+
+    def _find_lifetimes(self) -> None:
+        """For each value in memory the units that first and last touch it; views of calls' results keep these alive."""
+        self.first: dict[Value, int] = {}
+        self.last: dict[Value, int] = {}
+        end = len(self.units)
+
+        def touch(value: Any, k: int) -> None:
+            if isinstance(value, Value):
+                value = base_of(value)
+                self.first.setdefault(value, k)
+                self.last[value] = max(self.last.get(value, k), k)
+
+        self.keep: set[Value] = set()  # owners whose results may be views: their memory must outlive the results
+        for k, unit in enumerate(self.units):
+            if unit.kernel is not None:
+                for value in (*unit.kernel.reads, *unit.kernel.writes):
+                    touch(value, k)
+            else:
+                assert unit.call is not None
+                operands: list[Value] = []
+                _visit(self.call_arguments[unit.call.node], operands.append)
+                for value in operands:
+                    touch(value, k)
+                made = self.low.values[unit.call.node]
+                for value in made if isinstance(made, tuple) else (made,):
+                    touch(value, k)
+                if self._may_alias(unit.call.node):
+                    self.keep.update(base_of(v) for v in operands)
+                    self.keep.update(v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value))
+        for value in (*_flat(self.output_values), *self.mutation_values):
+            touch(value, end)
+        for value in self.keep:
+            self.last[value] = end
+
+    def _may_alias(self, node: Node) -> bool:
+        """Whether an eager call's result may share memory with an argument."""
+        return alias_kind(self.graph, node) != "copy"
+
+    def _reuse_in_place(self) -> None:
+        """Kernels write over operands that nobody reads afterwards, and over inputs that receive their result."""
+        outputs = {base_of(v) for v in _flat(self.output_values) if isinstance(v, Value)}
+        mutated = {}
+        for mutation, value in zip(self.graph.mutations, self.mutation_values):
+            mutated.setdefault(value, []).append(self.low.values[self.graph.inputs[mutation.input]])
+        self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
+        self.in_input: set[Value] = set()
+        for k, unit in enumerate(self.units):
+            kernel = unit.kernel
+            if kernel is None:
+                continue
+            for target in kernel.writes:
+                found = self._input_home(kernel, target, mutated, outputs, k, unit)
+                if found is None:
+                    for source in kernel.reads:
+                        if source in unit.in_place.values() or not self._dies_here(source, k, outputs):
+                            continue
+                        if self._same_layout(target, source) and can_write_over(kernel, target, source, self.env):
+                            found = source
+                            break
+                if found is not None:
+                    unit.in_place[target] = found
+                    self.home[target] = found
+
+    def _input_home(self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int,
+                    unit: _Unit) -> Value | None:
+        """The input that `target` is copied to at the end, if the kernel may write there at once."""
+        wanted = mutated.get(target)
+        if wanted is None or len(wanted) != 1 or target in outputs or unit.checks:
+            return None
+        source = wanted[0]
+        if any(self._reads_later(value, source) for value in (*_flat(self.output_values), *self.mutation_values)):
+            return None
+        if self.last.get(source, k) > k or not self._same_layout(target, source):
+            return None
+        later_readers = [v for j in range(k + 1, len(self.units)) for v in self._touched(j)]
+        if source in later_readers or not can_write_over(kernel, target, source, self.env):
+            return None
+        self.in_input.add(target)
+        return source
+
+    def _reads_later(self, value: Any, source: Value) -> bool:
+        return isinstance(value, Value) and base_of(value) is source
+
+    def _touched(self, k: int) -> list[Value]:
+        unit = self.units[k]
+        if unit.kernel is not None:
+            return [*unit.kernel.reads, *unit.kernel.writes]
+        assert unit.call is not None
+        operands: list[Value] = []
+        _visit(self.call_arguments[unit.call.node], operands.append)
+        return [base_of(v) for v in operands]
+
+    def _dies_here(self, source: Value, k: int, outputs: set[Value]) -> bool:
+        """Whether memory of the graph's own is read for the last time by unit `k`."""
+        if self.last.get(source) != k or source in outputs or source in self.keep or source in self.in_input:
+            return False
+        if isinstance(source, HostScalar):
+            return False
+        if isinstance(source, Stored):
+            return source.node.op not in (INPUT, CONSTANT) and not self._may_alias(source.node)
+        return True
+
+    def _same_layout(self, target: Value, source: Value) -> bool:
+        return (target.dtype is source.dtype and len(target.shape) == len(source.shape)
+                and all(a == b for a, b in zip(target.shape, source.shape))
+                and all(a == b or s == 1 for a, b, s in zip(target.stride, source.stride, target.shape)))
+
+    def _print(self) -> None:
+        functions: dict[str, str] = {}
+        bodies: list[str] = []
+        for unit in self.units:
+            kernel = unit.kernel
+            if kernel is None:
+                continue
+            printed = KernelPrinter(kernel, self._size_index, config.threads_grain, unit.in_place).print()
+            unit.operands = printed.operands
+            lines = printed.body.split("\n")
+            code = "\n".join(line for line in lines if not line.startswith("//"))
+            name = functions.get(code)
+            if name is None:
+                name = functions[code] = f"kernel{len(functions)}"
+                bodies.append(printed.body.replace("{name}", name))
+            unit.function = name
+            nodes = [node.name for node in kernel.nodes]
+            self.kernels.append(KernelInfo(
+                name, name, nodes, sum(self._bytes(v) for v in kernel.reads), sum(self._bytes(v) for v in kernel.writes),
+                kernel.style))
+        self._bodies = bodies
+
+    def _size_index(self, expr: sympy.Expr) -> int:
+        found = self.table.ref(expr)
+        assert not isinstance(found, int)
+        return found.index
+
+    def _bytes(self, value: Value) -> int:
+        return self.env.hint(value.numel) * value.dtype.itemsize
+
+    def text(self) -> str:
+        """The C++ file with every kernel; '' where there is none."""
+        if not self._bodies:
+            return ""
+        self._steps()
+        body = "\n".join(self._bodies)
+        if len(self.table):
+            body += '\nextern "C" ' + self.table.c_function("sizes") + "\n"
+        if any(unit.checks for unit in self.units):
+            body = body + "// index_error\n"
+        return assemble(body, config.simd != "scalar")
+
+    def report(self) -> str:
+        """What was fused, and what was not."""
+        lines = [f"{self.graph.name}: {len(self.kernels)} kernels, {len(self.low.calls)} eager calls"]
+        for kernel in self.kernels:
+            lines.append(f"  {kernel.name} ({kernel.style}): {', '.join(kernel.nodes)}; reads {kernel.bytes_read} bytes, "
+                         f"writes {kernel.bytes_written}")
+        lines.extend(f"  eager {node.name}: {reason}" for node, reason in self.low.reasons.items())
+        lines.extend(f"  kept apart: {refusal}" for refusal in self.refusals)
+        return "\n".join(lines)
+
+    # steps
+
+    def _steps(self) -> None:
+        """Fill `self.steps`; kernels are named, their addresses come with the library."""
+        self.steps: list[Step] = []
+        self.slots: dict[Value, int] = {}
+        self.views: dict[Value, int] = {}
+        self.scratch = Scratch()
+        self.places: dict[Value, int] = {}
+        self.kernel_steps: list[tuple[KernelStep, str]] = []
+        self.n_slots = len(self.graph.inputs)
+        self.free_at: dict[int, list[int]] = {}
+        for k, node in enumerate(self.graph.inputs):
+            value = self.low.values[node]
+            if value is not None:
+                self.slots[value] = k
+        self.tensor_users = self._tensor_users()
+        for k, unit in enumerate(self.units):
+            if unit.kernel is not None:
+                self._kernel(k, unit)
+            else:
+                self._call(k, unit)
+            done = self.free_at.pop(k, None)
+            if done:
+                self.steps.append(FreeStep(tuple(sorted(done))))
+        self._copy_back()
+        self.outputs = tuple(self._slot(v) for v in self.output_values)
+
+    def _tensor_users(self) -> set[Value]:
+        """Values that calls, outputs or mutations read: these need a tensor, not just memory."""
+        found: set[Value] = set()
+        for arguments in self.call_arguments.values():
+            _visit(arguments, lambda v: found.add(base_of(v)))
+        for value in (*_flat(self.output_values), *self.mutation_values):
+            if isinstance(value, Value):
+                found.add(base_of(value))
+        grown = True
+        while grown:  # memory taken over must be a tensor if the new owner must
+            grown = False
+            for target, source in self.home.items():
+                if target in found and source not in found:
+                    found.add(source)
+                    grown = True
+        return found
+
+    def _new_slot(self) -> int:
+        self.n_slots += 1
+        return self.n_slots - 1
+
+    def _slot(self, value: Any) -> int:
+        """The slot of a value in memory, or of a view of one, made now if need be."""
+        if isinstance(value, tuple):
+            raise AssertionError("a tuple has no slot")
+        found = self.slots.get(value)
+        if found is not None:
+            return found
+        if isinstance(value, View):
+            base = base_of(value)
+            shape, stride, offset = strided(value)  # type: ignore[misc]
+            slot = self.slots[value] = self._new_slot()
+            ref = self.table.ref
+            self.steps.append(ViewStep(slot, self._slot(base), tuple(map(ref, shape)), tuple(map(ref, stride)), ref(offset)))
+            return slot
+        assert isinstance(value, Stored) and value.node.op is CONSTANT, f"{value} is read before it is made"
+        slot = self.slots[value] = self._new_slot()
+        self.steps.append(CallStep(_same, (value.node.args[0],), {}, (slot,)))
+        return slot
+
+    def _kernel(self, k: int, unit: _Unit) -> None:
+        kernel = unit.kernel
+        assert kernel is not None
+        writes: list[int] = []
+        for value in kernel.writes:
+            source = unit.in_place.get(value)
+            if source is not None:
+                self._take_over(value, source, writes)
+            else:
+                self._allocate(value)
+        pointers: list[SlotRef | Workspace] = []
+        for value in unit.operands:
+            if value in self.places:
+                pointers.append(Workspace(self.places[value]))
+            else:
+                pointers.append(SlotRef(self._slot(value)))
+        step = KernelStep(0, tuple(pointers), unit.function, tuple(writes))
+        self.kernel_steps.append((step, unit.function))
+        self.steps.append(step)
+        if unit.checks:
+            self.steps.append(CallStep(_NeedsLibrary, (), {}, (self._new_slot(),)))
+        for value in {*kernel.reads, *kernel.writes}:
+            self._free_after(value, k)
+
+    def _take_over(self, value: Value, source: Value, writes: list[int]) -> None:
+        if source in self.places:
+            self.places[value] = self.places[source]
+            return
+        slot = self.slots[value] = self._slot(source)
+        if slot < len(self.graph.inputs):
+            writes.append(slot)
+
+    def _allocate(self, value: Value) -> None:
+        numel = value.numel
+        if value not in self.tensor_users and isinstance(numel, int):
+            last = self._last_of_chain(value)
+            region = self.scratch.place(numel * value.dtype.itemsize, self.first[value], last)
+            self.places[value] = region.offset
+            return
+        slot = self.slots[value] = self._new_slot()
+        ref = self.table.ref
+        self.steps.append(AllocStep(slot, tuple(map(ref, value.shape)), tuple(map(ref, value.stride)), value.dtype, _CPU))
+
+    def _last_of_chain(self, value: Value) -> int:
+        """When the memory of a value is given up, by itself or by those that take it over."""
+        last = self.last[value]
+        for target, source in self.home.items():
+            if source is value:
+                last = max(last, self._last_of_chain(target))
+        return last
+
+    def _free_after(self, value: Value, k: int) -> None:
+        if self.last.get(value) != k or value in self.home.values():
+            return
+        slot = self.slots.get(value)
+        if slot is not None and slot >= len(self.graph.inputs) and not (
+                isinstance(value, Stored) and value.node.op is CONSTANT):
+            self.free_at.setdefault(k, [])
+            if slot not in self.free_at[k]:
+                self.free_at[k].append(slot)
+
+    def _call(self, k: int, unit: _Unit) -> None:
+        assert unit.call is not None
+        node = unit.call.node
+        temporary: list[int] = []
+
+        def resolve(value: Any) -> Any:
+            if isinstance(value, _Argument):
+                inner = value.value
+                if isinstance(inner, tuple):
+                    return tuple(resolve(_Argument(v)) for v in inner)
+                if isinstance(inner, Stored) and inner.node.op is CONSTANT and inner not in self.slots:
+                    return inner.node.args[0]
+                if not isinstance(inner, Value):
+                    return inner
+                known = inner in self.slots
+                slot = self._slot(inner)
+                if isinstance(inner, View) and not known:
+                    temporary.append(slot)
+                return SlotRef(slot)
+            if isinstance(value, sympy.Basic):
+                return self.table.ref(value)  # type: ignore[arg-type]
+            if isinstance(value, tuple):
+                return tuple(map(resolve, value))
+            if isinstance(value, list):
+                return list(map(resolve, value))
+            if isinstance(value, dict):
+                return {key: resolve(item) for key, item in value.items()}
+            return value
+
+        args, kwargs = resolve(self.call_arguments[node])
+        made = self.low.values[node]
+        if isinstance(made, tuple):
+            slots: list[int | None] = []
+            for part in made:
+                if isinstance(part, Value) and part in self.last:
+                    self.slots[part] = self._new_slot()
+                    slots.append(self.slots[part])
+                else:
+                    slots.append(None)
+            self.steps.append(CallStep(node.op.target, args, kwargs, tuple(slots), multiple=True))
+        else:
+            slot = self._new_slot()
+            if isinstance(made, Value):
+                self.slots[made] = slot
+            self.steps.append(CallStep(node.op.target, args, kwargs, (slot,)))
+        operands: list[Value] = []
+        _visit(self.call_arguments[node], operands.append)
+        for value in {base_of(v) for v in operands} | {v for v in (made if isinstance(made, tuple) else (made,))
+                                                      if isinstance(v, Value)}:
+            self._free_after(value, k)
+        if temporary and not self._may_alias(node):
+            for value in [v for v, s in self.slots.items() if s in temporary]:
+                del self.slots[value]
+            self.free_at.setdefault(k, []).extend(temporary)
+
+    def _copy_back(self) -> None:
+        first = copies_before_write(self.graph)
+        sources: list[int | None] = []
+        for mutation, value in zip(self.graph.mutations, self.mutation_values):
+            if value in self.in_input:
+                sources.append(None)
+                continue
+            slot = self._slot(value)
+            if mutation.value in first:
+                copy = self._new_slot()
+                self.steps.append(CallStep(torch.ops.aten.clone.default, (SlotRef(slot),), {}, (copy,)))
+                slot = copy
+            sources.append(slot)
+        for mutation, source in zip(self.graph.mutations, sources):
+            if source is not None:
+                self.steps.append(CopyStep(mutation.input, source))
+
+    def plan(self, library: ctypes.CDLL | None) -> Plan:
+        """The plan, with the kernels' addresses in `library`."""
+        if not self._bodies:
+            self._steps()
+        keep: list[Any] = []
+        if library is not None:
+            keep.append(library)
+            for step, name in self.kernel_steps:
+                step.address = _address(library, name)
+        for k, step in enumerate(self.steps):
+            if isinstance(step, CallStep) and step.function is _NeedsLibrary:
+                assert library is not None
+                self.steps[k] = CallStep(_IndexCheck(library), (), {}, step.slots)
+        sized = len(self.table) > 0
+        return Plan(
+            len(self.graph.inputs), self.n_slots, self.outputs, self.steps, symbols=self.table.symbols,
+            n_sizes=len(self.table), size_function=_address(library, "sizes") if sized and library is not None else 0,
+            size_function_py=self.table.python_function(), workspace=self.scratch.size, keep_alive=keep,
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Argument:
+    """A value inside the arguments of a call."""
+
+    value: Any
+
+
+class _NeedsLibrary:
+    """Stands for the index check until the library is loaded."""
+
+
+class _IndexCheck:
+    """Raises IndexError if a kernel met an index out of range."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.flag = ctypes.c_int64.in_dll(library, "index_error")
+
+    def __call__(self) -> None:
+        if self.flag.value:
+            self.flag.value = 0
+            raise IndexError("index out of range in self")
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def _visit(arguments: Any, fn: Any) -> None:
+    """Call `fn` on every Value inside call arguments."""
+    if isinstance(arguments, _Argument):
+        _visit(arguments.value, fn)
+    elif isinstance(arguments, Value):
+        fn(arguments)
+    elif isinstance(arguments, (tuple, list)):
+        for item in arguments:
+            _visit(item, fn)
+    elif isinstance(arguments, dict):
+        for item in arguments.values():
+            _visit(item, fn)
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        found.extend(_flat(list(value)) if isinstance(value, tuple) else [value])
+    return found
+
+
+def strided(value: View) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim] | None:
+    """`(shape, stride, offset)` of a view over its base's memory, None where no strides describe it."""
+    axes = [Axis(size) for size in value.shape]
+    index: tuple[Index, ...] = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in axes)
+    current: Value = value
+    while isinstance(current, View):
+        index = current.remap(index)
+        current = current.base
+    position = flatten(index, current.stride)
+    steps = []
+    known = set(axes)
+    if any(not isinstance(atom, Axis) or atom not in known for atom, _ in position.terms):
+        return None
+    spec = value.nodes[0].spec if value.nodes else None
+    for k, axis in enumerate(axes):
+        step = position.coefficient(axis)
+        assert step is not None
+        if type(axis.size) is int and axis.size == 1 and isinstance(spec, TensorSpec):
+            step = spec.stride[k]  # any will do: eager's
+        steps.append(step)
+    return value.shape, tuple(steps), position.const
+
+
+__all__ = ["GETITEM", "KernelInfo", "Planner", "Size", "strided", "visit_nodes"]

@@ -1,0 +1,275 @@
+"""The C++ that every generated file may use: types, conversions, math, threads. Only what a file mentions is put into it."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+
+import torch
+
+#: C++ types of what is computed in.
+TYPES = {
+    torch.float32: "float", torch.float64: "double", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t",
+    torch.int64: "int64_t", torch.uint8: "uint8_t", torch.bool: "bool",
+}
+
+#: C++ types of what is in memory.
+STORAGE = {**TYPES, torch.float16: "uint16_t", torch.bfloat16: "uint16_t"}
+
+HEADER = """\
+#include <cstdint>
+typedef void (*Part)(int64_t begin, int64_t end, void* const* ptr, const int64_t* sz);
+"""
+
+#: Pieces by the name that calls them; a piece may call others.
+PIECES: dict[str, str] = {}
+
+
+def _piece(name: str, text: str) -> None:
+    PIECES[name] = text.strip("\n") + "\n"
+
+
+_piece("run_parts", """
+extern "C" int omp_get_thread_num(void) noexcept;
+extern "C" int omp_get_num_threads(void) noexcept;
+// Calls part(begin, end) on slices of 0..n, on all threads if there is enough work.
+static void run_parts(int64_t n, int64_t align, bool many, Part part, void* const* ptr, const int64_t* sz) {
+  if (!many) {
+    part(0, n, ptr, sz);
+    return;
+  }
+#pragma omp parallel
+  {
+    const int64_t t = omp_get_thread_num(), threads = omp_get_num_threads();
+    int64_t step = (n + threads - 1) / threads;
+    step = (step + align - 1) / align * align;
+    const int64_t begin = t * step, end = begin + step < n ? begin + step : n;
+    if (begin < end) part(begin, end, ptr, sz);
+  }
+}
+""")
+_piece("Scratch", """
+// A buffer of this thread that lives as long as the thread.
+struct Scratch {
+  void* memory = nullptr;
+  int64_t size = 0;
+  ~Scratch() { __builtin_free(memory); }
+  void* get(int64_t bytes) {
+    if (bytes > size) {
+      __builtin_free(memory);
+      size = (bytes + 63) / 64 * 64;
+      memory = aligned_alloc(64, size);
+    }
+    return memory;
+  }
+};
+""")
+_piece("float_of_bf16", """
+static inline float float_of_bf16(uint16_t x) { return __builtin_bit_cast(float, (uint32_t)x << 16); }
+""")
+_piece("bf16_of_float", """
+// To nearest, ties to even.
+static inline uint16_t bf16_of_float(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  return (uint16_t)(x != x ? 0x7fc0 : rounded);
+}
+""")
+_piece("float_of_f16", """
+static inline float float_of_f16(uint16_t x) {
+  const uint32_t bits = (uint32_t)(x & 0x7fff) << 13;
+  const uint32_t scaled = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) * 0x1p112f);
+  const uint32_t special = bits >= 0x0f800000u ? 0x7f800000u : 0u;  // infinity, NaN
+  return __builtin_bit_cast(float, scaled | special | (uint32_t)(x & 0x8000) << 16);
+}
+""")
+_piece("f16_of_float", """
+// To nearest, ties to even.
+static inline uint16_t f16_of_float(float x) {
+  const uint32_t all = __builtin_bit_cast(uint32_t, x), bits = all & 0x7fffffff;
+  const uint32_t normal = (bits + 0xc8000fffu + ((bits >> 13) & 1)) >> 13;
+  const uint32_t small = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) + 0.5f) - 0x3f000000u;
+  const uint32_t large = bits > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const uint32_t result = bits >= 0x47800000u ? large : bits < 0x38800000u ? small : normal;
+  return (uint16_t)(result | ((all >> 16) & 0x8000));
+}
+""")
+_piece("round_bf16", """
+static inline float round_bf16(float x) { return float_of_bf16(bf16_of_float(x)); }
+""")
+_piece("round_f16", """
+static inline float round_f16(float x) { return float_of_f16(f16_of_float(x)); }
+""")
+_piece("floor_div", """
+template <class T> static inline T floor_div(T a, T b) {
+  const T q = a / b, r = a % b;
+  return q - (T)((r != 0) & ((r < 0) != (b < 0)));
+}
+static inline double floor_div(double a, double b) {
+  if (b == 0) return a / b;
+  const double r = __builtin_fmod(a, b);
+  double q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  if (q == 0) return __builtin_copysign(0.0, a / b);
+  const double whole = __builtin_floor(q);
+  return q - whole > 0.5 ? whole + 1 : whole;
+}
+static inline float floor_div(float a, float b) {
+  if (b == 0) return a / b;
+  const float r = __builtin_fmodf(a, b);
+  float q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  if (q == 0) return __builtin_copysignf(0.0f, a / b);
+  const float whole = __builtin_floorf(q);
+  return q - whole > 0.5f ? whole + 1 : whole;
+}
+""")
+_piece("floor_mod", """
+template <class T> static inline T floor_mod(T a, T b) {
+  const T r = a % b;
+  return (r != 0) & ((r < 0) != (b < 0)) ? (T)(r + b) : r;
+}
+static inline double floor_mod(double a, double b) {
+  const double r = __builtin_fmod(a, b);
+  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
+}
+static inline float floor_mod(float a, float b) {
+  const float r = __builtin_fmodf(a, b);
+  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
+}
+""")
+_piece("fold_sum", """
+// The sum of n lanes, pairwise; n is a power of two.
+template <class T> static T fold_sum(T* a, int n) {
+  for (n /= 2; n > 0; n /= 2)
+    for (int l = 0; l < n; ++l) a[l] += a[l + n];
+  return a[0];
+}
+""")
+_piece("fold_prod", """
+template <class T> static T fold_prod(T* a, int n) {
+  for (n /= 2; n > 0; n /= 2)
+    for (int l = 0; l < n; ++l) a[l] *= a[l + n];
+  return a[0];
+}
+""")
+_piece("fold_max", """
+template <class T> static T fold_max(T* a, int n) {
+  for (n /= 2; n > 0; n /= 2)
+    for (int l = 0; l < n; ++l) a[l] = pick_max(a[l], a[l + n]);
+  return a[0];
+}
+""")
+_piece("fold_min", """
+template <class T> static T fold_min(T* a, int n) {
+  for (n /= 2; n > 0; n /= 2)
+    for (int l = 0; l < n; ++l) a[l] = pick_min(a[l], a[l + n]);
+  return a[0];
+}
+""")
+_piece("fold_any", """
+static int fold_any(const int* a, int n) {
+  int result = 0;
+  for (int l = 0; l < n; ++l) result |= a[l];
+  return result;
+}
+""")
+_piece("fold_all", """
+static int fold_all(const int* a, int n) {
+  int result = 1;
+  for (int l = 0; l < n; ++l) result &= a[l];
+  return result;
+}
+""")
+_piece("pick_max", """
+// The larger one; NaN if either is.
+template <class T> static inline T pick_max(T a, T b) { return (a > b) | (a != a) ? a : b; }
+""")
+_piece("pick_min", """
+// The smaller one; NaN if either is.
+template <class T> static inline T pick_min(T a, T b) { return (a < b) | (a != a) ? a : b; }
+""")
+_piece("fold_argmax", """
+// The position of the largest of n lanes (NaN counts as largest), the first one of equals.
+template <class T, class P> static int64_t fold_argmax(T* v, P* p, int n, P none) {
+  for (int l = 1; l < n; ++l) {
+    const bool better = (v[l] > v[0]) | ((v[l] != v[l]) & (v[0] == v[0]));
+    const bool equal = (v[l] == v[0]) | ((v[l] != v[l]) & (v[0] != v[0]));
+    if (better | (equal & (p[l] < p[0]))) { v[0] = v[l]; p[0] = p[l]; }
+  }
+  return p[0] == none ? 0 : (int64_t)p[0];
+}
+""")
+_piece("fold_argmin", """
+// The position of the smallest of n lanes (NaN counts as smallest), the first one of equals.
+template <class T, class P> static int64_t fold_argmin(T* v, P* p, int n, P none) {
+  for (int l = 1; l < n; ++l) {
+    const bool better = (v[l] < v[0]) | ((v[l] != v[l]) & (v[0] == v[0]));
+    const bool equal = (v[l] == v[0]) | ((v[l] != v[l]) & (v[0] != v[0]));
+    if (better | (equal & (p[l] < p[0]))) { v[0] = v[l]; p[0] = p[l]; }
+  }
+  return p[0] == none ? 0 : (int64_t)p[0];
+}
+""")
+_piece("index_error", """
+// Set by a kernel that met an index out of range.
+extern "C" { volatile int64_t index_error = 0; }
+""")
+
+#: Functions of the math library, in float32 and float64. True: glibc's vector library has them.
+_LIBM = {
+    "exp": True, "log": True, "sin": True, "cos": True, "pow": True, "exp2": True, "expm1": True, "log2": True, "log10": True,
+    "log1p": True, "tan": True, "asin": True, "acos": True, "atan": True, "sinh": True, "cosh": True, "tanh": True,
+    "asinh": True, "acosh": True, "atanh": True, "erf": True, "erfc": True, "atan2": True, "hypot": True, "lgamma": False,
+    "nextafter": False,
+}
+_OLD_VECTOR = {"exp", "log", "sin", "cos", "pow"}
+_TWO_ARGUMENTS = {"pow", "atan2", "hypot", "nextafter"}
+
+
+@functools.cache
+def vector_functions() -> frozenset[str]:
+    """The functions of which this machine's C library has vector versions."""
+    name, version = platform.libc_ver()
+    if name != "glibc" or platform.machine() not in ("x86_64", "AMD64"):
+        return frozenset()
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if numbers >= (2, 35):
+        return frozenset(name for name, vector in _LIBM.items() if vector)
+    return frozenset(_OLD_VECTOR) if numbers >= (2, 22) else frozenset()
+
+
+def declaration(function: str, vector: bool) -> str:
+    """The declaration of a function of the math library: `sinf`, `sin`, ..."""
+    base = function[:-1] if function not in _LIBM and function.endswith("f") else function
+    kind = "double" if function == base else "float"
+    attribute = '__attribute__((simd("notinbranch"), const)) ' if vector and base in vector_functions() \
+        else "__attribute__((const)) "
+    arguments = f"{kind}, {kind}" if base in _TWO_ARGUMENTS else kind
+    return f'extern "C" {attribute}{kind} {function}({arguments}) noexcept;\n'
+
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def assemble(body: str, vector: bool) -> str:
+    """A whole file: the header, the pieces that `body` needs, and `body`."""
+    needed: dict[str, None] = {}
+
+    def visit(text: str) -> None:
+        for word in dict.fromkeys(_WORD.findall(text)):
+            if word in PIECES and word not in needed:
+                visit(_without(word, PIECES[word]))
+                needed[word] = None
+
+    visit(body)
+    text = "".join(PIECES[name] for name in needed)
+    words = set(_WORD.findall(body)) | set(_WORD.findall(text))
+    libm = [name for base in _LIBM for name in (base, base + "f") if name in words]
+    includes = "#include <cstdlib>\n" if "Scratch" in needed else ""
+    return HEADER + includes + "".join(declaration(name, vector) for name in libm) + text + body
+
+
+def _without(word: str, text: str) -> str:
+    return " ".join(w for w in _WORD.findall(text) if w != word)

@@ -1,0 +1,158 @@
+"""Scalar expressions and index expressions as C++ text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+
+from ...ir.spec import Dim
+from ...schedule.expr import Expr, children
+from ...schedule.index import Axis, Index, Remainder
+from .prelude import TYPES
+
+_SIMPLE = {
+    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "truediv": "{0} / {1}", "truncdiv": "{0} / {1}",
+    "neg": "-{0}", "where": "{0} ? {1} : {2}",
+    "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
+    "logical_and": "{0} & {1}", "logical_or": "{0} | {1}", "logical_not": "!{0}",
+    "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}", "bitwise_not": "~{0}",
+    "shift_left": "{0} << {1}", "shift_right": "{0} >> {1}",
+    "isnan": "{0} != {0}",
+    "maximum": "pick_max({0}, {1})", "minimum": "pick_min({0}, {1})",
+    "floordiv": "floor_div({0}, {1})", "mod": "floor_mod({0}, {1})",
+    "reciprocal": "1 / {0}",
+}
+_INTEGER = {"abs": "{0} < 0 ? -{0} : {0}", "fmod": "{0} % {1}", "relu": "{0} > 0 ? {0} : 0"}
+_FLOAT = {
+    "isinf": "__builtin_fabs{f}({0}) == __builtin_inf{f}()", "isfinite": "__builtin_fabs{f}({0}) < __builtin_inf{f}()",
+    "abs": "__builtin_fabs{f}({0})", "sqrt": "__builtin_sqrt{f}({0})", "rsqrt": "1 / __builtin_sqrt{f}({0})",
+    "floor": "__builtin_floor{f}({0})", "ceil": "__builtin_ceil{f}({0})", "trunc": "__builtin_trunc{f}({0})",
+    "round": "__builtin_rint{f}({0})", "sign": "({T})(({0} > 0) - ({0} < 0))",
+    "fmod": "__builtin_fmod{f}({0}, {1})", "copysign": "__builtin_copysign{f}({0}, {1})",
+    "fmax": "({0} >= {1}) | ({1} != {1}) ? {0} : {1}", "fmin": "({0} <= {1}) | ({1} != {1}) ? {0} : {1}",
+    "signbit": "__builtin_signbit({0}) != 0", "sigmoid": "1 / (1 + exp{f}(-{0}))",
+}
+
+
+def literal(value: Any, dtype: torch.dtype) -> str:
+    """A constant of a C++ type."""
+    if dtype is torch.bool:
+        return "true" if value else "false"
+    if dtype.is_floating_point:
+        suffix = "f" if dtype is torch.float32 else ""
+        if math.isnan(value):
+            return f'__builtin_nan{suffix}("")'
+        if math.isinf(value):
+            return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+        text = f"{value:.9g}" if suffix else repr(float(value))
+        text = text if any(c in text for c in ".e") else text + ".0"
+        return f"({text}{suffix})" if text[0] == "-" else text + suffix
+    if dtype is torch.int64 and not -2**31 < value < 2**31:
+        return f"INT64_C({value})" if value > -2**63 else "INT64_MIN"
+    return f"({value})" if value < 0 else str(value)
+
+
+class ExprPrinter:
+    """Prints the expressions of one kernel. `size` gives the text of a size, `load` that of a memory access."""
+
+    def __init__(self, size: Callable[[Dim], str], load: Callable[[Any, str], str]) -> None:
+        self.size = size
+        self.load = load
+
+    def ref(self, expr: Expr, names: dict[Expr, str]) -> str:
+        """How a computed expression is mentioned."""
+        if expr.op == "const":
+            return literal(expr.attr, expr.dtype)
+        return names[expr]
+
+    def index(self, index: Index, names: dict[Expr, str]) -> str:
+        """An index expression."""
+        parts = []
+        for atom, coefficient in index.terms:
+            text = self._atom(atom, names)
+            if type(coefficient) is int:
+                if coefficient == 1:
+                    parts.append(text)
+                elif coefficient == -1:
+                    parts.append(f"-{text}")
+                else:
+                    parts.append(f"{text} * {coefficient}")
+            else:
+                parts.append(f"{text} * {self.size(coefficient)}")
+        if not (type(index.const) is int and index.const == 0) or not parts:
+            parts.append(self.size(index.const))
+        text = parts[0]
+        for part in parts[1:]:
+            text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
+        return text
+
+    def _atom(self, atom: Any, names: dict[Expr, str]) -> str:
+        if isinstance(atom, Axis):
+            return atom.name
+        if isinstance(atom, Expr):
+            text = self.ref(atom, names)
+            return text if atom.dtype is torch.int64 else f"(int64_t){text}"
+        sign = "%" if isinstance(atom, Remainder) else "/"
+        return f"(({self.index(atom.index, names)}) {sign} {self.size(atom.divisor)})"
+
+    def value(self, expr: Expr, names: dict[Expr, str]) -> str:
+        """The text that computes `expr` from its operands."""
+        op = expr.op
+        if op == "load":
+            text = self.load(expr.attr[0], self.index(expr.attr[1], names))
+            return f"{self.ref(expr.args[0], names)} ? {text} : 0" if expr.args else text
+        if op == "index":
+            return self.index(expr.attr, names)
+        if op == "size":
+            return self.size(expr.attr)
+        args = [self.ref(a, names) for a in expr.args]
+        if op == "cast":
+            return cast_text(args[0], expr.args[0].dtype, expr.dtype)
+        if op == "round_to":
+            return f"round_{'bf16' if expr.attr is torch.bfloat16 else 'f16'}({args[0]})"
+        if op == "check":
+            if len(args) == 3:
+                return f"{args[2]} ? {args[0]} : 0"
+            return args[0]
+        kind = expr.args[0].dtype if op != "where" else expr.dtype
+        suffix = "f" if kind is torch.float32 else ""
+        pattern = _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
+        if op in ("shift_left",) and pattern and kind.is_signed:
+            return f"({TYPES[kind]})((u{TYPES[kind]}){args[0]} << {args[1]})"
+        if pattern is not None:
+            return pattern.format(*args, f=suffix, T=TYPES[kind])
+        return f"{op}{suffix}({', '.join(args)})"
+
+
+def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
+    """A conversion as eager does it on this kind of machine."""
+    if source.is_floating_point and target in (torch.int8, torch.int16):
+        return f"({TYPES[target]})(int32_t){text}"
+    if source.is_floating_point and target is torch.uint8:
+        return f"(uint8_t)(int64_t){text}"
+    return f"({TYPES[target]}){text}"
+
+
+def order(roots: list[Expr], available: dict[Expr, str]) -> list[Expr]:
+    """What must be computed for `roots` beyond what is available, operands first. Constants need nothing."""
+    seen: set[Expr] = set()
+    result: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            result.append(expr)
+            continue
+        if expr in seen or expr in available or expr.op == "const":
+            continue
+        seen.add(expr)
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+    return result
+
+
+__all__ = ["ExprPrinter", "cast_text", "literal", "order", "sympy"]

@@ -1,0 +1,325 @@
+"""Scalar expressions: what a kernel computes for one element.
+
+An `Expr` is an interned node of a DAG: equal expressions are the same object, so that common subexpressions cost nothing.
+`dtype` is the type computed in: 16-bit floats are computed in float32 and only stored as 16 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ..ir.spec import Dim
+from .index import Axis, Index
+
+BOOL = torch.bool
+INT = torch.int64
+FLOAT = torch.float32
+DOUBLE = torch.float64
+
+#: What can be computed natively; values of other dtypes (complex, float8, quantised) stay with eager.
+CARRIERS = {
+    torch.float32: torch.float32, torch.float64: torch.float64,
+    torch.float16: torch.float32, torch.bfloat16: torch.float32,
+    torch.int8: torch.int8, torch.int16: torch.int16, torch.int32: torch.int32, torch.int64: torch.int64,
+    torch.uint8: torch.uint8, torch.bool: torch.bool,
+}
+
+#: Relative cost of an operation; 1 is an addition.
+COST = {
+    "truediv": 4, "sqrt": 4, "rsqrt": 6, "floordiv": 8, "mod": 10, "fmod": 20, "remainder": 20,
+    "exp": 12, "log": 14, "sin": 14, "cos": 14, "tanh": 18, "erf": 18, "sigmoid": 16, "pow": 30,
+}
+_FREE = ("const", "load", "index", "size", "reduced", "cast", "cell")
+_MATH = {
+    "exp2", "expm1", "log2", "log10", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+    "erfc", "atan2", "hypot", "erfinv", "lgamma", "digamma", "cbrt",
+}
+COST.update(dict.fromkeys(_MATH, 30))
+
+
+def carrier(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that elements of `dtype` are computed in; KeyError for dtypes without native code."""
+    return CARRIERS[dtype]
+
+
+class Expr:
+    """One operation on scalars.
+
+    op      'const' (attr: value), 'load' (attr: (buffer, Index); args: an optional condition), 'index' (attr: Index),
+            'size' (attr: Dim), 'reduced' (attr: (Reduction, part)), or the name of a primitive
+    axes    the loop axes that the value depends on
+    cost    rough work of computing it once, operands included
+    """
+
+    __slots__ = ("op", "args", "dtype", "attr", "axes", "cost", "number")
+
+    def __init__(self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any, axes: frozenset[Axis],
+                 number: int) -> None:
+        self.op = op
+        self.args = args
+        self.dtype = dtype
+        self.attr = attr
+        self.axes = axes
+        self.cost = min(100000, sum(a.cost for a in args) + (0 if op in _FREE else COST.get(op, 1)))
+        self.number = number
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Where it stands among the atoms of an `Index`."""
+        return (2, self.number)
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        return None
+
+    def __repr__(self) -> str:
+        if self.op == "const":
+            return repr(self.attr)
+        inner = [repr(a) for a in self.args]
+        if self.attr is not None:
+            inner.append(repr(self.attr))
+        return f"{self.op}({', '.join(inner)})"
+
+
+def walk(roots: Iterable[Expr]) -> list[Expr]:
+    """Every expression below `roots`, operands first, each once."""
+    seen: set[Expr] = set()
+    result: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            result.append(expr)
+            continue
+        if expr in seen:
+            continue
+        seen.add(expr)
+        stack.append((expr, True))
+        for child in reversed(children(expr)):
+            if child not in seen:
+                stack.append((child, False))
+    return result
+
+
+def children(expr: Expr) -> list[Expr]:
+    """The operands, those inside index expressions included."""
+    found = list(expr.args)
+    index = index_of(expr)
+    if index is not None:
+        found.extend(index_expressions(index))
+    return found
+
+
+def index_of(expr: Expr) -> Index | None:
+    """The index expression that a load or an index value holds."""
+    if expr.op == "load":
+        return expr.attr[1]
+    return expr.attr if expr.op == "index" else None
+
+
+def index_expressions(index: Index) -> list[Expr]:
+    """Scalar expressions that occur as atoms of an index."""
+    found: list[Expr] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, Expr):
+            found.append(atom)
+        elif not isinstance(atom, Axis):
+            found.extend(index_expressions(atom.index))
+    return found
+
+
+_NO_AXES: frozenset[Axis] = frozenset()
+
+
+class ScalarBuilder:
+    """Makes expressions, one method per primitive; Python numbers take the other operand's dtype.
+
+    Operands of one call have one dtype: callers cast. Comparisons return bool. Float semantics are eager's: NaN goes
+    through maximum and minimum, nothing is reassociated; integers wrap, `floordiv` and `mod` round as Python does.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[Any, Expr] = {}
+
+    def make(self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None) -> Expr:
+        if attr.__class__ is float:
+            key: Any = (op, args, dtype, attr.hex())  # -0.0 is not 0.0, and NaN is itself
+        else:
+            key = (op, args, dtype, attr.__class__, attr)
+        found = self._table.get(key)
+        if found is None:
+            axes = _NO_AXES
+            for arg in args:
+                if arg.axes is not axes:
+                    axes = axes | arg.axes if axes else arg.axes
+            index = attr[1] if op == "load" else attr if op == "index" else None
+            if index is not None:
+                axes = axes.union(index.axes())
+            found = self._table[key] = Expr(op, args, dtype, attr, axes, len(self._table))
+        return found
+
+    # leaves
+
+    def const(self, value: Any, dtype: torch.dtype) -> Expr:
+        if dtype.is_floating_point:
+            value = float(value)
+            if dtype is torch.float32 and math.isfinite(value):
+                value = _to_float32(value)
+        elif dtype is BOOL:
+            value = bool(value)
+        else:
+            value = wrap_integer(int(value), dtype)
+        return self.make("const", (), dtype, value)
+
+    def index(self, index: Index) -> Expr:
+        """The value of an index expression, as int64."""
+        if not index.terms and type(index.const) is int:
+            return self.const(index.const, INT)
+        if not index.const and len(index.terms) == 1 and index.terms[0][1] == 1 and isinstance(index.terms[0][0], Expr):
+            return index.terms[0][0]
+        return self.make("index", (), INT, index)
+
+    def size(self, size: Dim, dtype: torch.dtype = INT) -> Expr:
+        """A size as a number."""
+        if isinstance(size, (int, float)):
+            return self.const(size, dtype)
+        return self.cast(self.make("size", (), INT, size), dtype)
+
+    def load(self, buffer: Any, index: Index, dtype: torch.dtype, mask: Expr | None = None) -> Expr:
+        return self.make("load", () if mask is None else (mask,), dtype, (buffer, index))
+
+    # conversions
+
+    def cast(self, x: Expr, dtype: torch.dtype) -> Expr:
+        """`static_cast` as eager has it; a float becomes a bool by `x != 0`."""
+        if x.dtype is dtype:
+            return x
+        if x.op == "const" and (not isinstance(x.attr, float) or dtype.is_floating_point or dtype is BOOL
+                                or math.isfinite(x.attr) and abs(x.attr) < 2**31):
+            return self.const(x.attr, dtype)
+        if dtype is BOOL:
+            return self.ne(x, 0)
+        return self.make("cast", (x,), dtype)
+
+    def round_to(self, x: Expr, dtype: torch.dtype) -> Expr:
+        """A float32 rounded to what `dtype` (float16, bfloat16) can hold."""
+        return self.make("round_to", (x,), x.dtype, dtype)
+
+    # primitives
+
+    def _lift(self, args: tuple[Any, ...]) -> tuple[Expr, ...]:
+        dtype = None
+        for arg in args:
+            if isinstance(arg, Expr):
+                dtype = arg.dtype
+                break
+        assert dtype is not None, "a primitive needs an expression among its operands"
+        return tuple(a if isinstance(a, Expr) else self.const(a, dtype) for a in args)
+
+    def _prim(self, op: str, *args: Any) -> Expr:
+        operands = self._lift(args)
+        dtype = operands[0].dtype
+        assert all(a.dtype is dtype for a in operands), f"{op} of {[a.dtype for a in operands]}"
+        return self.make(op, operands, dtype)
+
+    def _test(self, op: str, *args: Any) -> Expr:
+        operands = self._lift(args)
+        assert all(a.dtype is operands[0].dtype for a in operands), f"{op} of {[a.dtype for a in operands]}"
+        return self.make(op, operands, BOOL)
+
+    def add(self, a: Any, b: Any) -> Expr:
+        if _is_const(a, 0) and isinstance(b, Expr) and not b.dtype.is_floating_point:
+            return b
+        if _is_const(b, 0) and isinstance(a, Expr) and not a.dtype.is_floating_point:
+            return a
+        return self._prim("add", a, b)
+
+    def mul(self, a: Any, b: Any) -> Expr:
+        if _is_const(b, 1) and isinstance(a, Expr):
+            return a
+        if _is_const(a, 1) and isinstance(b, Expr):
+            return b
+        return self._prim("mul", a, b)
+
+    def where(self, condition: Expr, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        assert a.dtype is b.dtype, f"where of {a.dtype} and {b.dtype}"
+        if condition.op == "const":
+            return a if condition.attr else b
+        if a is b:
+            return a
+        return self.make("where", (condition, a, b), a.dtype)
+
+    def logical_and(self, a: Expr, b: Expr) -> Expr:
+        if a.op == "const":
+            return b if a.attr else a
+        if b.op == "const":
+            return a if b.attr else b
+        return self.make("logical_and", (a, b), BOOL)
+
+    def logical_or(self, a: Expr, b: Expr) -> Expr:
+        if a.op == "const":
+            return a if a.attr else b
+        if b.op == "const":
+            return b if b.attr else a
+        return self.make("logical_or", (a, b), BOOL)
+
+    def logical_not(self, a: Expr) -> Expr:
+        if a.op == "const":
+            return self.const(not a.attr, BOOL)
+        return self.make("logical_not", (a,), BOOL)
+
+    def square(self, x: Expr) -> Expr:
+        return self.mul(x, x)
+
+
+_BINARY = ("sub", "truediv", "floordiv", "truncdiv", "mod", "fmod", "pow", "maximum", "minimum", "fmax", "fmin", "atan2",
+           "hypot", "copysign", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "nextafter")
+_UNARY = ("neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
+          "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "floor",
+          "ceil", "trunc", "round", "sign", "reciprocal", "bitwise_not", "lgamma", "relu")
+_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit")
+
+
+def _add_methods() -> None:
+    def primitive(name: str) -> Any:
+        def method(self: ScalarBuilder, *args: Any) -> Expr:
+            return self._prim(name, *args)
+        return method
+
+    def test(name: str) -> Any:
+        def method(self: ScalarBuilder, *args: Any) -> Expr:
+            return self._test(name, *args)
+        return method
+
+    for name in _BINARY + _UNARY:
+        if not hasattr(ScalarBuilder, name):
+            setattr(ScalarBuilder, name, primitive(name))
+    for name in _TESTS:
+        setattr(ScalarBuilder, name, test(name))
+
+
+_add_methods()
+
+
+def _is_const(value: Any, number: int) -> bool:
+    if isinstance(value, Expr):
+        return value.op == "const" and value.attr == number
+    return value == number
+
+
+def _to_float32(value: float) -> float:
+    import ctypes
+    return ctypes.c_float(value).value
+
+
+def wrap_integer(value: int, dtype: torch.dtype) -> int:
+    """The value modulo the range of an integer dtype."""
+    bits = dtype.itemsize * 8
+    value &= (1 << bits) - 1
+    if dtype.is_signed and value >> (bits - 1):
+        value -= 1 << bits
+    return value

@@ -1,0 +1,506 @@
+"""Fusion: which values become one kernel.
+
+Every computed value starts as a group of its own. Pairs of groups that share data are ranked by the bytes of memory traffic
+that merging would save, and merged from the top while the merge is legal and within budget. What is legal follows from
+the index expressions alone: all members must meet at the same points of one iteration space (see `space.py`), and no other
+kernel may have to run in between. Refusals are kept with their reasons.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ir.graph import Node
+from ..ir.spec import Dim, contiguous_stride, prod
+from .index import Index, flatten, same
+from .lower import Lowering
+from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
+from .values import Pointwise, Probe, Reduction, Scan, Stored, Value, base_of
+
+#: Limits of one kernel: expressions and distinct memory operands.
+MAX_EXPRESSIONS = 400
+MAX_BUFFERS = 40
+#: Work per element up to which a value is recomputed rather than stored.
+CHEAP = 6
+#: Rows below which stages that depend on each other are not put into one kernel: too few to share among threads.
+FEW_ROWS = 8
+LARGE = 1 << 17
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Values computed by one kernel. `space` is None while all members are pointwise; then `numel` counts points."""
+
+    members: list[Value]
+    space: Signature | None
+    numel: Dim
+    expressions: int = 0
+    #: groups and calls whose results this one reads, and those that read this one
+    before: set[Any] = field(default_factory=set)
+    after: set[Any] = field(default_factory=set)
+
+    @property
+    def position(self) -> int:
+        return self.members[0].position
+
+    @property
+    def last(self) -> int:
+        return self.members[-1].position
+
+    @property
+    def name(self) -> str:
+        return "+".join(dict.fromkeys(m.describe() for m in self.members))
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """An eager call, as a unit of the schedule."""
+
+    node: Node
+    position: int
+    before: set[Any] = field(default_factory=set)
+    after: set[Any] = field(default_factory=set)
+
+    @property
+    def last(self) -> int:
+        return self.position
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Two groups that share data and were kept apart."""
+
+    first: str
+    second: str
+    reason: str
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.first} | {self.second}: {self.reason} ({self.bytes} bytes not saved)"
+
+
+class Refused(Exception):
+    """Why two groups cannot be one."""
+
+
+class Fusion:
+    """Groups the computed values that `required` ones depend on.
+
+    required    values that must be in memory when the graph ends or an eager call reads them
+    calls       eager calls with the values they read and make, in order
+    """
+
+    def __init__(self, low: Lowering, required: Iterable[Value], calls: list[tuple[Node, list[Value], list[Value]]],
+                 enabled: bool = True) -> None:
+        self.low = low
+        self.env = low.env
+        self.required = set(required)
+        self.enabled = enabled
+        self.inlined: set[Value] = set()
+        self.refusals: list[Refusal] = []
+        self.group_of: dict[Value, Any] = {}
+        self._probes: dict[Value, Probe] = {}
+        self._collect(calls)
+        self._inline_free()
+        self._make_units(calls)
+        if enabled:
+            self._merge()
+            self._inline_cheap()
+        self.units = self._order()
+
+    # reading
+
+    def probe(self, value: Value) -> Probe:
+        found = self._probes.get(value)
+        if found is None:
+            found = self._probes[value] = InliningProbe(value, self.inlined)
+        return found
+
+    def reads(self, value: Value) -> list[tuple[Value, tuple[Index, ...]]]:
+        return self.probe(value).reads
+
+    def bytes(self, value: Value) -> int:
+        return self.env.hint(value.numel) * value.dtype.itemsize
+
+    # preparation
+
+    def _collect(self, calls: list[tuple[Node, list[Value], list[Value]]]) -> None:
+        """The live values, and who reads each."""
+        self.live: list[Value] = []
+        self.readers: dict[Value, list[Value]] = {}
+        seen: set[Value] = set()
+        stack = [base_of(v) for v in self.required]
+        while stack:
+            value = stack.pop()
+            if value in seen or not isinstance(value, (Pointwise, Reduction, Scan)):
+                continue
+            seen.add(value)
+            self.live.append(value)
+            for operand, _ in self.reads(value):
+                readers = self.readers.setdefault(operand, [])
+                if value not in readers:
+                    readers.append(value)
+                stack.append(operand)
+        self.live.sort(key=lambda v: v.position)
+
+    def _inline_free(self) -> None:
+        """Values that read no memory, or that are only read at fewer points than they have, are computed where they are read."""
+        for value in reversed(self.live):
+            if value in self.required or not isinstance(value, Pointwise):
+                continue
+            probe = self.probe(value)
+            readers = self.readers.get(value, [])
+            if not probe.reads and probe.cost <= 40 or self.enabled and self._sparsely_read(value, readers):
+                self._inline(value)
+        self.live = [v for v in self.live if v not in self.inlined]
+
+    def _sparsely_read(self, value: Value, readers: list[Value]) -> bool:
+        points = 0
+        for reader in readers:
+            probe = self.probe(reader)
+            if any(operand is value and self._identity(probe, value, index) for operand, index in probe.reads):
+                return False
+            points += self.env.hint(prod(probe.shape))
+        return 0 < points * 2 <= self.env.hint(value.numel)
+
+    def _inline(self, value: Value) -> None:
+        """Have every reader compute `value` itself."""
+        operands = [operand for operand, _ in self.reads(value)]
+        self.inlined.add(value)
+        readers = self.readers.pop(value, [])
+        for reader in readers:
+            self._probes.pop(reader, None)
+        for operand in dict.fromkeys(operands):
+            known = [r for r in self.readers.get(operand, []) if r is not value]
+            known.extend(r for r in readers if r not in known)
+            self.readers[operand] = known
+
+    def _identity(self, probe: Probe, value: Value, index: tuple[Index, ...]) -> bool:
+        """Whether the reader's point and the element read have the same row-major position."""
+        if not same(value.numel, prod(probe.shape)):
+            return False
+        return flatten(index, contiguous_stride(value.shape)) == flatten(probe.index, contiguous_stride(probe.shape))
+
+    def _make_units(self, calls: list[tuple[Node, list[Value], list[Value]]]) -> None:
+        self._call_of: dict[Value, Call] = {}
+        self.calls: list[Call] = []
+        self.groups: list[Group] = []
+        for value in self.live:
+            probe = self.probe(value)
+            space = signature(value.source_shape, value.dims) if isinstance(value, Reduction) else None
+            group = Group([value], space, prod(probe.shape), len(probe.e._table))
+            self.group_of[value] = group
+            self.groups.append(group)
+        for node, operands, results in calls:
+            call = Call(node, max([r.position for r in results], default=0))
+            self.calls.append(call)
+            for result in results:
+                self._call_of[result] = call
+        for node_call, (_, operands, _) in zip(self.calls, calls):
+            for operand in operands:
+                self._link(self._unit_of(base_of(operand)), node_call)
+        for value in self.live:
+            for operand, _ in self.reads(value):
+                self._link(self._unit_of(operand), self.group_of[value])
+        self._link_calls()
+
+    def _link_calls(self) -> None:
+        """Calls with side effects on the random state keep their order."""
+        last = None
+        for call in self.calls:
+            if call.node.op.is_random or not call.node.op.is_pure or call.node.op.kind == "host":
+                if last is not None:
+                    self._link(last, call)
+                last = call
+
+    @staticmethod
+    def _link(first: Any, second: Any) -> None:
+        if first is not None and second is not None and first is not second:
+            first.after.add(second)
+            second.before.add(first)
+
+    # merging
+
+    def _merge(self) -> None:
+        heap: list[tuple[int, int, int, Group, Group]] = []
+        alive = set(self.groups)
+        tick = 0
+
+        def push(group: Group) -> None:
+            nonlocal tick
+            for other in self._neighbours(group):
+                if other in alive and other is not group:
+                    saved = self._saved(group, other)
+                    if saved > 0:
+                        first, second = sorted((group, other), key=lambda g: g.position)
+                        tick += 1
+                        heapq.heappush(heap, (-saved, first.position, tick, first, second))
+
+        refused: dict[tuple[Group, Group], Refusal] = {}
+        for group in self.groups:
+            push(group)
+        while heap:
+            saved, _, _, first, second = heapq.heappop(heap)
+            if first not in alive or second not in alive or (first, second) in refused:
+                continue
+            try:
+                space = self._check(first, second)
+            except Refused as reason:
+                refused[first, second] = Refusal(first.name, second.name, str(reason), -saved)
+                continue
+            merged = self._joined(first, second, space)
+            alive -= {first, second}
+            alive.add(merged)
+            push(merged)
+        self.groups = sorted(alive, key=lambda g: g.position)
+        self.refusals.extend(r for (a, b), r in refused.items() if a in alive and b in alive)
+
+    def _neighbours(self, group: Group) -> list[Group]:
+        found: dict[Group, None] = {}
+        for value in group.members:
+            for operand, _ in self.reads(value):
+                for other in (operand, *self.readers.get(operand, ())[:8]):
+                    if other in self.group_of:
+                        found[self.group_of[other]] = None
+            for reader in self.readers.get(value, ()):
+                if reader in self.group_of:
+                    found[self.group_of[reader]] = None
+        return list(found)
+
+    def _saved(self, a: Group, b: Group) -> int:
+        """Bytes that need not be read or written if the groups are one."""
+        both = {*a.members, *b.members}
+        saved = 0
+        reads_a = {operand for v in a.members for operand, _ in self.reads(v)}
+        reads_b = {operand for v in b.members for operand, _ in self.reads(v)}
+        for made, read in ((a, reads_b), (b, reads_a)):
+            for value in made.members:
+                if value in read:
+                    saved += self.bytes(value)
+                    if value not in self.required and all(r in both for r in self.readers.get(value, ())):
+                        saved += self.bytes(value)
+        for operand in reads_a & reads_b:
+            if operand not in both:
+                saved += self.bytes(operand)
+        return saved
+
+    def _check(self, a: Group, b: Group) -> Signature | None:
+        """The space of the merged group. Raises Refused."""
+        if any(isinstance(m, Scan) for m in (*a.members, *b.members)):
+            raise Refused("a scan is a kernel of its own")
+        space = self._joint_space(a, b)
+        if a.expressions + b.expressions > MAX_EXPRESSIONS:
+            raise Refused("the kernel would be too long")
+        both = {*a.members, *b.members}
+        operands = {operand for v in both for operand, _ in self.reads(v)} - both
+        stored = [v for v in both if v in self.required or any(r not in both for r in self.readers.get(v, ()))]
+        if len(operands) + len(stored) > MAX_BUFFERS:
+            raise Refused("the kernel would use too many buffers")
+        if self._path(a, b) or self._path(b, a):
+            raise Refused("another kernel or call must run in between")
+        connected = self._check_positions(a, b, space) | self._check_positions(b, a, space)
+        if not connected and not self._shares_positions(a, b):
+            raise Refused("they read shared inputs in different orders")
+        if space is not None and self._depends_on_rows(both, space):
+            rows, points = self.env.hint(outer_size(space)), self.env.hint(full_size(space))
+            if rows < FEW_ROWS and points >= LARGE:
+                raise Refused("too few rows to share among threads")
+        return space
+
+    def _joint_space(self, a: Group, b: Group) -> Signature | None:
+        if a.space is None and b.space is None:
+            if not same(a.numel, b.numel):
+                raise Refused("different numbers of elements")
+            return None
+        if a.space is not None and b.space is not None:
+            if not same_signature(a.space, b.space):
+                raise Refused("they reduce over different axes")
+            return a.space
+        space, other = (a.space, b) if a.space is not None else (b.space, a)
+        assert space is not None
+        if not same(other.numel, full_size(space)) and not same(other.numel, outer_size(space)):
+            raise Refused("different numbers of elements")
+        return space
+
+    def _check_positions(self, made: Group, reading: Group, space: Signature | None) -> bool:
+        """Every element that `reading` takes from `made` must be the one made at the same point."""
+        found = False
+        members = set(made.members)
+        for value in reading.members:
+            for operand, index in self.reads(value):
+                if operand in members:
+                    found = True
+                    if not self._same_point(value, operand, index, space):
+                        raise Refused(f"{value.describe()} reads {operand.describe()} at other positions")
+        return found
+
+    def _same_point(self, value: Value, operand: Value, index: tuple[Index, ...], space: Signature | None) -> bool:
+        probe = self.probe(value)
+        if not isinstance(operand, Reduction) and self._identity(probe, operand, index):
+            return True
+        if space is None:
+            return False
+        try:
+            grid = Space(space)
+            outer_value = not isinstance(value, Reduction) and is_outer(value, space)
+            outer_operand = is_outer(operand, space)
+            grid.refine(probe.shape, outer_value)
+            grid.refine(operand.shape, outer_operand)
+            grid.make_axes()
+            mapping = dict(zip(probe.axes, grid.place(probe.shape, outer_value)))
+            moved = tuple(i.replace(mapping) for i in index)
+            return moved == grid.place(operand.shape, outer_operand)
+        except Misaligned:
+            return False
+
+    def _shares_positions(self, a: Group, b: Group) -> bool:
+        """Whether some operand is read in the same order by both."""
+        orders: dict[Value, set[Index]] = {}
+        for group in (a, b):
+            for value in group.members:
+                probe = self.probe(value)
+                flat = flatten(probe.index, contiguous_stride(probe.shape))
+                for operand, index in probe.reads:
+                    position = flatten(index, contiguous_stride(operand.shape))
+                    key = _shape_key(probe, position) if position != flat else Index()
+                    if group is a:
+                        orders.setdefault(operand, set()).add(key)
+                    elif key in orders.get(operand, ()):
+                        return True
+        return False
+
+    def _depends_on_rows(self, members: set[Value], space: Signature) -> bool:
+        """Whether some value of the full space depends on a reduction of the same group."""
+        tainted: set[Value] = set()
+        for value in sorted(members, key=lambda v: v.position):
+            sources = [operand for operand, _ in self.reads(value) if operand in members]
+            if any(isinstance(s, Reduction) or s in tainted for s in sources):
+                if isinstance(value, Reduction) or not is_outer(value, space):
+                    return True
+                tainted.add(value)
+        return False
+
+    def _path(self, start: Group, goal: Group) -> bool:
+        """Whether `goal` depends on `start` through some other unit."""
+        stack = [u for u in start.after if u is not goal]
+        seen = set(stack)
+        while stack:
+            unit = stack.pop()
+            for following in unit.after:
+                if following is goal:
+                    return True
+                if following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+        return False
+
+    def _joined(self, a: Group, b: Group, space: Signature | None) -> Group:
+        members = sorted((*a.members, *b.members), key=lambda v: v.position)
+        numel = a.numel if a.space is not None or b.space is None else b.numel
+        merged = Group(members, space, numel, a.expressions + b.expressions)
+        merged.before = (a.before | b.before) - {a, b}
+        merged.after = (a.after | b.after) - {a, b}
+        for unit in merged.before:
+            unit.after -= {a, b}
+            unit.after.add(merged)
+        for unit in merged.after:
+            unit.before -= {a, b}
+            unit.before.add(merged)
+        for value in members:
+            self.group_of[value] = merged
+        return merged
+
+    # recomputing
+
+    def _inline_cheap(self) -> None:
+        """Values that other kernels read, and that are cheaper to compute again than to store."""
+        for value in reversed(list(self.live)):
+            if value in self.required or not isinstance(value, Pointwise):
+                continue
+            group = self.group_of[value]
+            outside = [r for r in self.readers.get(value, ()) if self.group_of.get(r) is not group]
+            if not outside:
+                continue
+            probe = self.probe(value)
+            if probe.cost > CHEAP or any(operand in self.group_of and self.group_of[operand] is group
+                                         for operand, _ in probe.reads):
+                continue
+            own = self.bytes(value)
+            read = sum(self.bytes(operand) for operand in dict.fromkeys(o for o, _ in probe.reads))
+            points = sum(self.env.hint(prod(self.probe(r).shape)) for r in outside)
+            if points * max(1, probe.cost // 2) > 4 * self.env.hint(value.numel) or read * len(outside) > own * (1 + len(outside)):
+                self.refusals.append(Refusal(value.describe(), "+".join(r.describe() for r in outside),
+                                             "stored: computing it again would cost more", 2 * own))
+                continue
+            self._drop_member(value, group)
+
+    def _drop_member(self, value: Value, group: Group) -> None:
+        readers = list(self.readers.get(value, ()))
+        self._inline(value)
+        group.members.remove(value)
+        del self.group_of[value]
+        if not group.members:
+            self.groups.remove(group)
+            for unit in group.before:
+                unit.after.discard(group)
+            for unit in group.after:
+                unit.before.discard(group)
+        for reader in readers:
+            for operand, _ in self.reads(reader):
+                self._link(self._unit_of(operand), self.group_of.get(reader))
+        self.live.remove(value)
+
+    def _unit_of(self, value: Value) -> Any:
+        """The group or call that makes a value; None for inputs."""
+        return self.group_of.get(value) or self._call_of.get(value)
+
+    # result
+
+    def _order(self) -> list[Any]:
+        """Groups and calls in an order that respects who reads whom, else that of the program."""
+        units = [*self.groups, *self.calls]
+        waiting = {unit: len(unit.before) for unit in units}
+        ready = [(unit.last, k, unit) for k, unit in enumerate(units) if not waiting[unit]]
+        heapq.heapify(ready)
+        result: list[Any] = []
+        count = len(units)
+        while ready:
+            _, _, unit = heapq.heappop(ready)
+            result.append(unit)
+            for following in unit.after:
+                waiting[following] -= 1
+                if not waiting[following]:
+                    count += 1
+                    heapq.heappush(ready, (following.last, count, following))
+        assert len(result) == len(units), "kernels depend on each other in a circle"
+        return result
+
+
+class InliningProbe(Probe):
+    """A probe that looks through inlined values."""
+
+    def __init__(self, value: Value, inlined: set[Value]) -> None:
+        self._inlined = inlined
+        super().__init__(value)
+
+    def resolve(self, value: Value, index: tuple[Index, ...]) -> Any:
+        if value in self._inlined:
+            assert isinstance(value, Pointwise)
+            return value.body(self, index)
+        return super().resolve(value, index)
+
+
+def is_outer(value: Value, space: Signature) -> bool:
+    """Whether a member has one element per point of the parallel axes (rather than of the whole space)."""
+    return isinstance(value, Reduction) or not same(value.numel, full_size(space))
+
+
+def _shape_key(probe: Probe, position: Index) -> Any:
+    return tuple((probe.axes.index(atom) if atom in probe.axes else atom, c) for atom, c in position.terms), position.const, \
+        probe.shape
+
+
+__all__ = ["Call", "Fusion", "Group", "Refusal", "Stored", "is_outer"]

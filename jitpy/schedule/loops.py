@@ -1,0 +1,372 @@
+"""Loop nests: one kernel, ready for a backend to print.
+
+A `Kernel` has loop axes, stores and reductions, all as expressions over the axes. Its `style` says how the loops run:
+
+    map      no reductions: parallel axes, the vector axis innermost
+    rows     reductions along the vector axis: for each point of the parallel axes, one inner loop per stage
+    columns  reductions across the vector axis: blocks of neighbouring results are computed side by side
+    whole    one stage that reduces everything: chunks are reduced on all threads, then combined
+    scan     a running combination along one axis
+
+Stages: an expression's stage is the number of reductions that must be complete before it. Loops of one stage are one loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from ..ir.graph import Node
+from ..ir.sizes import SizeEnv
+from ..ir.spec import Dim, contiguous_stride, prod
+from .expr import Expr, ScalarBuilder, carrier, children, index_of, walk
+from .fuse import Group, is_outer
+from .index import Axis, Index, Quotient, flatten, of, same, unflatten
+from .space import Misaligned, Signature, Space
+from .values import Pointwise, Reduction, Scan, Trace, Value
+
+
+@dataclass(eq=False, slots=True)
+class Store:
+    """`value[index] = expr`, where `index` is the position in the value's memory."""
+
+    value: Value
+    index: Index
+    expr: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Reduce:
+    """Combine `expr` over the reduced axes. `position` is the element's number along them, for argmax and argmin."""
+
+    value: Reduction | Scan
+    kind: str
+    expr: Expr
+    dtype: torch.dtype
+    result: Expr
+    position: Index | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """One loop nest. `axes` are the parallel axes outside in, then the reduced ones; `vector` is one of them."""
+
+    name: str
+    style: str
+    axes: list[Axis]
+    vector: Axis | None
+    stores: list[Store]
+    reductions: list[Reduce]
+    env: SizeEnv
+    members: list[Value]
+    stage: dict[Expr, int] = field(default_factory=dict)
+    #: memory operands in order of first use: reads, then writes
+    reads: list[Value] = field(default_factory=list)
+    writes: list[Value] = field(default_factory=list)
+    #: the graph nodes it computes, in order
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def parallel(self) -> list[Axis]:
+        return [a for a in self.axes if not a.reduced]
+
+    @property
+    def reduced(self) -> list[Axis]:
+        return [a for a in self.axes if a.reduced]
+
+    def hint(self, size: Dim) -> int:
+        return self.env.hint(size)
+
+    @property
+    def points(self) -> Dim:
+        """How many times the body of the innermost loop runs."""
+        return prod(tuple(a.size for a in self.axes))
+
+    def roots(self) -> list[Expr]:
+        return [r.expr for r in self.reductions] + [s.expr for s in self.stores]
+
+
+class KernelTrace(Trace):
+    """Evaluates a group's members at one point of its space."""
+
+    def __init__(self, members: set[Value], inlined: set[Value], space: Space, sizes: Signature | None,
+                 builder: ScalarBuilder) -> None:
+        super().__init__(builder)
+        self.members = members
+        self.inlined = inlined
+        self.space = space
+        self.sizes = sizes
+        self.reductions: dict[Value, Reduce] = {}
+        self.visited: dict[Value, None] = {}
+        self.parallel = frozenset(a for a in space.axes if not a.reduced)
+
+    def place(self, value: Value) -> tuple[Index, ...]:
+        return place(self.space, value.shape, self.sizes is not None and is_outer(value, self.sizes))
+
+    def resolve(self, value: Value, index: tuple[Index, ...]) -> Expr:
+        if isinstance(value, Pointwise) and (value in self.inlined or value in self.members):
+            self.visited[value] = None
+            return value.body(self, index)
+        if isinstance(value, Reduction) and value in self.members:
+            return self.reduce(value)
+        return self.load(value, index)
+
+    def reduce(self, value: Reduction) -> Expr:
+        found = self.reductions.get(value)
+        if found is None:
+            self.visited[value] = None
+            before, self.mask = self.mask, None
+            index = place(self.space, value.source_shape, False)
+            expr = value.body(self, index)
+            self.mask = before
+            position = None
+            if value.kind.startswith("arg"):
+                dims = sorted(value.dims)
+                strides = contiguous_stride(tuple(value.source_shape[d] for d in dims))
+                position = flatten(tuple(index[d] for d in dims), strides)
+            result = self.e.make("reduced", (), carrier(value.dtype), value)
+            result.axes = self.parallel
+            found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, result, position)
+        return found.result
+
+
+def nodes_of(values: Iterable[Value]) -> list[Node]:
+    """The nodes that values come from, in the order of the program."""
+    ordered = sorted(values, key=lambda v: v.position)
+    return list(dict.fromkeys(v.origin for v in ordered if v.origin is not None))
+
+
+def place(space: Space, shape: tuple[Dim, ...], outer: bool) -> tuple[Index, ...]:
+    """A tensor's index at a point of the space, by division where its axes do not line up."""
+    try:
+        return space.place(shape, outer)
+    except Misaligned:
+        position = Index()
+        for axis in space.axes:
+            if not (outer and axis.reduced):
+                position = position * axis.size + of(axis)
+        return unflatten(position, shape)
+
+
+def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env: SizeEnv) -> Kernel:
+    """The loop nest of a group that writes `stored`, its members that are needed in memory."""
+    if isinstance(group.members[0], Scan):
+        return _build_scan(group, name, inlined, env)
+    sizes: Signature = group.space if group.space is not None else (((group.numel, False),) if group.numel != 1 else ())
+    space = Space(sizes)
+    for value in group.members:
+        outer = group.space is not None and is_outer(value, sizes)
+        shapes = [(value.source_shape, False), (value.shape, True)] if isinstance(value, Reduction) else [(value.shape, outer)]
+        for shape, is_outer_shape in shapes:
+            before = list(space.sizes)
+            try:
+                space.refine(shape, is_outer_shape)
+            except Misaligned:
+                space.sizes = before
+    members = set(group.members)
+    space.make_axes()
+    for attempt in range(6):
+        trace = KernelTrace(members, inlined, space, group.space, ScalarBuilder())
+        stores = []
+        for value in stored:
+            index = trace.place(value)
+            expr = trace.reduce(value) if isinstance(value, Reduction) else trace.read(value, index)
+            stores.append(Store(value, flatten(index, value.stride), expr))
+        kernel = Kernel(name, "map", list(space.axes), None, stores, list(trace.reductions.values()), env, group.members,
+                        nodes=nodes_of(trace.visited))
+        if attempt == 5 or not _split_axes(kernel, space):
+            break
+        space.make_axes()
+    _merge_axes(kernel, trace.e)
+    _finish(kernel)
+    return kernel
+
+
+def _indices(kernel: Kernel) -> list[Index]:
+    """Every index expression of the kernel."""
+    found = [s.index for s in kernel.stores] + [r.position for r in kernel.reductions if r.position is not None]
+    for expr in walk(kernel.roots()):
+        index = index_of(expr)
+        if index is not None:
+            found.append(index)
+    return found
+
+
+def _split_axes(kernel: Kernel, space: Space) -> bool:
+    """Split axes whose quotient or remainder by a constant occurs; True if the kernel must be traced again."""
+    wanted: dict[Axis, Dim] = {}
+
+    def visit(index: Index) -> None:
+        for atom, _ in index.terms:
+            if isinstance(atom, Quotient):
+                inner = atom.index
+                if inner.const == 0 and len(inner.terms) == 1 and isinstance(inner.terms[0][0], Axis) \
+                        and inner.terms[0][1] == 1:
+                    axis = inner.terms[0][0]
+                    known = wanted.get(axis)
+                    if known is None or type(known) is int and type(atom.divisor) is int and atom.divisor < known:
+                        wanted[axis] = atom.divisor
+                visit(inner)
+
+    for index in _indices(kernel):
+        visit(index)
+    return any([axis in space.axes and space.split(axis, inner) for axis, inner in wanted.items()])
+
+
+def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
+    """Order the axes by the strides of what is written, and merge neighbours that every index walks as one."""
+    accesses = _accesses(kernel)
+    order = {axis: k for k, axis in enumerate(kernel.axes)}
+
+    def key(axis: Axis) -> tuple[bool, float, int]:
+        strides = [abs(kernel.hint(c)) if c is not None else 0 for c in (index.coefficient(axis) for index, _ in accesses)]
+        own = [s for s in strides if s]
+        first = [s for s in strides[:len(kernel.stores)] if s] or own
+        return axis.reduced, -(first[0] if first else 0), order[axis]
+
+    axes = sorted(kernel.axes, key=key)
+    k = 0
+    while k + 1 < len(axes):
+        a, b = axes[k], axes[k + 1]
+        if a.reduced == b.reduced and all(_mergeable(index, a, b) for index in _indices(kernel)):
+            merged = Axis(a.size * b.size, a.reduced)
+            # an index walks both axes with steps (c * b.size, c): as one axis it has step c
+            _replace(kernel, builder, {a: Index(), b: of(merged)}, merged)
+            axes[k:k + 2] = [merged]
+            k = max(k - 1, 0)
+        else:
+            k += 1
+    kernel.axes = axes
+
+
+def _mergeable(index: Index, a: Axis, b: Axis) -> bool:
+    outer, inner = index.coefficient(a), index.coefficient(b)
+    return outer is not None and inner is not None and same(outer, inner * b.size)
+
+
+def _replace(kernel: Kernel, builder: ScalarBuilder, mapping: dict[Axis, Index], merged: Axis) -> None:
+    memo: dict[Expr, Expr] = {}
+
+    def rewrite(expr: Expr) -> Expr:
+        found = memo.get(expr)
+        if found is not None:
+            return found
+        if expr.op == "reduced":
+            expr.axes = frozenset(merged if a in mapping else a for a in expr.axes)
+            memo[expr] = expr
+            return expr
+        args = tuple(rewrite(a) for a in expr.args)
+        attr = expr.attr
+        if expr.op == "load":
+            attr = (attr[0], attr[1].replace(mapping, rewrite))
+        elif expr.op == "index":
+            attr = attr.replace(mapping, rewrite)
+        if args == expr.args and attr is expr.attr:
+            result = expr
+        else:
+            result = builder.make(expr.op, args, expr.dtype, attr)
+        result.axes = frozenset(merged if a in mapping else a for a in result.axes)
+        memo[expr] = result
+        return result
+
+    for store in kernel.stores:
+        store.index = store.index.replace(mapping, rewrite)
+        store.expr = rewrite(store.expr)
+    for reduction in kernel.reductions:
+        reduction.expr = rewrite(reduction.expr)
+        if reduction.position is not None:
+            reduction.position = reduction.position.replace(mapping, rewrite)
+
+
+def _accesses(kernel: Kernel) -> list[tuple[Index, Value]]:
+    """Memory accesses: stores first, then loads."""
+    found = [(s.index, s.value) for s in kernel.stores]
+    for expr in walk(kernel.roots()):
+        if expr.op == "load":
+            found.append((expr.attr[1], expr.attr[0]))
+    return found
+
+
+def _finish(kernel: Kernel) -> None:
+    """Choose the vector axis and the style, number the stages, list the operands."""
+    accesses = _accesses(kernel)
+    best: tuple[float, int] | None = None
+    for k, axis in enumerate(kernel.axes):
+        score = 0.0
+        for index, value in accesses:
+            coefficient = index.coefficient(axis)
+            weight = value.dtype.itemsize * min(kernel.hint(value.numel), 1 << 20)
+            if coefficient is not None and type(coefficient) is int and abs(coefficient) == 1:
+                score += weight
+            elif coefficient is None or not (type(coefficient) is int and coefficient == 0):
+                score -= weight / 4
+        if kernel.hint(axis.size) < 4:
+            score *= 0.1 if score > 0 else 1
+        if best is None or (score, k) >= best:
+            best = (score, k)
+            kernel.vector = axis
+    if kernel.vector is not None:
+        # innermost of its kind
+        axes = [a for a in kernel.axes if a is not kernel.vector]
+        kernel.axes = [a for a in axes if not a.reduced] + ([kernel.vector] if not kernel.vector.reduced else []) + \
+            [a for a in axes if a.reduced] + ([kernel.vector] if kernel.vector.reduced else [])
+    _number_stages(kernel)
+    if not kernel.reductions or not kernel.reduced:
+        kernel.style = "rows" if kernel.reductions else "map"
+    else:
+        assert kernel.vector is not None
+        kernel.style = "rows" if kernel.vector.reduced else "columns"
+    for expr in walk(kernel.roots()):
+        if expr.op == "load" and expr.attr[0] not in kernel.reads:
+            kernel.reads.append(expr.attr[0])
+    kernel.writes = [s.value for s in kernel.stores]
+
+
+def _number_stages(kernel: Kernel) -> None:
+    stage = kernel.stage
+    by_result = {r.result: r for r in kernel.reductions}
+
+    def number(roots: list[Expr]) -> None:
+        for expr in walk(roots):
+            if expr in stage:
+                continue
+            if expr.op == "reduced":
+                reduction = by_result[expr]
+                number([reduction.expr])
+                stage[expr] = stage[reduction.expr] + 1
+            else:
+                stage[expr] = max((stage[c] for c in children(expr)), default=0)
+
+    number(kernel.roots())
+
+
+def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> Kernel:
+    """A scan: parallel over all other axes, in order along its own, which counts as reduced."""
+    value = group.members[0]
+    assert isinstance(value, Scan)
+    sizes: Signature = tuple((s, k == value.dim) for k, s in enumerate(value.shape))
+    space = Space(sizes)
+    space.make_axes()
+    trace = KernelTrace(set(), inlined, space, None, ScalarBuilder())
+    index = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in space.axes)
+    expr = value.body(trace, index)
+    result = trace.e.make("reduced", (), carrier(value.dtype), value)
+    result.axes = frozenset(space.axes)
+    reduction = Reduce(value, value.kind, expr, expr.dtype, result)
+    kernel = Kernel(name, "scan", list(space.axes), None, [Store(value, flatten(index, value.stride), result)],
+                    [reduction], env, group.members, nodes=nodes_of({value: None, **trace.visited}))
+    axes = sorted(kernel.axes, key=lambda a: (a.reduced, -abs(env.hint(kernel.stores[0].index.coefficient(a) or 0))))
+    kernel.axes = axes
+    others = [a for a in axes if not a.reduced]
+    kernel.vector = others[-1] if others and kernel.stores[0].index.coefficient(others[-1]) == 1 else None
+    _number_stages(kernel)
+    for found in walk(kernel.roots()):
+        if found.op == "load" and found.attr[0] not in kernel.reads:
+            kernel.reads.append(found.attr[0])
+    kernel.writes = [value]
+    return kernel
+
+
+__all__ = ["Kernel", "Reduce", "Store", "build"]

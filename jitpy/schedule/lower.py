@@ -1,0 +1,429 @@
+"""Graph nodes to values: the table of lowerings, and the vocabulary in which they are written.
+
+A lowering is `fn(low, node, *args, **kwargs) -> Value | tuple of Values`, registered for op names with `@lowering`. Its
+arguments are the node's, with every node replaced by what it was lowered to. It raises `NotCovered` to leave the node to
+the eager kernel. Ops without a lowering are tried by the op table's `scalar` facet, and else are eager calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
+from ..ir.op import NotCovered
+from ..ir.ops.promotion import result_type
+from ..ir.sizes import SizeEnv
+from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride
+from .expr import CARRIERS, Expr, ScalarBuilder, carrier
+from .index import ZERO, Index, exact_quotient, flatten, of, same, unflatten
+from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Stored, Trace, Value, View
+
+Lowered = Any  # Value, tuple of Values, or a Python constant
+Operand = Any  # Value or Python number
+
+LOWERINGS: dict[str, Callable[..., Lowered]] = {}
+
+
+def lowering(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
+    """Register a lowering for `aten.<name>`; a name without an overload means `default`."""
+    def register(fn: Callable[..., Lowered]) -> Callable[..., Lowered]:
+        for name in names:
+            full = f"aten.{name}" if "." in name else f"aten.{name}.default"
+            assert full not in LOWERINGS, full
+            LOWERINGS[full] = fn
+        return fn
+    return register
+
+
+class Lowering:
+    """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to eager."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.env: SizeEnv = graph.sizes
+        self.values: dict[Node, Lowered] = {}
+        self.calls: list[Node] = []
+        #: why nodes are eager calls, by node
+        self.reasons: dict[Node, str] = {}
+        self._position = 0
+        self._node: Node | None = None
+
+    def run(self) -> None:
+        """Lower every node of the graph."""
+        for node in self.graph.inputs:
+            if isinstance(node.spec, ScalarSpec):
+                self.values[node] = HostScalar(node, node.spec.kind) if node.spec.kind is not complex else None
+            else:
+                self.values[node] = Stored(node.tensor, node)
+            self._place(self.values[node])
+        for node in self.graph.nodes:
+            self.values[node] = self._lower(node)
+
+    def _lower(self, node: Node) -> Lowered:
+        self._node = node
+        if node.op is GETITEM:
+            return self.values[node.args[0]][node.args[1]]
+        self._position += 1
+        if node.op is CONSTANT:
+            return self._place(Stored(node.tensor, node))
+        try:
+            result = self._native(node)
+        except NotCovered as reason:
+            self.reasons[node] = str(reason) or "no lowering"
+            return self._call(node)
+        for value in result if isinstance(result, tuple) else (result,):
+            if isinstance(value, Value):
+                self._place(value, node)
+        return result
+
+    def _native(self, node: Node) -> Lowered:
+        if not _is_native_spec(node.spec):
+            raise NotCovered("results of this dtype stay with eager")
+        fn = LOWERINGS.get(node.op.name)
+        if fn is None and node.op.scalar is None:
+            raise NotCovered("the eager kernel is used for this op")
+        for source in node.input_nodes():
+            if not _is_native_spec(source.spec):
+                raise NotCovered("operands of this dtype stay with eager")
+        args = map_nodes(node.args, self.values.__getitem__)
+        kwargs = map_nodes(node.kwargs, self.values.__getitem__)
+        result = fn(self, node, *args, **kwargs) if fn is not None else self._from_table(node, args, kwargs)
+        self._check(node, result)
+        return result
+
+    def _from_table(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+        """A pointwise op whose body is the op table's."""
+        count = node.op.facets.get("operands", len(args))
+        compute = node.op.facets.get("compute")
+        operands, rest = args[:count], args[count:]
+        if compute is not None:
+            dtypes = compute(*map_nodes(node.args, lambda n: n.spec), **map_nodes(node.kwargs, lambda n: n.spec))
+        else:
+            dtypes = None
+        scalar = node.op.scalar
+        return self.elementwise(node, operands, lambda e, *xs: scalar(e, *xs, *rest, **kwargs), dtypes)
+
+    def _check(self, node: Node, result: Lowered) -> None:
+        """A lowering must agree with the spec: shape and dtype."""
+        specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+        values = result if isinstance(node.spec, tuple) else (result,)
+        for spec, value in zip(specs, values, strict=True):
+            if spec is None or value is None:
+                continue
+            if len(spec.shape) != len(value.shape) or not all(map(same, spec.shape, value.shape)):
+                raise AssertionError(f"{node.op} makes {list(value.shape)}, its spec says {list(spec.shape)}")
+            if spec.dtype is not value.dtype:
+                raise AssertionError(f"{node.op} makes {value.dtype}, its spec says {spec.dtype}")
+
+    def _call(self, node: Node) -> Lowered:
+        self.calls.append(node)
+        if isinstance(node.spec, tuple):
+            return tuple(self._stored_part(spec, node, k) for k, spec in enumerate(node.spec))
+        return self._stored_part(node.spec, node, None)
+
+    def _stored_part(self, spec: Any, node: Node, part: int | None) -> Lowered:
+        if isinstance(spec, TensorSpec):
+            return self._place(Stored(spec, node, part))
+        if isinstance(spec, ScalarSpec) and spec.kind is not complex:
+            return self._place(HostScalar(node, spec.kind))
+        if isinstance(spec, tuple):
+            raise NotCovered("nested results")
+        return None
+
+    def _place(self, value: Any, node: Node | None = None) -> Any:
+        """Give a value its name and, where it is what a node returns, that node's strides."""
+        if isinstance(value, Value):
+            if node is not None and node not in value.nodes:
+                value.nodes.append(node)
+                spec = node.spec
+                if not value.name:
+                    value.name = node.name
+                if isinstance(spec, TensorSpec) and len(value.nodes) == 1 and not isinstance(value, (View, Stored)) \
+                        and is_dense(self.env, spec):
+                    value.stride = spec.stride
+            if not value.position:
+                self._position += 1
+                value.position = self._position
+        return value
+
+    def tag(self, value: Value, name: str = "") -> Value:
+        """Position a value made inside a lowering."""
+        self._position += 1
+        value.position = self._position
+        value.origin = self._node
+        if self._node is not None and name:
+            value.name = value.name or f"{self._node.name}_{name}"
+        return value
+
+    # vocabulary: shapes
+
+    def hint(self, size: Dim) -> int:
+        return self.env.hint(size)
+
+    def view(self, base: Value, shape: Sequence[Dim], remap: Callable[[IndexTuple], IndexTuple]) -> Value:
+        """`base` seen as a tensor of another shape, index by index."""
+        return self.tag(View(base, tuple(shape), remap))
+
+    def expand(self, value: Value, shape: Sequence[Dim]) -> Value:
+        """Broadcast to `shape`; axes are matched from the right."""
+        shape = tuple(shape)
+        if len(shape) == len(value.shape) and all(map(same, shape, value.shape)):
+            return value
+        lead = len(shape) - len(value.shape)
+        own = value.shape
+        return self.view(value, shape, lambda index: tuple(
+            ZERO if type(own[k]) is int and own[k] == 1 else index[lead + k] for k in range(len(own))))
+
+    def reshape(self, value: Value, shape: Sequence[Dim]) -> Value:
+        """The same elements in row-major order under another shape."""
+        shape, old = tuple(shape), value.shape
+        if len(shape) == len(old) and all(map(same, shape, old)):
+            return value
+        blocks = _matching_blocks(shape, old)
+
+        def remap(index: IndexTuple) -> IndexTuple:
+            result: list[Index] = []
+            for new_axes, old_axes in blocks:
+                new_shape = tuple(shape[k] for k in new_axes)
+                old_shape = tuple(old[k] for k in old_axes)
+                if len(new_shape) == len(old_shape) == 1:
+                    result.append(index[new_axes[0]])
+                else:
+                    flat = flatten(tuple(index[k] for k in new_axes), contiguous_stride(new_shape))
+                    result.extend(unflatten(flat, old_shape))
+            return tuple(result)
+
+        return self.view(value, shape, remap)
+
+    def permute(self, value: Value, order: Sequence[int]) -> Value:
+        """Axis k of the result is axis `order[k]` of `value`."""
+        order = tuple(order)
+        back = [0] * len(order)
+        for k, source in enumerate(order):
+            back[source] = k
+        return self.view(value, tuple(value.shape[k] for k in order), lambda index: tuple(index[k] for k in back))
+
+    def unsqueeze(self, value: Value, dim: int) -> Value:
+        """An axis of size 1 at `dim` (counted in the result)."""
+        shape = (*value.shape[:dim], 1, *value.shape[dim:])
+        return self.view(value, shape, lambda index: index[:dim] + index[dim + 1:])
+
+    def squeeze(self, value: Value, dims: Sequence[int]) -> Value:
+        """Without the axes `dims`, each of size 1."""
+        gone = set(dims)
+        shape = tuple(s for k, s in enumerate(value.shape) if k not in gone)
+
+        def remap(index: IndexTuple) -> IndexTuple:
+            rest = iter(index)
+            return tuple(ZERO if k in gone else next(rest) for k in range(len(value.shape)))
+
+        return self.view(value, shape, remap)
+
+    def slice(self, value: Value, dim: int, start: Dim, size: Dim, step: Dim = 1) -> Value:
+        """`size` elements along `dim`, from `start`, `step` apart."""
+        shape = (*value.shape[:dim], size, *value.shape[dim + 1:])
+        return self.view(value, shape,
+                         lambda index: (*index[:dim], index[dim] * step + start, *index[dim + 1:]))
+
+    def select(self, value: Value, dim: int, at: Dim) -> Value:
+        """Element `at` along `dim`, which disappears."""
+        shape = value.shape[:dim] + value.shape[dim + 1:]
+        return self.view(value, shape, lambda index: (*index[:dim], of(at), *index[dim:]))
+
+    # vocabulary: computation
+
+    def pointwise(self, shape: Sequence[Dim], dtype: torch.dtype, body: Callable[[Trace, IndexTuple], Expr],
+                  name: str = "") -> Value:
+        """A value computed index by index; `body` returns any dtype, which is converted to `dtype`'s carrier."""
+        kind = carrier(dtype)
+
+        def converted(trace: Trace, index: IndexTuple) -> Expr:
+            result = trace.e.cast(body(trace, index), kind)
+            # eager overflows to infinity after each op: float16 alone has so little range that it matters
+            return trace.e.round_to(result, dtype) if dtype is torch.float16 and result.op != "load" else result
+
+        return self.tag(Pointwise(tuple(shape), dtype, converted), name)
+
+    def apply(self, fn: Callable[..., Expr], operands: Sequence[Operand], shape: Sequence[Dim], dtype: torch.dtype,
+              compute: torch.dtype | Sequence[torch.dtype], name: str = "") -> Value:
+        """`fn(e, *operands)` element by element: operands broadcast to `shape` and are converted to `compute`.
+
+        `compute` is one dtype for all operands or one for each. Operands are values or Python numbers.
+        """
+        shape = tuple(shape)
+        dtypes = [carrier(d) for d in compute] if isinstance(compute, (tuple, list)) else \
+            [carrier(compute)] * len(operands)
+        values = [self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x for x in operands]
+
+        def body(trace: Trace, index: IndexTuple) -> Expr:
+            e = trace.e
+            exprs = []
+            for value, kind in zip(values, dtypes):
+                if isinstance(value, Value):
+                    exprs.append(e.cast(trace.read(value, () if isinstance(value, HostScalar) else index), kind))
+                elif isinstance(value, sympy.Expr):
+                    exprs.append(e.size(value, kind))
+                else:
+                    exprs.append(e.const(value, kind))
+            return fn(e, *exprs)
+
+        return self.pointwise(shape, dtype, body, name)
+
+    def elementwise(self, node: Node, operands: Sequence[Operand], fn: Callable[..., Expr],
+                    compute: torch.dtype | Sequence[torch.dtype] | None = None) -> Value:
+        """`apply` with shape and result dtype of the node's spec; `compute` defaults to the operands' promoted dtype."""
+        if compute is None:
+            compute = self.promote(*operands)
+        return self.apply(fn, operands, node.tensor.shape, node.tensor.dtype, compute)
+
+    def promote(self, *operands: Operand) -> torch.dtype:
+        """What eager's type promotion makes of the operands."""
+        found = result_type([as_spec(x) for x in operands])
+        if found not in CARRIERS:
+            raise NotCovered(f"computing in {found}")
+        return found
+
+    def fill(self, shape: Sequence[Dim], dtype: torch.dtype, value: Any) -> Value:
+        """A constant tensor; `value` is a Python number or a size."""
+        kind = carrier(dtype)
+        if isinstance(value, Value):
+            return self.pointwise(shape, dtype, lambda trace, index: trace.read(value, ()))
+        return self.pointwise(shape, dtype, lambda trace, index: trace.e.size(value, kind)
+                              if isinstance(value, sympy.Expr) else trace.e.const(value, kind))
+
+    def convert(self, value: Value, dtype: torch.dtype) -> Value:
+        """The value in another dtype, rounded to its own first where it is a 16-bit float computed in 32 bits."""
+        if value.dtype is dtype:
+            return value
+        small = value.dtype if value.dtype in (torch.float16, torch.bfloat16) else None
+
+        def body(trace: Trace, index: IndexTuple) -> Expr:
+            x = trace.read(value, index)
+            return trace.e.round_to(x, small) if small is not None and x.op != "load" else x
+
+        return self.pointwise(value.shape, dtype, body)
+
+    def reduce(self, kind: str, value: Value, dims: Sequence[int], dtype: torch.dtype | None = None,
+               keepdim: bool = False, name: str = "", fn: Callable[[ScalarBuilder, Expr], Expr] | None = None) -> Value:
+        """Combine over `dims`; `fn` is applied to each element first. Operands are converted to `dtype` (default: own)."""
+        dtype = dtype or value.dtype
+        shape = value.shape
+        gone = frozenset(dims)
+        argument = kind in ("argmax", "argmin")
+        kind_dtype = carrier(value.dtype if argument else dtype)
+
+        def body(trace: Trace, index: IndexTuple) -> Expr:
+            x = trace.e.cast(trace.read(value, index), kind_dtype)
+            return fn(trace.e, x) if fn is not None else x
+
+        result: Value = self.tag(Reduction(kind, shape, gone, torch.int64 if argument else dtype, body), name or kind)
+        if keepdim:
+            for dim in sorted(gone):
+                result = self.unsqueeze(result, dim)
+        return result
+
+    def scan(self, kind: str, value: Value, dim: int, dtype: torch.dtype) -> Value:
+        """A running combination along `dim`."""
+        kind_dtype = carrier(dtype)
+        return self.tag(Scan(kind, value.shape, dim, dtype,
+                             lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype)))
+
+    def copy(self, value: Value) -> Value:
+        """A fresh tensor with the same elements."""
+        return self.pointwise(value.shape, value.dtype, lambda trace, index: trace.read(value, index))
+
+    def dims(self, dim: Any, ndim: int) -> tuple[int, ...]:
+        """Normalised axes of an int, a list or None (all of them)."""
+        if dim is None or isinstance(dim, (tuple, list)) and not dim:
+            return tuple(range(ndim))
+        found = (dim,) if isinstance(dim, int) else tuple(dim)
+        return tuple(d + max(ndim, 1) if d < 0 else d for d in found) if ndim else ()
+
+
+def as_spec(value: Operand) -> Any:
+    """What type promotion needs to know of an operand."""
+    if isinstance(value, HostScalar):
+        return ScalarSpec(value.kind)
+    if isinstance(value, Value):
+        return TensorSpec(value.dtype, value.shape, contiguous_stride(value.shape))
+    return value
+
+
+def is_dense(env: SizeEnv, spec: TensorSpec) -> bool:
+    """Whether a fresh tensor may have these strides."""
+    from ..ir.ops.layout import is_dense as dense
+
+    return dense(env, spec.shape, spec.stride)
+
+
+def _is_native_spec(spec: Any) -> bool:
+    if isinstance(spec, tuple):
+        return all(map(_is_native_spec, spec))
+    if isinstance(spec, TensorSpec):
+        return spec.dtype in CARRIERS and not any(type(s) is int and s == 0 for s in spec.shape)
+    if isinstance(spec, ScalarSpec):
+        return spec.kind is not complex
+    return True
+
+
+def _matching_blocks(new: tuple[Dim, ...], old: tuple[Dim, ...]) -> list[tuple[list[int], list[int]]]:
+    """Groups of axes of two shapes with equal products, so that a reshape stays local to each group."""
+    blocks: list[tuple[list[int], list[int]]] = []
+    i, j = len(new) - 1, len(old) - 1
+    while i >= 0 or j >= 0:
+        new_axes, old_axes = [], []
+        left: Dim = 1
+        right: Dim = 1
+        if i >= 0:
+            new_axes.append(i)
+            left = new[i]
+            i -= 1
+        if j >= 0:
+            old_axes.append(j)
+            right = old[j]
+            j -= 1
+        while not same(left, right):
+            # grow the side that divides the other; where that is unclear, both to the end
+            if i >= 0 and (j < 0 or exact_quotient(right, left) is not None):
+                left = left * new[i]
+                new_axes.append(i)
+                i -= 1
+            elif j >= 0 and (i < 0 or exact_quotient(left, right) is not None):
+                right = right * old[j]
+                old_axes.append(j)
+                j -= 1
+            elif i >= 0:
+                left = left * new[i]
+                new_axes.append(i)
+                i -= 1
+                if j >= 0:
+                    right = right * old[j]
+                    old_axes.append(j)
+                    j -= 1
+            else:
+                break
+        if i < 0 or j < 0:  # only axes of size 1 can be left over
+            while i >= 0 and new[i] == 1 or i >= 0 and j < 0:
+                new_axes.append(i)
+                i -= 1
+            while j >= 0 and old[j] == 1 or j >= 0 and i < 0:
+                old_axes.append(j)
+                j -= 1
+        blocks.append((new_axes[::-1], old_axes[::-1]))
+    return blocks[::-1]
+
+
+def lower(graph: Graph) -> Lowering:
+    """Lower a graph; see `Lowering`."""
+    from . import lowerings  # noqa: F401  (registers the table)
+
+    result = Lowering(graph)
+    result.run()
+    return result
+
+
+__all__ = ["Lowering", "NotCovered", "lower", "lowering"]

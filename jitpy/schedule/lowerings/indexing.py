@@ -1,0 +1,173 @@
+"""Gathers, concatenation and padding: reads at computed positions, or from several places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...ir.op import NotCovered
+from ...ir.spec import Dim
+from ..expr import INT, Expr
+from ..index import Index, of
+from ..lower import Lowering, lowering
+from ..values import IndexTuple, Trace, Value
+from .pointwise import number
+from .views import axis_of
+
+
+def position(trace: Trace, ids: Value, index: IndexTuple, size: Dim, wrap: bool = False) -> Index:
+    """The element of an index tensor as an index, checked against `size`; negative ones count from the end with `wrap`."""
+    e = trace.e
+    value = e.cast(trace.read(ids, index), INT)
+    if wrap:
+        value = e.where(e.lt(value, 0), e.add(value, e.size(size)), value)
+    operands = (value, e.size(size)) if trace.mask is None else (value, e.size(size), trace.mask)
+    return of(e.make("check", operands, INT))
+
+
+def _integers(ids: Value) -> None:
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise NotCovered("index dtype")
+
+
+@lowering("embedding")
+def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, **kwargs: Any) -> Value:
+    _integers(ids)
+    return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
+        weight, (position(trace, ids, index[:-1], weight.shape[0]), index[-1])))
+
+
+@lowering("index_select")
+def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Value:
+    _integers(ids)
+    if not x.shape:
+        raise NotCovered("0-dim operand")
+    axis = axis_of(dim, len(x.shape))
+    return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
+        x, (*index[:axis], position(trace, ids, (index[axis],) if ids.shape else (), x.shape[axis]), *index[axis + 1:])))
+
+
+@lowering("gather")
+def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_grad: bool = False) -> Value:
+    _integers(ids)
+    if not x.shape or not ids.shape:
+        raise NotCovered("0-dim operand")
+    axis = axis_of(dim, len(x.shape))
+    return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
+        x, (*index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1:])))
+
+
+@lowering("index.Tensor")
+def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | None]) -> Value:
+    given = [k for k, ids in enumerate(indices) if ids is not None]
+    for k in given:
+        _integers(indices[k])
+    count = max((len(indices[k].shape) for k in given), default=0)
+    shape = node.tensor.shape
+    together = given == list(range(given[0], given[-1] + 1))
+    first = given[0] if together else 0
+    block = shape[first:first + count]
+    expanded = {k: low.expand(indices[k], block) for k in given}
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        at = index[first:first + count]
+        rest = iter(index[:first] + index[first + count:])
+        return trace.read(x, tuple(position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
+                                   for k in range(len(x.shape))))
+
+    return low.pointwise(shape, node.tensor.dtype, body)
+
+
+@lowering("cat", "concat", "concatenate")
+def cat(low: Lowering, node: Any, tensors: Sequence[Value], dim: int = 0) -> Value:
+    shape = node.tensor.shape
+    axis = axis_of(dim, len(shape))
+    if any(len(x.shape) != len(shape) for x in tensors):
+        raise NotCovered("legacy empty tensors")
+    if len(tensors) > 16:
+        raise NotCovered("more than 16 tensors")
+    return _joined(low, tensors, shape, node.tensor.dtype, axis)
+
+
+@lowering("stack")
+def stack(low: Lowering, node: Any, tensors: Sequence[Value], dim: int = 0) -> Value:
+    axis = axis_of(dim, len(node.tensor.shape))
+    if len(tensors) > 16:
+        raise NotCovered("more than 16 tensors")
+    return _joined(low, [low.unsqueeze(x, axis) for x in tensors], node.tensor.shape, node.tensor.dtype, axis)
+
+
+def _joined(low: Lowering, tensors: Sequence[Value], shape: Sequence[Dim], dtype: torch.dtype, axis: int) -> Value:
+    ends: list[Dim] = []
+    end: Dim = 0
+    for x in tensors:
+        end = end + x.shape[axis]
+        ends.append(end)
+    parts = [low.convert(x, dtype) for x in tensors]
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        at = e.index(index[axis])
+        result: Expr | None = None
+        for k in range(len(parts) - 1, -1, -1):
+            start = ends[k - 1] if k else 0
+            inside = None
+            if k:
+                inside = e.ge(at, e.size(start))
+            if k < len(parts) - 1:
+                below = e.lt(at, e.size(ends[k]))
+                inside = below if inside is None else e.logical_and(inside, below)
+            part_index = (*index[:axis], index[axis] - start, *index[axis + 1:])
+            if inside is None:
+                return trace.read(parts[k], part_index)
+            part = trace.masked(inside, lambda: trace.read(parts[k], part_index))  # noqa: B023  (called at once)
+            result = part if result is None else e.where(e.lt(at, e.size(ends[k])), part, result)
+        assert result is not None
+        return result
+
+    return low.pointwise(shape, dtype, body)
+
+
+@lowering("constant_pad_nd")
+def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: Any = 0) -> Value:
+    number(value, "value")
+    ndim = len(x.shape)
+    before = [0] * ndim
+    after = [0] * ndim
+    for k in range(len(pad) // 2):
+        before[ndim - 1 - k], after[ndim - 1 - k] = pad[2 * k], pad[2 * k + 1]
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        inside = e.const(True, torch.bool)
+        for k in range(ndim):
+            if not (isinstance(before[k], int) and before[k] <= 0):
+                inside = e.logical_and(inside, e.ge(e.index(index[k]), e.size(before[k])))
+            if not (isinstance(after[k], int) and after[k] <= 0):
+                inside = e.logical_and(inside, e.lt(e.index(index[k]), e.size(x.shape[k] + before[k])))
+        moved = tuple(i - b for i, b in zip(index, before))
+        element = trace.masked(inside, lambda: trace.read(x, moved))
+        return e.where(inside, element, e.const(value, element.dtype))
+
+    return low.pointwise(node.tensor.shape, node.tensor.dtype, body)
+
+
+@lowering("pad")
+def pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Value:
+    if mode != "constant":
+        raise NotCovered(f"padding mode {mode}")
+    return constant_pad(low, node, x, pad, 0 if value is None else value)
+
+
+@lowering("one_hot")
+def one_hot(low: Lowering, node: Any, x: Value, num_classes: int = -1) -> Value:
+    if not isinstance(num_classes, int) or num_classes <= 0:
+        raise NotCovered("number of classes known only at run time")
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        checked = position(trace, x, index[:-1], num_classes)
+        return trace.e.eq(trace.e.index(checked), trace.e.index(index[-1]))
+
+    return low.pointwise(node.tensor.shape, node.tensor.dtype, body)

@@ -1,0 +1,197 @@
+"""Values: what the graph's tensors are to the scheduler, each as a function from an index to a scalar expression.
+
+A `View` only renames indices and never costs anything inside a kernel. A `Pointwise` or `Reduction` may be inlined into
+whoever reads it, or be written to memory by a kernel. `Stored` values are in memory from the start: inputs, constants and
+results of eager calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..ir.graph import Node
+from ..ir.spec import Dim, TensorSpec, contiguous_stride, prod
+from .expr import INT, Expr, ScalarBuilder, carrier
+from .index import Axis, Index, flatten, of
+
+IndexTuple = tuple[Index, ...]
+Body = Callable[["Trace", IndexTuple], Expr]
+
+
+class Value:
+    """A tensor. `stride` is that of its memory, once it has some; `nodes` are the graph nodes it stands for, `origin` the
+    one whose lowering made it."""
+
+    __slots__ = ("shape", "dtype", "stride", "name", "nodes", "position", "origin")
+
+    def __init__(self, shape: tuple[Dim, ...], dtype: torch.dtype, name: str = "") -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.stride: tuple[Dim, ...] = contiguous_stride(shape)
+        self.name = name
+        self.nodes: list[Node] = []
+        self.position = 0
+        self.origin: Node | None = None
+
+    @property
+    def numel(self) -> Dim:
+        return prod(self.shape)
+
+    def describe(self) -> str:
+        return self.name or (self.nodes[0].name if self.nodes else type(self).__name__.lower())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.describe()} {list(self.shape)}>"
+
+
+class Stored(Value):
+    """An input, a constant, or part of an eager call's result. `node` is who makes it."""
+
+    __slots__ = ("node", "part")
+
+    def __init__(self, spec: TensorSpec, node: Node, part: int | None = None) -> None:
+        super().__init__(spec.shape, spec.dtype, node.name if part is None else f"{node.name}_{part}")
+        self.stride = spec.stride
+        self.node = node
+        self.part = part
+        self.nodes.append(node)
+
+
+class HostScalar(Value):
+    """A Python number known when the graph runs: `node` makes it. A weak operand in type promotion."""
+
+    __slots__ = ("node", "kind")
+
+    def __init__(self, node: Node, kind: type) -> None:
+        super().__init__((), {int: INT, bool: INT, float: torch.float64}[kind], node.name)
+        self.node = node
+        self.kind = kind
+        self.nodes.append(node)
+
+
+class View(Value):
+    """Another value under another index: `remap` takes an index of this one to an index of `base`."""
+
+    __slots__ = ("base", "remap")
+
+    def __init__(self, base: Value, shape: tuple[Dim, ...], remap: Callable[[IndexTuple], IndexTuple],
+                 name: str = "") -> None:
+        super().__init__(shape, base.dtype, name)
+        self.base = base
+        self.remap = remap
+        self.stride = ()
+
+
+class Pointwise(Value):
+    """Each element computed on its own by `body(trace, index)`."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, shape: tuple[Dim, ...], dtype: torch.dtype, body: Body, name: str = "") -> None:
+        super().__init__(shape, dtype, name)
+        self.body = body
+
+
+class Reduction(Value):
+    """`combine` over the axes `dims` of an index space `source_shape`; the result keeps the other axes, in order.
+
+    kind: 'sum', 'prod', 'max', 'min', 'any', 'all', or 'argmax', 'argmin' (result: int64 position over the reduced axes).
+    """
+
+    __slots__ = ("kind", "source_shape", "dims", "body")
+
+    def __init__(self, kind: str, source_shape: tuple[Dim, ...], dims: frozenset[int], dtype: torch.dtype, body: Body,
+                 name: str = "") -> None:
+        super().__init__(tuple(s for k, s in enumerate(source_shape) if k not in dims), dtype, name)
+        self.kind = kind
+        self.source_shape = source_shape
+        self.dims = dims
+        self.body = body
+
+    @property
+    def reduced_numel(self) -> Dim:
+        return prod(tuple(s for k, s in enumerate(self.source_shape) if k in self.dims))
+
+
+class Scan(Value):
+    """A running combination along axis `dim`: cumulative sums and the like. kind: 'sum', 'prod', 'max', 'min'."""
+
+    __slots__ = ("kind", "dim", "body")
+
+    def __init__(self, kind: str, shape: tuple[Dim, ...], dim: int, dtype: torch.dtype, body: Body,
+                 name: str = "") -> None:
+        super().__init__(shape, dtype, name)
+        self.kind = kind
+        self.dim = dim
+        self.body = body
+
+
+class Trace:
+    """Evaluates bodies into expressions. Subclasses say, in `resolve`, what reading a computed value means."""
+
+    def __init__(self, builder: ScalarBuilder | None = None) -> None:
+        self.e = builder or ScalarBuilder()
+        self.mask: Expr | None = None
+        self._memo: dict[Any, Expr] = {}
+
+    def read(self, value: Value, index: IndexTuple) -> Expr:
+        """The element of `value` at `index`."""
+        while isinstance(value, View):
+            index = value.remap(index)
+            value = value.base
+        assert len(index) == len(value.shape), f"{value} read at {index}"
+        key = (value, index, self.mask)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self.resolve(value, index)
+        return found
+
+    def resolve(self, value: Value, index: IndexTuple) -> Expr:
+        raise NotImplementedError
+
+    def load(self, value: Value, index: IndexTuple) -> Expr:
+        """A read from memory; under a mask the element is only touched where the mask holds."""
+        return self.e.load(value, flatten(index, value.stride), carrier(value.dtype), self.mask)
+
+    def masked(self, condition: Expr, inside: Callable[[], Expr]) -> Expr:
+        """`inside()`, whose loads are only done where `condition` holds; elsewhere its value is arbitrary."""
+        before = self.mask
+        self.mask = condition if before is None else self.e.logical_and(before, condition)
+        try:
+            return inside()
+        finally:
+            self.mask = before
+
+
+class Probe(Trace):
+    """What a value reads, as indices over axes of its own: the input of every fusion decision."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        shape = value.source_shape if isinstance(value, Reduction) else value.shape
+        dims = value.dims if isinstance(value, Reduction) else frozenset()
+        self.axes = tuple(Axis(size, k in dims) for k, size in enumerate(shape))
+        self.index = tuple(of(axis) if not (type(axis.size) is int and axis.size == 1) else Index() for axis in self.axes)
+        self.shape = shape
+        self.reads: list[tuple[Value, IndexTuple]] = []
+        self._seen: set[tuple[Value, IndexTuple]] = set()
+        assert isinstance(value, (Pointwise, Reduction, Scan))
+        self.result = value.body(self, self.index)
+        self.cost = self.result.cost
+
+    def resolve(self, value: Value, index: IndexTuple) -> Expr:
+        if (value, index) not in self._seen:
+            self._seen.add((value, index))
+            self.reads.append((value, index))
+        return self.e.load(value, flatten(index, contiguous_stride(value.shape)), carrier(value.dtype), self.mask)
+
+
+def base_of(value: Value) -> Value:
+    """What a chain of views ends in."""
+    while isinstance(value, View):
+        value = value.base
+    return value
+
