@@ -213,6 +213,8 @@ class PythonDispatcher:
 
         ValueError: code of another shape.
         """
+        if not isinstance(code, CodeType):
+            raise TypeError(f"an entry takes a code object, not {type(code).__name__}")
         flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
         positional = code.co_argcount == self._n_params and not code.co_kwonlyargcount and not code.co_flags & flags
         if not positional or len(code.co_freevars) not in (0, self._n_free):

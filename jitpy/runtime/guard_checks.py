@@ -51,12 +51,12 @@ def missing_marker(lookup: Any) -> Any:
     return sys.modules[type(lookup).__module__].MISSING
 
 
-# ---- reading values --------------------------------------------------------------
+# ---- reading values ----------------------------------------
 
 
 def instance_dict(value: Any) -> Any:
     """The dict of an object's own attributes; a class gives its own namespace. TypeError where there is none."""
-    if isinstance(value, type):
+    if issubclass(type(value), type):  # isinstance would ask the value for its __class__
         return type.__dict__["__dict__"].__get__(value)
     for cls in type(value).__mro__:
         descriptor = type.__dict__["__dict__"].__get__(cls).get("__dict__")
@@ -88,7 +88,7 @@ def cell(value: Any) -> Any:
     return value.cell_contents
 
 
-# ---- predicates --------------------------------------------------------------
+# ---- predicates ----------------------------------------
 
 
 def constants_equal(a: Any, b: Any) -> bool:
@@ -287,7 +287,7 @@ HELPERS: dict[str, Any] = {
 }
 
 
-# ---- printing --------------------------------------------------------------
+# ---- printing ----------------------------------------
 
 
 def is_literal(value: Any) -> bool:
@@ -380,7 +380,7 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__} (its text cannot be had: {type(second).__name__})"
 
 
-# ---- what to say where a check fails --------------------------------------------------------------
+# ---- what to say where a check fails ----------------------------------------
 
 
 def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:

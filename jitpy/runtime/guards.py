@@ -137,16 +137,10 @@ class GuardTree:
         return node
 
     def _number(self) -> None:
-        """Put the nodes in pre-order and name them."""
+        """Put the nodes in pre-order."""
         stack = list(reversed(self.roots.values()))
-        used = {"L", "G", "C", "S", *checks.HELPERS}
         while stack:
             node = stack.pop()
-            name = node.path if node.step == "local" and node.path.isidentifier() else f"v{len(self.nodes)}"
-            if name in used or keyword.iskeyword(name):
-                name = f"v{len(self.nodes)}_"
-            used.add(name)
-            node.name = name
             self.nodes.append(node)
             stack.extend(reversed(node.children.values()))
         for index in range(len(self.nodes) - 1, -1, -1):
@@ -154,6 +148,18 @@ class GuardTree:
             node.end = max(node.end, index + 1)
             if node.parent is not None:
                 node.parent.end = max(node.parent.end, node.end)
+
+    def name_nodes(self) -> set[str]:
+        """Give each node its variable in the printed function; returns all names that are taken."""
+        taken = {"type", "getattr", "min", "max", "abs", "Exception", "L", "G", "C", "S", "guard"}
+        taken.update(checks.HELPERS, map(str, self.slots))
+        for i, node in enumerate(self.nodes):
+            name = node.path if node.step == "local" and node.path.isidentifier() else f"v{i}"
+            while name in taken or keyword.iskeyword(name):
+                name += "_"
+            taken.add(name)
+            node.name = name
+        return taken
 
     def _bind_symbols(self, sizes: Any) -> None:
         """Give symbols their slots as the tree meets them: the first place binds, later ones compare."""
@@ -312,15 +318,15 @@ def build_guards(guard_set: Any, sizes: Any = None, *, native: bool | None = Non
     return GuardFunction(tree, module)
 
 
-# ---- the printed function --------------------------------------------------------------
+# ---- the printed function ----------------------------------------
 
 
 class _Names:
     """Names for the objects that the printed function mentions."""
 
-    def __init__(self, taken: Iterable[str]):
+    def __init__(self, taken: set[str]):
         self.objects: dict[str, Any] = {}
-        self._taken = set(taken)
+        self._taken = taken
         self._by_id: dict[int, str] = {}
 
     def of(self, value: Any, hint: str = "", literal: bool = True) -> str:
@@ -332,7 +338,7 @@ class _Names:
             return known
         name = hint or checks.name_hint(value)
         stem, count = name, 0
-        while name in self._taken or name in checks.BUILTINS and checks.BUILTINS[name] is not value:
+        while name in self._taken or checks.BUILTINS.get(name, value) is not value:
             count += 1
             name = f"{stem}_{count}"
         self._taken.add(name)
@@ -343,7 +349,7 @@ class _Names:
 
 def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
     """The text of the guard function, and the objects that its names stand for."""
-    names = _Names({"L", "G", "C", "S", *checks.HELPERS, *(node.name for node in tree.nodes), *map(str, tree.slots)})
+    names = _Names(tree.name_nodes())
     lines: list[tuple[str, str]] = []
 
     def require(expression: str, why: str) -> None:
@@ -387,7 +393,7 @@ def _read_text(node: Node, names: _Names) -> str:
     return f"{kind}({base}, {names.of(arg, literal=kind == 'item')})"
 
 
-# ---- explaining a miss --------------------------------------------------------------
+# ---- explaining a miss ----------------------------------------
 
 
 def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[str]:

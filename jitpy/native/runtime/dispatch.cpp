@@ -143,6 +143,13 @@ struct Bound {
   PyObject* closure;  // tuple, None or null
 };
 
+// New tuple of `n` borrowed objects.
+PyObject* pack(PyObject* const* objects, Py_ssize_t n) {
+  PyObject* tuple = PyTuple_New(n);
+  for (Py_ssize_t i = 0; tuple != nullptr && i < n; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(objects[i]));
+  return tuple;
+}
+
 bool closure_fits(PyObject* closure, Py_ssize_t n_free) {
   if (n_free == 0) return true;
   return closure != nullptr && PyTuple_Check(closure) && PyTuple_GET_SIZE(closure) == n_free;
@@ -179,9 +186,8 @@ int entry_holds(Entry* entry, const Bound& bound) {
   if (entry->native != nullptr)
     return guard_evaluate(entry->native, bound.params, bound.n, bound.globals, bound.closure);
   if (entry->check == nullptr) return 1;
-  PyObject* params = PyTuple_New(bound.n);
+  PyObject* params = pack(bound.params, bound.n);
   if (params == nullptr) return -1;
-  for (Py_ssize_t i = 0; i < bound.n; i++) PyTuple_SET_ITEM(params, i, Py_NewRef(bound.params[i]));
   PyObject* args[] = {params, bound.globals, bound.closure == nullptr ? Py_None : bound.closure};
   PyObject* result = PyObject_Vectorcall(entry->check, args, 3, nullptr);
   Py_DECREF(params);
@@ -222,9 +228,8 @@ Entry* find_entry(Dispatcher* self, const Bound& bound) {
 
 // Ask `on_miss` for an entry. New reference; null with an exception, or without one where the original should run.
 Entry* miss(Dispatcher* self, const Bound& bound) {
-  PyObject* params = PyTuple_New(bound.n);
+  PyObject* params = pack(bound.params, bound.n);
   if (params == nullptr) return nullptr;
-  for (Py_ssize_t i = 0; i < bound.n; i++) PyTuple_SET_ITEM(params, i, Py_NewRef(bound.params[i]));
   PyObject* args[] = {reinterpret_cast<PyObject*>(self), params, bound.globals,
                       bound.closure == nullptr ? Py_None : bound.closure};
   PyObject* on_miss = Py_NewRef(self->on_miss);
@@ -411,9 +416,19 @@ PyObject* dispatcher_vectorcall(PyObject* callable, PyObject* const* args, size_
   return dispatch(self, {params.values(), self->n_params, self->globals, self->closure}, args, n, kwnames);
 }
 
+// `lookup_frame` for a handler's own objects: `object(function, params)` is the replacement, or None.
+PyObject* ask_other(PyObject* object, PyObject* function, PyObject* const* params, Py_ssize_t n) {
+  PyObject* packed = pack(params, n);
+  if (packed == nullptr) return nullptr;
+  PyObject* answer = PyObject_CallFunctionObjArgs(object, function, packed, nullptr);
+  Py_DECREF(packed);
+  if (answer == Py_None) Py_CLEAR(answer);
+  return answer;
+}
+
 // What runs instead of a frame of `function` (all arguments borrowed); see hook_api.h.
 PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* params, Py_ssize_t n) {
-  if (!Py_IS_TYPE(object, &dispatcher_type)) return nullptr;
+  if (!Py_IS_TYPE(object, &dispatcher_type)) return ask_other(object, function, params, n);
   auto* self = reinterpret_cast<Dispatcher*>(object);
   if (!dispatch_enabled || self->run_original_always || compiling) return nullptr;
   const Bound bound{params, n, PyFunction_GET_GLOBALS(function), PyFunction_GET_CLOSURE(function)};

@@ -151,6 +151,7 @@ bool parse_node(PyObject* entry, Program& program) {
   node.checks_end = static_cast<int>(program.checks.size());
   program.depths = std::max(program.depths, node.depth + 1);
   program.keeps = std::max(program.keeps, node.keep + 1);
+  program.runs_python |= node.step == Step::kAttr || node.step == Step::kSlot;
   program.nodes.push_back(std::move(node));
   return true;
 }
@@ -187,6 +188,7 @@ bool parse_final(PyObject* entry, Program& program) {
     if (code < 0) return false;
     check.program.push_back({static_cast<SizeInstruction::Op>(code), arg});
   }
+  program.runs_python |= check.kind == FinalKind::kPython;
   program.finals.push_back(std::move(check));
   return true;
 }
@@ -243,12 +245,38 @@ bool parse_class(PyObject* entry, Program& program) {
   return true;
 }
 
+// Whether the program leaves exactly one value, and takes none from an empty stack.
+bool balanced(const SizeProgram& program) {
+  using Op = SizeInstruction;
+  int height = 0;
+  for (const auto& instruction : program) {
+    switch (instruction.op) {
+      case Op::kConst:
+      case Op::kSymbol:
+        height++;
+        break;
+      case Op::kPower:
+      case Op::kInvert:
+      case Op::kFloor:
+      case Op::kCeiling:
+      case Op::kAbs:
+      case Op::kNot:
+        if (height < 1) return false;
+        break;
+      default:
+        if (height-- < 2) return false;
+    }
+  }
+  return height == 1 || program.empty();
+}
+
 bool valid(const Program& program) {
   for (const FinalCheck& check : program.finals) {
     for (const int keep : check.keeps)
       if (keep < 0 || keep >= program.keeps) return false;
     for (const int slot : check.symbols)
       if (slot < 0 || slot >= program.symbols) return false;
+    if (!balanced(check.program)) return false;
     for (const auto& instruction : check.program)
       if (instruction.op == SizeInstruction::kSymbol && (instruction.arg < 0 || instruction.arg >= program.symbols))
         return false;
@@ -257,6 +285,7 @@ bool valid(const Program& program) {
   for (const Node& node : program.nodes) {
     if (node.depth < 0 || node.depth > depth + 1) return false;
     if ((node.depth == 0) != (node.step <= Step::kConst)) return false;
+    if (node.step <= Step::kClosureCell && node.index < 0) return false;
     depth = node.depth;
   }
   for (const Check& check : program.checks) {

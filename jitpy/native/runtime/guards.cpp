@@ -11,6 +11,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "guard_program.h"
@@ -286,6 +287,8 @@ int evaluate(Program& program, const Frame& frame) {
   if (n_values > kStackValues) values = (many_values = std::make_unique<PyObject*[]>(n_values)).get();
   if (program.symbols > kStackSymbols) symbols = (many_symbols = std::make_unique<int64_t[]>(program.symbols)).get();
   std::memset(values, 0, sizeof(PyObject*) * n_values);
+  std::optional<NoTorchFunction> no_overrides;
+  if (program.runs_python) no_overrides.emplace();
   const int passes = evaluate_tree(program, frame, values, values + program.depths, symbols);
   // Dropping the last reference of a value may run its finalizer, which must not see our exception.
   if (passes < 0) {
@@ -299,6 +302,7 @@ int evaluate(Program& program, const Frame& frame) {
   return passes;
 }
 
+// ---- the type ----
 
 PyObject* guard_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   auto program = parse_program(args, kwargs);
@@ -308,8 +312,6 @@ PyObject* guard_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->program = program.release();
   return reinterpret_cast<PyObject*>(self);
 }
-
-// ---- the type ----
 
 int guard_traverse(PyObject* object, visitproc visit, void* arg) {
   const Program* program = reinterpret_cast<GuardObject*>(object)->program;

@@ -108,6 +108,14 @@ int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) 
   }
 }
 
+NoTorchFunction::NoTorchFunction() : before_(static_cast<int>(at::impl::PythonTorchFunctionTLS::get_disabled_state())) {
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+}
+
+NoTorchFunction::~NoTorchFunction() {
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(static_cast<at::impl::TorchFunctionDisabledState>(before_));
+}
+
 bool state_passes(const StateCheck& check) {
   if (at::GradMode::is_enabled() != check.grad_enabled) return false;
   if (c10::InferenceMode::is_enabled() != check.inference_mode) return false;

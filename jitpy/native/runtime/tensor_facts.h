@@ -61,6 +61,17 @@ int is_tensor_class(PyObject* cls);
 // 1, 0, or -1 with an exception set that is no `Exception`.
 int tensor_passes(PyObject* tensor, const TensorCheck& check, int64_t* symbols);
 
+// Turns torch-function overrides and modes off in this thread while it lives: getters of tensors are torch's own.
+class NoTorchFunction {
+ public:
+  NoTorchFunction();
+  ~NoTorchFunction();
+  NoTorchFunction(const NoTorchFunction&) = delete;
+
+ private:
+  int before_;
+};
+
 // Whether the process's modes are as recorded.
 bool state_passes(const StateCheck& check);
 
