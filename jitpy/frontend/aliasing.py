@@ -13,6 +13,7 @@ import torch
 
 from jitpy.ir import Node, TensorSpec
 
+from .composites import reshape_node
 from .traced import Uncapturable, ViewStep
 
 if TYPE_CHECKING:
@@ -55,14 +56,7 @@ def _detached(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> No
 
 
 def _reshaped(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit(_aten.reshape.default, (value, base.tensor.shape), {},
-                         spec=_contiguous(base.tensor, value.tensor))
-
-
-def _contiguous(base: TensorSpec, value: TensorSpec) -> TensorSpec:
-    from jitpy.ir import contiguous_stride
-
-    return TensorSpec(base.dtype, base.shape, contiguous_stride(base.shape), base.device, value.requires_grad)
+    return reshape_node(recorder, value, base.tensor.shape)
 
 
 def _dim(step: ViewStep, name: str = "dim") -> int:

@@ -8,16 +8,14 @@ import torch
 
 from jitpy.ir import GETITEM, Mutation, Node, Spec, TensorSpec
 
-from .traced import TracedScalar, TracedTensor, Uncapturable
+from .traced import Finished, TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
-    from .recorder import Finished, Recorder
+    from .recorder import Recorder
 
 
 def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
     """See `Recorder.finish`."""
-    from .recorder import Finished
-
     graph = recorder.graph
     written = [(i, entry.payload) for i, entry in enumerate(recorder._inputs)
                if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written]

@@ -11,7 +11,7 @@ from jitpy.ir import Dim, TensorSpec
 
 from .guards import TensorGuard
 from .source import Source
-from .traced import Storage, TracedTensor, Uncapturable
+from .traced import GraphInput, Storage, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -23,8 +23,6 @@ PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 def make_tensor_input(recorder: Recorder, tensor: torch.Tensor, source: Source,
                       dims: tuple[Any, ...] | None) -> TracedTensor:
     """See `Recorder.tensor_input`."""
-    from .recorder import _Input
-
     known = recorder._by_id.get(id(tensor))
     if known is not None:
         first = recorder._inputs[known.storage.input].source  # type: ignore[index]
@@ -42,7 +40,7 @@ def make_tensor_input(recorder: Recorder, tensor: torch.Tensor, source: Source,
     node = recorder.graph.add_input(spec, str(source), source=source,
                                     is_parameter=isinstance(tensor, torch.nn.Parameter))
     payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=tensor.is_leaf)
-    recorder._inputs.append(_Input(tensor, source, payload))
+    recorder._inputs.append(GraphInput(tensor, source, payload))
     recorder._by_id[id(tensor)] = payload
     recorder._storages[memory] = [*sharers, index]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -19,45 +18,37 @@ from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, Op, ScalarSpec, SizeEn
 from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import check_write
 
-from . import aliasing
+from . import aliasing, torch_calls
+from .finish import finish_graph
 from .guards import GuardSet
+from .inputs import make_tensor_input
+from .scalars import record_scalar_op
 from .schemas import SchemaFacts, schema_facts
 from .source import Source
+from .tensor_attrs import read_attribute
+from .torch_calls import is_torch_callable
 from .torch_state import TorchState
-from .traced import Storage, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, ViewStep
+from .traced import (
+    Finished,
+    GraphInput,
+    Storage,
+    StructPayload,
+    TracedScalar,
+    TracedTensor,
+    Uncapturable,
+    UserError,
+    ViewStep,
+)
 
 _aten = torch.ops.aten
 
-__all__ = ["Finished", "Recorder", "StructPayload", "TracedScalar", "TracedTensor", "Uncapturable", "UserError"]
+__all__ = [
+    "Finished", "Recorder", "StructPayload", "TracedScalar", "TracedTensor", "Uncapturable", "UserError", "is_torch_callable",
+]
 
 
-@dataclass(slots=True)
-class Finished:
-    """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, or `('output', k)`."""
-
-    graph: Graph
-    places: list[tuple[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How far the recording was."""
-
-    nodes: int
-    inputs: int
-    relations: int
-    guards: int
-    journal: int
-    symbols: int
-
-
-@dataclass(slots=True)
-class _Input:
-    """A tensor or number that entered the graph."""
-
-    value: Any
-    source: Source
-    payload: Any
+#: How far the recording was: numbers of nodes, inputs, relations, guards and journal entries.
+Mark = tuple[int, int, int, int, int]
 
 
 class Recorder:
@@ -71,7 +62,7 @@ class Recorder:
         self.guards = guards
         self.graph = Graph(name, sizes=sizes)
         self.loc: Loc | None = None
-        self._inputs: list[_Input] = []
+        self._inputs: list[GraphInput] = []
         self._by_id: dict[int, TracedTensor] = {}
         self._ints: dict[Source, sympy.Symbol] = {}
         self._storages: dict[int, list[int]] = {}
@@ -87,8 +78,6 @@ class Recorder:
         `dims` says for each axis whether it is an int (this size only) or 'dynamic' (a symbol); None makes all static.
         The same object at a second source is the same payload. Uncapturable for tensors of special kinds.
         """
-        from .inputs import make_tensor_input
-
         return make_tensor_input(self, tensor, source, dims)
 
     def int_input(self, value: int, source: Source) -> sympy.Symbol:
@@ -99,7 +88,7 @@ class Recorder:
         symbol = self.sizes.new_symbol(value, source, None, low=2 if value >= 2 else -(1 << 62))
         self.guards.add(source, "int", symbol)
         self.graph.add_input(ScalarSpec(int, symbol), "int", source=source)
-        self._inputs.append(_Input(value, source, symbol))
+        self._inputs.append(GraphInput(value, source, symbol))
         self._ints[source] = symbol
         self._journal.append(lambda: self._ints.pop(source))
         return symbol
@@ -442,8 +431,6 @@ class Recorder:
 
     def scalar_op(self, function: Callable[..., Any], *args: Any) -> TracedScalar:
         """Python arithmetic or comparison with at least one `TracedScalar`, as a `py.*` node."""
-        from .scalars import record_scalar_op
-
         return record_scalar_op(self, function, args)
 
     # -- calls
@@ -453,20 +440,16 @@ class Recorder:
 
         Raises Uncapturable where it cannot be part of the graph, UserError where eager would raise.
         """
-        from .torch_calls import dispatch
-
         self.loc = loc
         mark = self.checkpoint()
         try:
-            return dispatch(self, fn, args, kwargs)
+            return torch_calls.dispatch(self, fn, args, kwargs, mark)
         except (Uncapturable, UserError):
             self.rollback(mark)
             raise
 
     def attribute(self, tensor: TracedTensor, name: str) -> Any:
         """The payload of `tensor.<name>` for attributes that are no methods."""
-        from .tensor_attrs import read_attribute
-
         return read_attribute(self, tensor, name)
 
     # -- undoing
@@ -477,24 +460,25 @@ class Recorder:
 
     def checkpoint(self) -> Mark:
         """A mark for `rollback`. Cheap."""
-        return Mark(len(self.graph.nodes), len(self.graph.inputs), self.sizes.checkpoint(), self.guards.checkpoint(),
-                    len(self._journal), len(self.sizes.symbols))
+        return (len(self.graph.nodes), len(self.graph.inputs), self.sizes.checkpoint(), self.guards.checkpoint(),
+                len(self._journal))
 
     def rollback(self, mark: Mark) -> None:
         """Undo everything recorded since `mark` was made."""
-        while len(self._journal) > mark.journal:
+        nodes, inputs, relations, guards, journal = mark
+        while len(self._journal) > journal:
             self._journal.pop()()
-        del self.graph.nodes[mark.nodes:]
-        del self.graph.inputs[mark.inputs:], self._inputs[mark.inputs:]
-        self.sizes.rollback(mark.relations)
-        self.guards.rollback(mark.guards)
+        del self.graph.nodes[nodes:]
+        if len(self.graph.inputs) > inputs:
+            del self.graph.inputs[inputs:], self._inputs[inputs:]
+        self.sizes.rollback(relations)
+        if len(self.guards) > guards:
+            self.guards.rollback(guards)
 
     # -- the end
 
     def finish(self, live: Iterable[TracedTensor | TracedScalar]) -> Finished:
         """Close the graph: its outputs are what the live payloads need, its mutations what was written to inputs."""
-        from .finish import finish_graph
-
         return finish_graph(self, list(live))
 
 
@@ -541,3 +525,4 @@ def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
     if a.stride == b.stride:
         return True
     return all(size == 1 or operator.eq(x, y) for size, x, y in zip(a.shape, a.stride, b.stride, strict=True))
+

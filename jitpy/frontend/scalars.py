@@ -1,4 +1,4 @@
-"""Python arithmetic on numbers that the graph computes."""
+"""Numbers that the graph computes: `.item()` and its relatives, and Python arithmetic on the results."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from jitpy.ir import Op, ScalarSpec
 
-from .traced import TracedScalar, Uncapturable
+from .traced import TracedScalar, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-#: Functions whose result type on ints, floats and bools is that of a sample.
+_aten = torch.ops.aten
+_Base = torch._C.TensorBase
+
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.neg,
     operator.pos, operator.abs, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
     operator.and_, operator.or_, operator.xor, operator.invert, operator.not_, operator.lshift, operator.rshift,
-    operator.pow, float, int, bool, abs, min, max, round, divmod,
+    operator.pow, float, int, bool, complex, abs, min, max, round,
 )
 
-_OPS: dict[Any, Op] = {
-    fn: Op(f"py.{fn.__name__.strip('_')}", fn, kind="host") for fn in _FUNCTIONS if fn is not divmod}
+_OPS: dict[Any, Op] = {fn: Op(f"py.{fn.__name__.strip('_')}", fn, kind="host") for fn in _FUNCTIONS}
 
 #: Sample values: no zero, so that division works.
 _SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
@@ -31,8 +34,9 @@ _SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> TracedScalar:
     """See `Recorder.scalar_op`. Uncapturable for functions whose result type depends on values."""
     op = _OPS.get(function)
+    name = getattr(function, "__name__", str(function))
     if op is None:
-        raise Uncapturable("unsupported_call", f"{getattr(function, '__name__', function)} of a number that the graph computes")
+        raise Uncapturable("unsupported_call", f"{name} of a number that the graph computes")
     samples = []
     for arg in args:
         if isinstance(arg, TracedScalar):
@@ -40,14 +44,94 @@ def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tup
         elif type(arg) in _SAMPLES:
             samples.append(arg)
         else:
-            raise Uncapturable("unsupported_call", f"arithmetic of a number that the graph computes and a {type(arg).__name__}")
+            raise Uncapturable("unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}")
     kinds = {type(s) for s in samples}
-    if function is operator.pow and kinds - {float} or function in (min, max) and len(kinds) > 1:
-        raise Uncapturable("unsupported_call", "the type of the result depends on the numbers")
+    if function is operator.pow and kinds != {float} and not _integer_power(args) or \
+            function in (min, max) and len(kinds) > 1:
+        raise Uncapturable("unsupported_call", f"the type of {name}'s result depends on the numbers")
     try:
         kind = type(function(*samples))
-    except TypeError as error:
+    except (TypeError, ZeroDivisionError, ValueError) as error:
         raise Uncapturable("exception", str(error)) from error
     node = recorder.graph.add(op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc,
                               grad_enabled=recorder.state.grad_enabled)
     return TracedScalar(node)
+
+
+def _integer_power(args: tuple[Any, ...]) -> bool:
+    """A power whose exponent is a known non-negative int: the type of the result is that of the base."""
+    return len(args) == 2 and type(args[1]) is int and args[1] >= 0
+
+
+def kind_of(dtype: torch.dtype) -> type:
+    """The Python type of an element."""
+    if dtype is torch.bool:
+        return bool
+    if dtype.is_floating_point:
+        return float
+    return complex if dtype.is_complex else int
+
+
+def item(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+    """`self.item()`."""
+    if not recorder.sizes.equal(self.spec.numel, 1, "item()"):
+        raise UserError(RuntimeError(
+            f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar"))
+    return recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
+
+
+def _number(kind: type) -> Callable[..., TracedScalar]:
+    def handler(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+        found = item(recorder, self)
+        return found if found.kind is kind else record_scalar_op(recorder, kind, (found,))
+    return handler
+
+
+def _truth(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+    count = self.spec.numel
+    if not recorder.sizes.equal(count, 1, "bool()"):
+        what = "no values" if recorder.sizes.equal(count, 0, "bool()") else "more than one value"
+        raise UserError(RuntimeError(f"Boolean value of Tensor with {what} is ambiguous"))
+    return _number(bool)(recorder, self)
+
+
+def _as_index(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+    dtype = self.dtype
+    if dtype.is_floating_point or dtype.is_complex or not recorder.sizes.equal(self.spec.numel, 1, "an index"):
+        raise UserError(TypeError("only integer tensors of a single element can be converted to an index"))
+    return _number(int)(recorder, self)
+
+
+#: Elements of a tensor that `tolist()` makes numbers of.
+_LIST_LIMIT = 1024
+
+
+def _tolist(recorder: Recorder, self: TracedTensor) -> Any:
+    shape = self.shape
+    if not all(type(s) is int for s in shape):
+        raise Uncapturable("dynamic_shape", "tolist() of a tensor with symbolic sizes")
+    if self.spec.numel > _LIST_LIMIT:
+        raise Uncapturable("unsupported_call", f"tolist() of {self.spec.numel} elements")
+    if not shape:
+        return item(recorder, self)
+    return [_tolist(recorder, recorder.record(_aten.select.int, (self, 0, i), {})) for i in range(shape[0])]
+
+
+def _is_nonzero(recorder: Recorder, input: TracedTensor) -> TracedScalar:
+    return _truth(recorder, input)
+
+
+scalar_methods: dict[Any, Callable[..., Any]] = {
+    _Base.item: item,
+    _Base.__float__: _number(float),
+    _Base.__int__: _number(int),
+    _Base.__complex__: _number(complex),
+    _Base.__bool__: _truth,
+    _Base.__index__: _as_index,
+    _Base.tolist: _tolist,
+    _Base.is_nonzero: _is_nonzero,
+    torch.is_nonzero: _is_nonzero,
+}
+for _name, _fn in (("__long__", _number(int)), ("__nonzero__", _truth)):
+    if hasattr(_Base, _name):
+        scalar_methods[getattr(_Base, _name)] = _fn

@@ -45,6 +45,11 @@ class SchemaFacts:
     defaults: tuple[tuple[str, Any], ...]
     position: dict[str, int]
 
+    @property
+    def base_name(self) -> str:
+        """`add` of `aten::add.Tensor`."""
+        return self.overload._schema.name.split("::")[1]
+
     def functional_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the functional form for these arguments."""
         if self.outs:

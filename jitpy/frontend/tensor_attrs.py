@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from jitpy.ir import TensorSpec
 
-from .traced import TracedTensor, Uncapturable
+from . import derived_calls
+from .traced import TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -39,8 +39,6 @@ def _refused(name: str) -> Callable[[Recorder, TracedTensor], Any]:
 def _called(method: Any) -> Callable[[Recorder, TracedTensor], Any]:
     """An attribute that is computed by ATen: the getter runs on the derived path."""
     def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
-        from . import derived_calls
-
         return derived_calls.run(recorder, method, (tensor,), {})
     return reader
 
@@ -147,8 +145,6 @@ def _stride(recorder: Recorder, self: TracedTensor, dim: int | None = None) -> A
 
 
 def _axis(tensor: TracedTensor, dim: Any) -> int:
-    from .traced import UserError
-
     rank = tensor.ndim
     if not isinstance(dim, int):
         raise Uncapturable("unsupported_call", "a dimension that is no plain int")
@@ -198,8 +194,6 @@ def _numel(recorder: Recorder, input: TracedTensor | None = None, self: TracedTe
 
 
 def _length(recorder: Recorder, self: TracedTensor) -> Any:
-    from .traced import UserError
-
     if not self.ndim:
         raise UserError(TypeError("len() of a 0-d tensor"))
     return self.shape[0]
@@ -242,7 +236,6 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     torch.is_signed: lambda recorder, input: input.spec.dtype.is_signed,
     torch.is_conj: lambda recorder, input: False,
     torch.is_neg: lambda recorder, input: False,
-    torch.is_nonzero: _refuse_method("is_nonzero"),
     torch.promote_types: lambda recorder, type1, type2: torch.promote_types(type1, type2),
     torch.can_cast: lambda recorder, from_, to: torch.can_cast(from_, to),
     **{getattr(_Base, name): _refuse_method(name) for name in (
@@ -252,4 +245,4 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     ) if hasattr(_Base, name)},
 }
 
-__all__ = ["is_contiguous", "metadata_methods", "read_attribute", "sympy"]
+__all__ = ["is_contiguous", "metadata_methods", "read_attribute"]

@@ -6,16 +6,20 @@ to table ops, and the derived path, which runs the function on shadows (`shadow.
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
-from . import derived_calls
+from jitpy.ir import NotCovered
+
+from . import derived_calls, fast_calls
+from .indexing import getitem, setitem
+from .scalars import scalar_methods
 from .tensor_attrs import metadata_methods
 from .torch_state import torch_state_functions
-from .traced import TracedScalar, TracedTensor, Uncapturable
+from .traced import DECLINED, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -43,7 +47,7 @@ PYTHON_FUNCTIONS: set[Any] = {
 def is_torch_callable(fn: Any) -> bool:
     """Whether `Recorder.call` takes `fn`."""
     try:
-        if fn in torch_state_functions or fn in metadata_methods or fn in PYTHON_FUNCTIONS:
+        if fn in torch_state_functions or fn in _HANDLERS or fn in _SHORTCUTS or fn in PYTHON_FUNCTIONS:
             return True
     except TypeError:
         return False
@@ -69,15 +73,44 @@ _TORCH_BUILTINS = frozenset(
     for value in (getattr(module, name) for name in dir(module)) if isinstance(value, types.BuiltinFunctionType))
 
 
-def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """See `Recorder.call`."""
+def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Any) -> Any:
+    """See `Recorder.call`; `mark` is the state before the call."""
+    handler = _HANDLERS.get(fn)
+    if handler is not None:
+        return handler(recorder, *args, **kwargs)
     handler = torch_state_functions.get(fn)
     if handler is not None:
         return handler(recorder, args, kwargs)
-    handler = metadata_methods.get(fn)
-    if handler is not None:
-        return handler(recorder, *args, **kwargs)
+    state = recorder.state
+    if not state.autocast_enabled and state.default_device is None:
+        result = _shortcut(recorder, fn, args, kwargs)
+        if result is not DECLINED:
+            return result
+        recorder.rollback(mark)
     return derived_calls.run(recorder, fn, args, kwargs)
 
 
-__all__ = ["PYTHON_FUNCTIONS", "TracedScalar", "TracedTensor", "Uncapturable", "dispatch", "is_torch_callable", "sympy"]
+def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    shortcut = _SHORTCUTS.get(fn)
+    if shortcut is None:
+        return fast_calls.run(recorder, fn, args, kwargs)
+    try:
+        return shortcut(recorder, *args, **kwargs)
+    except NotCovered:
+        return DECLINED
+    except (Uncapturable, UserError, AssertionError):
+        raise
+    except Exception:
+        return DECLINED  # the derived path raises eager's error, if it is one
+
+
+_HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods}
+
+_SHORTCUTS: dict[Any, Any] = {
+    torch._C.TensorBase.__getitem__: getitem,
+    torch._C.TensorBase.__setitem__: setitem,
+    operator.getitem: getitem,
+    operator.setitem: setitem,
+}
+
+__all__ = ["PYTHON_FUNCTIONS", "dispatch", "is_torch_callable"]

@@ -280,3 +280,26 @@ _constant(False, torch.overrides.has_torch_function, torch.overrides.has_torch_f
 @_handles(torch.is_tensor)
 def _is_tensor(recorder: Any, args: Any, kwargs: Any) -> bool:
     return isinstance(_arg(args, kwargs, 0, "obj"), (TracedTensor, torch.Tensor))
+
+
+def apply_change(name: str, value: Any) -> None:
+    """Give a mode of the process the value that it has at this point of the traced program (run by compiled code)."""
+    if name == "grad_enabled":
+        torch._C._set_grad_enabled(value)
+    elif name == "default_dtype":
+        torch.set_default_dtype(value)
+    elif name == "deterministic":
+        torch.use_deterministic_algorithms(value)
+    elif name == "autocast":
+        for device, state in value.items():
+            torch.set_autocast_enabled(device, state.enabled)
+            torch.set_autocast_dtype(device, state.dtype)
+    elif name == "autocast_cache_enabled":
+        torch.set_autocast_cache_enabled(value)
+    elif name == "autocast_nesting":
+        for _ in range(value):
+            torch.autocast_increment_nesting()
+        for _ in range(-value):
+            torch.autocast_decrement_nesting()
+    else:
+        raise RuntimeError(f"the torch mode {name!r} was changed by traced code and cannot be replayed")

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import Node, Op, ScalarSpec, TensorSpec
+from jitpy.ir import Graph, Node, Op, ScalarSpec, TensorSpec
+
+from .source import Source
 
 if TYPE_CHECKING:
     from .recorder import Recorder
+
+
+#: What a shortcut returns for a call that it does not handle.
+DECLINED = object()
 
 
 class Uncapturable(Exception):
@@ -163,3 +169,21 @@ class StructPayload:
 
     cls: type
     items: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class GraphInput:
+    """A tensor or number that entered the graph: the real value, where it was found, and what stands for it."""
+
+    value: Any
+    source: Source
+    payload: Any
+
+
+@dataclass(slots=True)
+class Finished:
+    """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, or
+    `('output', k)`."""
+
+    graph: Graph
+    places: list[tuple[str, int]]
