@@ -1,0 +1,340 @@
+"""The engine: from a call that no compiled variant fits to a new variant.
+
+One `Engine` serves one jitted function: the function itself, the resume functions of its graph breaks, and the frames
+below it that the hook hands over. Each of those has a dispatcher (native, see runtime/dispatch.py) whose misses come
+here. A miss traces the call, lowers the graph through the backend, and adds an entry to the dispatcher.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+import time
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import config, logs
+from .backends.registry import get_backend
+from .frontend import (
+    hook,
+    opcodes,  # noqa: F401  (registers the bytecode handlers)
+)
+from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Skip
+from .frontend.code import param_names
+from .frontend.codegen import Unreconstructable
+from .frontend.executor import Executor, Frame, is_library
+from .frontend.finishing import Finisher
+from .frontend.resume import ResumePoint, is_resume_code, resume_code
+from .frontend.source import LocalSource
+from .frontend.values.base import CellValue, Lazy, Value
+from .frontend.world import History, World
+from .ir import Graph
+from .ir.passes import run_passes
+from .runtime.compiler import CompilerError
+from .runtime.dispatch import make_dispatcher, native_runtime, set_compiling, set_hook_api
+from .runtime.guards import build_guards
+
+#: compiling is serial: tracing reads and guards the state of the whole process
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `jitpy.jit` was called with."""
+
+    backend: Any = "codegen"
+    mode: str = "default"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Variant:
+    """One compiled variant of one frame, as reports show it."""
+
+    name: str
+    filename: str
+    line: int
+    graph: Graph | None
+    guards: Any
+    compiled: Callable[..., Any] | None
+    break_record: BreakRecord | None
+    specialized: list[str]
+    times: dict[str, float]
+    side_effects: list[str]
+    recompile_reasons: list[str]
+    is_resume: bool = False
+
+
+class FullGraphError(RuntimeError):
+    """`fullgraph=True`, and the graph breaks. `record` is the break."""
+
+    def __init__(self, record: BreakRecord) -> None:
+        super().__init__(f"fullgraph=True, but the graph breaks:\n{record}")
+        self.record = record
+
+
+class Engine:
+    """Compiles what one jitted function runs."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.backend = get_backend(options.backend)
+        self.variants: list[Variant] = []
+        self.skipped: list[tuple[str, str]] = []
+        self._histories: dict[types.CodeType, History] = {}
+        self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
+        self._frames: dict[types.CodeType, Any] = {}
+        self._codes: set[types.CodeType] = set()
+        _engines.add(self)
+
+    # -- dispatchers ----------------------------------------------------------------------------------------
+
+    def dispatcher(self, function: types.FunctionType) -> Any:
+        """The dispatcher that stands for a function."""
+        made = make_dispatcher(function.__code__, function.__globals__, closure=function.__closure__,
+                               name=function.__name__, qualname=function.__qualname__, on_miss=self.on_miss,
+                               original=function, native=None if config.native else False)
+        return made
+
+    def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
+        """Compile for this call; None runs it as plain Python."""
+        with _lock:
+            if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
+                return None
+            limit = config.recompile_limit
+            reasons: list[str] = []
+            if dispatcher.entries:
+                reasons = self._explain_miss(dispatcher, params)
+                if len(dispatcher.entries) >= limit:
+                    self._give_up(dispatcher, limit, reasons)
+                    return None
+            try:
+                return self._compile(dispatcher, params, globals, closure, reasons)
+            except FullGraphError:
+                raise
+            except Skip as skip:
+                self._skip(dispatcher, skip)
+                return None
+            except CompilerError as error:
+                warnings.warn(f"jitpy: {error}; {dispatcher.__qualname__} runs eagerly", stacklevel=2)
+                dispatcher.run_original_always = True
+                return None
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except Exception as error:
+                if config.raise_errors:
+                    raise
+                warnings.warn(f"jitpy: internal error while compiling {dispatcher.__qualname__} "
+                              f"({type(error).__name__}: {error}); it runs eagerly. JITPY_RAISE=1 shows where: please "
+                              "report that traceback.", stacklevel=2)
+                dispatcher.run_original_always = True
+                return None
+
+    def _explain_miss(self, dispatcher: Any, params: tuple[Any, ...]) -> list[str]:
+        reasons = []
+        for number, (_, failing) in enumerate(dispatcher.explain_miss(params)):
+            reasons += [f"variant {number}: {text}" for text in failing]
+        logs.log("recompiles", lambda: f"{dispatcher.__qualname__}:\n  " + "\n  ".join(reasons))
+        return reasons
+
+    def _give_up(self, dispatcher: Any, limit: int, reasons: list[str]) -> None:
+        changed = "\n  ".join(dict.fromkeys(reasons)) or "(no guard failed)"
+        warnings.warn(f"jitpy: {dispatcher.__qualname__} was compiled {limit} times and still does not fit "
+                      f"(jitpy.config.recompile_limit); it runs eagerly from now on. What kept changing:\n  {changed}",
+                      stacklevel=2)
+        dispatcher.run_original_always = True
+
+    def _skip(self, dispatcher: Any, skip: Skip) -> None:
+        self.skipped.append((dispatcher.__qualname__, f"{skip.reason.title}: {skip.detail}"))
+        logs.log("graph_breaks", f"{dispatcher.__qualname__} is not captured: {skip.reason.title}: {skip.detail}")
+        dispatcher.run_original_always = True
+        if self.options.fullgraph:
+            raise FullGraphError(_record_at(skip.reason, skip.detail, dispatcher.code, dispatcher.code.co_firstlineno))
+
+    # -- compiling ------------------------------------------------------------------------------------------
+
+    def _compile(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
+                 reasons: list[str]) -> Any:
+        code = dispatcher.code
+        self._codes.add(code)
+        if code.co_flags & (0x20 | 0x80 | 0x200):
+            raise Skip("async" if code.co_flags & (0x80 | 0x200) else "generator", code.co_name)
+        history = self._histories.setdefault(code, History())
+        forced: dict[int, GraphBreak] = {}
+        times: dict[str, float] = {}
+        start = time.perf_counter()
+        while True:
+            try:
+                result = self._trace(code, params, globals, closure, history, dict(forced), times)
+                break
+            except Restart as restart:
+                if restart.step in forced and not restart.cause.tail:
+                    raise Skip(restart.cause.reason.id, restart.cause.detail) from restart
+                cause = restart.cause
+                if restart.step in forced:
+                    raise Skip(cause.reason.id, cause.detail) from restart
+                forced = {k: v for k, v in forced.items() if k < restart.step}
+                forced[restart.step] = cause
+        world, ex, made, graph, compiled, record, needs_hook = result
+        guard_start = time.perf_counter()
+        guards = build_guards(world.guards, world.sizes, native=None if config.native else False)
+        times["guards"] = time.perf_counter() - guard_start
+        if not guards.check(params, globals, closure):
+            failing = guards.explain(params, globals, closure)
+            raise RuntimeError(f"guards of {code.co_name} do not hold right after tracing: {failing}")
+        hook.skip_code(made)
+        entry = dispatcher.add_entry(guards, made, needs_hook, None)
+        times["total"] = time.perf_counter() - start
+        variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
+                          record, list(world.specialized), times, _effects(ex), reasons, is_resume_code(code))
+        self.variants.append(variant)
+        self._log(variant)
+        return entry
+
+    def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
+               history: History, forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
+        dynamic = {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
+        start = time.perf_counter()
+        world = World(history, globals, dynamic)
+        ex = Executor(world, forced)
+        frame = _root_frame(world, code, params, closure)
+        cause: GraphBreak | None = None
+        returned: Value | None = None
+        try:
+            returned = ex.run(frame)
+        except GraphBreak as error:
+            cause = error
+        times["trace"] = time.perf_counter() - start
+        record = None
+        if cause is not None:
+            record = _record(ex, cause)
+            if self.options.fullgraph and cause.reason.id != "exception":
+                raise FullGraphError(record)
+            logs.log("graph_breaks", lambda: str(record))
+        finisher = Finisher(ex, code, lambda graph: self._lower(graph, times), self.resume)
+
+        def write(emitter: Any) -> None:
+            if cause is None:
+                assert returned is not None
+                finisher.write_return(emitter, returned)
+            else:
+                finisher.write_break(emitter, cause)
+
+        try:
+            made, graph, compiled = finisher.finish(write)
+        except Unreconstructable as error:
+            raise Skip(error.cause.reason.id, error.cause.detail) from None
+        return world, ex, made, graph, compiled, record, finisher.needs_hook
+
+    def _lower(self, graph: Graph, times: dict[str, float]) -> Callable[..., Any]:
+        start = time.perf_counter()
+        logs.log("graph", lambda: f"captured:\n{graph}")
+        graph = run_passes(graph)
+        passes_end = time.perf_counter()
+        compiled = self.backend(graph, {"mode": self.options.mode, **self.options.options})
+        times["passes"] = times.get("passes", 0.0) + passes_end - start
+        times["backend"] = times.get("backend", 0.0) + time.perf_counter() - passes_end
+        return compiled
+
+    def _log(self, variant: Variant) -> None:
+        logs.log("guards", lambda: variant.guards.source_text)
+        logs.log("timing", lambda: f"{variant.name}: " + ", ".join(f"{k} {v * 1e3:.1f} ms"
+                                                                  for k, v in variant.times.items()))
+
+    # -- going on after a break -----------------------------------------------------------------------------
+
+    def resume(self, point: ResumePoint, captured: bool, globals_by_id: dict[int, Any]) -> Any:
+        """The callable `(closure, *values)` that goes on at a point: traced itself, or plain Python."""
+        key = (point, captured)
+        found = self._resumes.get(key)
+        if found is None:
+            code = resume_code(point, globals_by_id)
+            space = globals_by_id[point.globals_id]
+            found = make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
+                                    on_miss=self.on_miss, native=None if config.native else False)
+            if not captured:
+                found.run_original_always = True
+            self._resumes[key] = found
+        return found
+
+    # -- frames below ---------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget everything that was compiled."""
+        for dispatcher in self._resumes.values():
+            dispatcher.clear()
+        self._resumes.clear()
+        self._histories.clear()
+        self.variants.clear()
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def all_engines() -> list[Engine]:
+    return list(_engines)
+
+
+def _in_fake_mode() -> bool:
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def _root_frame(world: World, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:
+    """The frame to trace: parameters by their sources, closure cells of the function."""
+    frame = Frame(None, code, world.globals_of(world.root_globals))
+    for index, (name, value) in enumerate(zip(param_names(code), params, strict=True)):
+        frame.locals[name] = _lazy_local(world, value, LocalSource(index, name))
+    for index, (name, cell) in enumerate(zip(code.co_freevars, closure or (), strict=True)):
+        frame.cells[name] = world.closure_cell(index, name, cell)
+    return frame
+
+
+def _lazy_local(world: World, value: Any, source: LocalSource) -> Value:
+    return world.force(Lazy(value, source))
+
+
+def _record(ex: Executor, cause: GraphBreak) -> BreakRecord:
+    """Describe a break at the innermost frame of the user's."""
+    stack = [f"{f.code.co_filename}:{_line_of(f)} in {f.code.co_name}" for f in ex.frames]
+    chosen = next((f for f in reversed(ex.frames) if not is_library(f.code.co_filename)), ex.frames[-1])
+    record = _record_at(cause.reason, cause.detail, chosen.code, _line_of(chosen))
+    record.stack = stack
+    return record
+
+
+def _line_of(frame: Frame) -> int:
+    ins = frame.instructions[min(frame.ip, len(frame.instructions) - 1)]
+    return ins.line or frame.line()
+
+
+def _record_at(reason: Reason, detail: str, code: types.CodeType, line: int) -> BreakRecord:
+    text = linecache.getline(code.co_filename, line).strip()
+    return BreakRecord(reason, detail, code.co_filename, line, code.co_name, text)
+
+
+def _effects(ex: Executor) -> list[str]:
+    out = []
+    for value in ex.world.dirty:
+        if value.source is not None:
+            what = "closure variable" if isinstance(value, CellValue) else value.cls.__name__
+            out.append(f"{what} {value.source}")
+    out += [f"{getattr(f, '__name__', f)}()" for f, _, _ in ex.host_calls]
+    return out
+
+
+def install_hook() -> None:
+    """Choose the frame hook's provider and tell the native runtime of it."""
+    hook.select(config.hook)
+    if native_runtime() is not None:
+        set_hook_api(hook.native_api())
+
+
+__all__ = ["Engine", "FullGraphError", "Options", "Variant", "all_engines", "install_hook", "set_compiling"]

@@ -1,0 +1,560 @@
+"""Attribute access by CPython's data model: slots along the type's MRO, descriptors, the instance dict, `__getattr__`."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from .breaks import GraphBreak
+from .executor import PUSHED, Executor
+from .guards import MISSING
+from .source import ConstSource, instance_dict, item
+from .values.base import (
+    DELETED,
+    UNBOUND,
+    BuiltinMethodValue,
+    CellValue,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    FunctionValue,
+    GeneratorValue,
+    MethodValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SliceValue,
+    SuperValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+
+_FUNCTION_LIKE = (types.FunctionType,)
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_object_getattribute = object.__getattribute__
+_object_setattr = object.__setattr__
+_module_getattr = torch.nn.Module.__getattr__
+
+
+def load_attr(ex: Executor, value: Value, name: str) -> Any:
+    """`value.name`: a Value, or PUSHED where a property or `__getattr__` in Python has to run."""
+    if isinstance(value, PyValue):
+        if isinstance(value.obj, type):
+            return _load_class_attr(ex, value, name)
+        if isinstance(value.obj, types.ModuleType):
+            return _load_module_attr(ex, value, name)
+    elif isinstance(value, SuperValue):
+        return _load_super_attr(ex, value, name)
+    elif isinstance(value, TensorValue):
+        return _load_tensor_attr(ex, value, name)
+    cls = value.cls
+    getattribute = ex.world.class_lookup(cls, "__getattribute__")
+    if isinstance(getattribute, types.FunctionType):
+        from .calls import call
+
+        return call(ex, ex.world.const_object(getattribute), [value, const(name)], {})
+    return load_attr_default(ex, value, name)
+
+
+def load_attr_default(ex: Executor, value: Value, name: str) -> Any:
+    """`object.__getattribute__(value, name)`, then `__getattr__`."""
+    try:
+        return object_getattribute(ex, value, name)
+    except _NoAttribute:
+        pass
+    hook = ex.world.class_lookup(value.cls, "__getattr__")
+    if hook is _module_getattr and isinstance(value, ObjectValue):
+        return _module_child(ex, value, name)
+    if hook is not MISSING:
+        from .calls import call
+
+        if isinstance(hook, types.FunctionType):
+            return call(ex, ex.world.const_object(hook), [value, const(name)], {})
+        raise unsupported(value, f".{name} through __getattr__")
+    raise attribute_error(ex, value, name)
+
+
+class _NoAttribute(Exception):
+    """The default lookup found nothing."""
+
+
+def attribute_error(ex: Executor, value: Value, name: str) -> Exception:
+    if isinstance(value, PyValue) and isinstance(value.obj, types.ModuleType):
+        return ex.throw(AttributeError, f"module {value.obj.__name__!r} has no attribute {name!r}")
+    if isinstance(value, PyValue) and isinstance(value.obj, type):
+        return ex.throw(AttributeError, f"type object {value.obj.__name__!r} has no attribute {name!r}")
+    return ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+
+
+def object_getattribute(ex: Executor, value: Value, name: str) -> Any:
+    """`object.__getattribute__`: raises `_NoAttribute` where it would raise AttributeError."""
+    found = ex.world.class_lookup(value.cls, name)
+    if found is not MISSING and _is_data_descriptor(found):
+        return _descriptor_get(ex, found, value, value.cls, name)
+    attrs = instance_attrs(ex, value)
+    if attrs is not None:
+        own = ex.world.dict_get(attrs, name)
+        if own is not None:
+            return own
+    if found is MISSING:
+        raise _NoAttribute
+    return _descriptor_get(ex, found, value, value.cls, name)
+
+
+def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
+    """The instance's `__dict__`, or None where it has none."""
+    if isinstance(value, ObjectValue):
+        if value.attrs is None and value.real is None and value.cls.__dictoffset__ != 0:
+            value.attrs = DictValue()
+        return value.attrs
+    if isinstance(value, (FunctionValue, TensorValue)):
+        if value.attrs is None:
+            real = value.real.__dict__ if isinstance(value, FunctionValue) and value.real is not None else None
+            if real is not None and value.source is not None:
+                value.attrs = DictValue(instance_dict(value.source), dict, real, real)
+            else:
+                value.attrs = DictValue()
+        return value.attrs
+    return None
+
+
+def _is_data_descriptor(obj: Any) -> bool:
+    cls = type(obj)
+    if cls in _FUNCTION_LIKE or cls in _C_METHODS:
+        return False
+    return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+
+
+def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, name: str) -> Any:
+    """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class."""
+    world = ex.world
+    kind = type(descr)
+    if kind is types.FunctionType:
+        func = world.const_object(descr)
+        return func if value is None else MethodValue(func, value)
+    if kind is property:
+        if value is None:
+            return world.const_object(descr)
+        if descr.fget is None:
+            raise ex.throw(AttributeError, f"property {name!r} of {owner.__name__!r} object has no getter")
+        from .calls import call
+
+        return call(ex, world.const_object(descr.fget), [value], {})
+    if kind is staticmethod:
+        return world.const_object(descr.__func__)
+    if kind is classmethod:
+        cls_value = world.const_object(owner)
+        inner = descr.__func__
+        return MethodValue(world.const_object(inner), cls_value)
+    if kind in _C_METHODS:
+        return world.const_object(descr) if value is None else BuiltinMethodValue(descr, value)
+    if kind is types.ClassMethodDescriptorType:
+        return world.const_object(descr.__get__(None, owner))
+    if kind is types.MemberDescriptorType:
+        if value is None:
+            return world.const_object(descr)
+        if isinstance(value, ObjectValue) and not isinstance(value, ExceptionValue):
+            found = world.read_slot(value, descr)
+            if found is None:
+                raise ex.throw(AttributeError, f"{owner.__name__!r} object has no attribute {name!r}")
+            return found
+        return _c_attribute(ex, value, name)
+    if kind is types.GetSetDescriptorType:
+        return world.const_object(descr) if value is None else _c_attribute(ex, value, name)
+    get = world.class_lookup(kind, "__get__")
+    if isinstance(get, types.FunctionType):
+        from .calls import call
+
+        holder = _class_item(ex, owner, name, descr)
+        target = value if value is not None else const(None)
+        return call(ex, world.const_object(get), [holder, target, world.const_object(owner)], {})
+    if get is not MISSING:
+        return _c_descriptor(ex, descr, value, owner, name)
+    return _class_item(ex, owner, name, descr)
+
+
+def _c_descriptor(ex: Executor, descr: Any, value: Value | None, owner: type, name: str) -> Any:
+    """Descriptors implemented in C: those of torch's C types, `functools` objects, named-tuple fields."""
+    if value is None:
+        return ex.world.const_object(descr.__get__(None, owner))
+    if isinstance(value, TupleValue) and type(descr).__name__ == "_tuplegetter":
+        return ex.world.force(value.items[descr.__reduce__()[1][0]])
+    if type(descr).__name__ == "_lru_cache_wrapper":
+        return MethodValue(ex.world.const_object(descr), value)
+    if isinstance(value, PyValue) and not isinstance(value.obj, (type, types.ModuleType)):
+        return _opaque_attribute(ex, value, name)
+    raise unsupported(value, f".{name}")
+
+
+def _class_item(ex: Executor, cls: type, name: str, found: Any) -> Value:
+    """A plain object stored in a class's dict: constants by value, anything else by the path to it."""
+    for owner in cls.__mro__:
+        if name in owner.__dict__:
+            if isinstance(found, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)):
+                return ex.world.const_object(found)
+            base = ConstSource(owner, f"{owner.__module__}.{owner.__qualname__}")
+            return ex.world.wrap(found, item(instance_dict(base), name))
+    raise AssertionError(name)
+
+
+def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
+    """`cls.name`, as `type.__getattribute__` finds it."""
+    cls = ex.world.pin(value)
+    world = ex.world
+    meta = type(cls)
+    if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__", "__flags__",
+                "__basicsize__", "__dictoffset__"):
+        return world.const_object(getattr(cls, name))
+    if name == "__class__":
+        return world.const_object(meta)
+    if name == "__dict__":
+        raise unsupported(value, ".__dict__")
+    on_meta = world.class_lookup(meta, name)
+    if on_meta is not MISSING and _is_data_descriptor(on_meta) and meta is not type:
+        return _descriptor_get(ex, on_meta, value, meta, name)
+    found = world.class_lookup(cls, name)
+    if found is not MISSING:
+        return _descriptor_get(ex, found, None, cls, name)
+    if on_meta is not MISSING:
+        return _descriptor_get(ex, on_meta, value, meta, name)
+    hook = world.class_lookup(meta, "__getattr__")
+    if isinstance(hook, types.FunctionType):
+        from .calls import call
+
+        return call(ex, world.const_object(hook), [value, const(name)], {})
+    if hasattr(cls, name):
+        raise unsupported(value, f".{name}")
+    raise attribute_error(ex, value, name)
+
+
+def _load_module_attr(ex: Executor, value: PyValue, name: str) -> Any:
+    module = ex.world.pin(value)
+    space = ex.world.module_dict(module)
+    found = ex.world.dict_get(space, name)
+    if found is not None:
+        return found
+    if name == "__dict__":
+        return space
+    if name == "__class__":
+        return ex.world.const_object(type(module))
+    hook = ex.world.dict_get(space, "__getattr__")
+    if hook is not None:
+        from .calls import call
+
+        return call(ex, hook, [const(name)], {})
+    if hasattr(module, name):
+        return ex.world.const_object(getattr(module, name))
+    raise attribute_error(ex, value, name)
+
+
+def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
+    mro = value.mro_of.__mro__
+    if name == "__class__":
+        return ex.world.const_object(super)
+    for owner in mro[mro.index(value.start) + 1:]:
+        if name in owner.__dict__:
+            found = owner.__dict__[name]
+            ex.world.class_lookup(owner, name)
+            on_class = isinstance(value.obj, PyValue) and isinstance(value.obj.obj, type)
+            if on_class and type(found) in (types.FunctionType, staticmethod):
+                return _descriptor_get(ex, found, None, owner, name)
+            if on_class and type(found) is classmethod:
+                return MethodValue(ex.world.const_object(found.__func__), value.obj)
+            if on_class and isinstance(found, types.BuiltinFunctionType):
+                return ex.world.const_object(found)
+            return _descriptor_get(ex, found, value.obj, owner, name)
+        ex.world.class_lookup(owner, name)
+    raise ex.throw(AttributeError, f"'super' object has no attribute {name!r}")
+
+
+def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
+    world = ex.world
+    if value.attrs is not None:
+        own = world.dict_get(value.attrs, name)
+        if own is not None:
+            return own
+    if name == "__class__":
+        return world.const_object(value.cls)
+    if name == "__dict__":
+        attrs = instance_attrs(ex, value)
+        assert attrs is not None
+        return attrs
+    found = world.class_lookup(value.cls, name)
+    if found is MISSING:
+        raise attribute_error(ex, value, name)
+    kind = type(found)
+    if kind is types.FunctionType:
+        return MethodValue(world.const_object(found), value)
+    if kind in _C_METHODS:
+        return BuiltinMethodValue(found, value)
+    if kind is property and name not in ("grad",):
+        if isinstance(found.fget, types.FunctionType):
+            from .calls import call
+
+            return call(ex, world.const_object(found.fget), [value], {})
+    if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
+        from .calls import from_payload, recording
+
+        with recording(ex, f"Tensor.{name}"):
+            payload = ex.recorder.attribute(value.traced, name)
+        return from_payload(ex, payload)
+    return _descriptor_get(ex, found, value, value.cls, name)
+
+
+def _module_child(ex: Executor, value: ObjectValue, name: str) -> Any:
+    """`nn.Module.__getattr__`: parameters, buffers and submodules, without tracing its Python body."""
+    attrs = instance_attrs(ex, value)
+    assert attrs is not None
+    for registry in ("_parameters", "_buffers", "_modules"):
+        table = ex.world.dict_get(attrs, registry)
+        if isinstance(table, DictValue):
+            found = ex.world.dict_get(table, name)
+            if found is not None:
+                return found
+    raise ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+
+
+#: (class, attribute) of C getsets whose value follows from the Value
+def _c_attribute(ex: Executor, value: Value, name: str) -> Any:
+    world = ex.world
+    if name == "__class__":
+        return world.const_object(value.cls)
+    if name == "__dict__":
+        attrs = instance_attrs(ex, value)
+        if attrs is None:
+            raise attribute_error(ex, value, name)
+        return attrs
+    if isinstance(value, ConstValue):
+        return world.const_object(getattr(value.value, name))
+    if isinstance(value, (SymValue, ScalarValue)) and name in ("real", "imag", "numerator", "denominator"):
+        if name in ("real", "numerator"):
+            return value
+        return const(0 if name == "imag" else 1)
+    if isinstance(value, FunctionValue):
+        return _function_attribute(ex, value, name)
+    if isinstance(value, MethodValue):
+        if name == "__func__":
+            return value.func
+        if name == "__self__":
+            return value.self
+        return load_attr(ex, value.func, name)
+    if isinstance(value, (RangeValue, SliceValue)):
+        return getattr(value, name)
+    if isinstance(value, ExceptionValue):
+        return _exception_attribute(ex, value, name)
+    if isinstance(value, CellValue) and name == "cell_contents":
+        content = world.cell_content(value)
+        if content is UNBOUND:
+            raise ex.throw(ValueError, "Cell is empty")
+        return content
+    if isinstance(value, GeneratorValue) and name in ("__name__", "__qualname__"):
+        return const(value.name)
+    if isinstance(value, PyValue):
+        return _opaque_attribute(ex, value, name)
+    raise unsupported(value, f".{name}")
+
+
+def _opaque_attribute(ex: Executor, value: PyValue, name: str) -> Value:
+    """An attribute of an opaque C object: read now where the object is known by identity and cannot change."""
+    obj = value.obj
+    if isinstance(obj, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                        types.GetSetDescriptorType, property, staticmethod, classmethod)):
+        return ex.world.const_object(getattr(ex.world.pin(value), name))
+    if type(obj).__module__.startswith("torch") and type(obj).__name__ in ("OpOverload", "OpOverloadPacket", "finfo",
+                                                                         "iinfo"):
+        return ex.world.const_object(getattr(ex.world.pin(value), name))
+    raise unsupported(value, f".{name}")
+
+
+def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
+    world = ex.world
+    simple = {"__name__": value.name, "__qualname__": value.qualname, "__code__": value.code,
+              "__module__": value.module}
+    if name in simple:
+        return world.const_object(simple[name])
+    if name == "__globals__":
+        return world.globals_of(value.globals)
+    if name in ("__defaults__", "__kwdefaults__"):
+        defaults, kwdefaults = world.function_defaults(value)
+        if name == "__defaults__":
+            return TupleValue(list(defaults)) if defaults else const(None)
+        if not kwdefaults:
+            return const(None)
+        made = DictValue()
+        for key, default in kwdefaults.items():
+            world.dict_set(made, key, default)
+        return made
+    if name == "__closure__":
+        return TupleValue(list(value.closure)) if value.closure else const(None)
+    if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
+        doc = value.real.__doc__ if value.real is not None else value.code.co_consts[0] if value.code.co_consts else None
+        return const(doc if isinstance(doc, str) else None)
+    raise unsupported(value, f".{name}")
+
+
+def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Value:
+    if name == "args":
+        return TupleValue(list(value.args))
+    if name == "__cause__":
+        return value.cause or const(None)
+    if name == "__context__":
+        return value.context or const(None)
+    if name == "__suppress_context__":
+        return const(value.suppress_context)
+    if name == "value" and issubclass(value.cls, StopIteration):
+        return value.args[0] if value.args else const(None)
+    if name in ("name", "obj", "msg", "path") and issubclass(value.cls, (AttributeError, NameError, ImportError)):
+        return const(None)
+    raise unsupported(value, f".{name}")
+
+
+# -- writing ------------------------------------------------------------------------------------------------
+
+
+def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
+    """`value.name = new`: None, or PUSHED where a setter in Python has to run (its result is to be dropped)."""
+    from .calls import call
+
+    world = ex.world
+    if isinstance(value, PyValue):
+        if isinstance(value.obj, types.ModuleType):
+            world.dict_set(world.module_dict(world.pin(value)), name, new)
+            return None
+        raise unsupported(value, f".{name} = ...")
+    setter = world.class_lookup(value.cls, "__setattr__")
+    if isinstance(setter, types.FunctionType):
+        return call(ex, world.const_object(setter), [value, const(name), new], {})
+    return object_setattr(ex, value, name, new)
+
+
+def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
+    """`object.__setattr__(value, name, new)`."""
+    from .calls import call
+
+    world = ex.world
+    found = world.class_lookup(value.cls, name)
+    if found is not MISSING and _is_data_descriptor(found):
+        kind = type(found)
+        if kind is property:
+            if found.fset is None:
+                raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
+            return call(ex, world.const_object(found.fset), [value, new], {})
+        if kind is types.MemberDescriptorType and isinstance(value, ObjectValue):
+            world.write_slot(value, found, new)
+            return None
+        if kind is types.GetSetDescriptorType:
+            return _store_c_attribute(ex, value, name, new)
+        setter = world.class_lookup(kind, "__set__")
+        if isinstance(setter, types.FunctionType):
+            return call(ex, world.const_object(setter), [_class_item(ex, value.cls, name, found), value, new], {})
+        raise unsupported(value, f".{name} = ...")
+    if isinstance(value, CellValue) or not isinstance(value, (ObjectValue, FunctionValue, TensorValue)):
+        raise unsupported(value, f".{name} = ...")
+    attrs = instance_attrs(ex, value)
+    if attrs is None:
+        raise ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+    if isinstance(value, TensorValue) and value.source is None:
+        raise unsupported(value, f".{name} = ...")
+    world.dict_set(attrs, name, new, const(name))
+    return None
+
+
+def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any:
+    if isinstance(value, ExceptionValue):
+        if name == "__cause__":
+            value.cause = new
+            value.suppress_context = True
+            return None
+        if name == "__context__":
+            value.context = new
+            return None
+        if name in ("__suppress_context__", "__traceback__"):
+            return None
+        if name == "args" and isinstance(new, TupleValue):
+            value.args = [ex.world.force(v) for v in new.items]
+            return None
+    if isinstance(value, FunctionValue) and value.source is None and isinstance(new, ConstValue):
+        if name in ("__name__", "__qualname__"):
+            setattr(value, name.strip("_"), new.value)
+            return None
+        if name == "__module__":
+            value.module = new.value
+            return None
+        if name == "__doc__":
+            return None
+    if name == "cell_contents" and isinstance(value, CellValue):
+        store_cell(ex, value, new)
+        return None
+    if name == "__class__":
+        raise unsupported(value, ".__class__ = ...")
+    raise unsupported(value, f".{name} = ...")
+
+
+def delete_attr(ex: Executor, value: Value, name: str) -> Any:
+    """`del value.name`."""
+    from .calls import call
+
+    world = ex.world
+    if isinstance(value, PyValue):
+        raise unsupported(value, f"del .{name}")
+    hook = world.class_lookup(value.cls, "__delattr__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, world.const_object(hook), [value, const(name)], {})
+    return object_delattr(ex, value, name)
+
+
+def object_delattr(ex: Executor, value: Value, name: str) -> Any:
+    """`object.__delattr__(value, name)`."""
+    from .calls import call
+
+    world = ex.world
+    found = world.class_lookup(value.cls, name)
+    if found is not MISSING and _is_data_descriptor(found):
+        if type(found) is property and found.fdel is not None:
+            return call(ex, world.const_object(found.fdel), [value], {})
+        if type(found) is types.MemberDescriptorType and isinstance(value, ObjectValue):
+            if world.read_slot(value, found) is None:
+                raise attribute_error(ex, value, name)
+            world.write_slot(value, found, DELETED)
+            return None
+        raise unsupported(value, f"del .{name}")
+    attrs = instance_attrs(ex, value)
+    if attrs is None or world.dict_get(attrs, name) is None:
+        raise attribute_error(ex, value, name)
+    world.dict_delete(attrs, name)
+    return None
+
+
+def store_cell(ex: Executor, cell: CellValue, new: Any) -> None:
+    """Write a closure cell."""
+    cell.content = new
+    cell.dirty = True
+    ex.world.writes += 1
+    if cell.source is not None:
+        ex.world.touch(cell)
+
+
+def has_attr(ex: Executor, value: Value, name: str) -> bool:
+    """`hasattr(value, name)`, running properties where they are in Python."""
+    from .executor import TracedException
+
+    try:
+        result = load_attr(ex, value, name)
+        if result is PUSHED:
+            ex.finish_sync(result)
+    except TracedException as error:
+        if issubclass(error.value.cls, AttributeError):
+            return False
+        raise
+    return True
+
+
+__all__ = ["GraphBreak", "attribute_error", "delete_attr", "has_attr", "instance_attrs", "load_attr",
+           "load_attr_default", "object_delattr", "object_getattribute", "object_setattr", "store_attr", "store_cell"]

@@ -1,0 +1,131 @@
+"""Why a graph breaks: the registry of reasons, and the exceptions that carry them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One kind of graph break. `hint` says what the user can do about it."""
+
+    id: str
+    title: str
+    explanation: str
+    hint: str
+
+    @property
+    def anchor(self) -> str:
+        return f"docs/graph_breaks.md#{self.id}"
+
+
+REASONS: dict[str, Reason] = {}
+
+
+def _reason(id: str, title: str, explanation: str, hint: str) -> None:
+    REASONS[id] = Reason(id, title, explanation, hint)
+
+
+_reason("user", "jitpy.graph_break() was called", "The program asked for a break here.", "Remove the call.")
+_reason("data_dependent_branch", "Branch on the value of a tensor",
+        "Which way the program goes depends on numbers that exist only when the graph has run.",
+        "Use torch.where, or move the branch out of the jitted function. Both ways are captured separately.")
+_reason("unsupported_call", "Call of a function that cannot be traced",
+        "It is implemented in C, and jitpy does not know what it does to its arguments.",
+        "Wrap it in jitpy.allow_in_graph if it is a function of tensors, or call it outside the jitted function.")
+_reason("disabled", "Call of a function marked with jitpy.disable", "It runs as plain Python.", "Remove the mark.")
+_reason("skipped", "Call of a function that jitpy does not enter",
+        "Functions of this module are run as they are.", "Call it outside the jitted function.")
+_reason("dynamic_shape", "The size of a result depends on data",
+        "The operation's output size is known only when it has run.",
+        "Use a formulation with a static size (torch.where, masks), or keep it outside the jitted function.")
+_reason("unsupported_value", "Operation on an object that cannot be traced",
+        "The object's behaviour is implemented in C, and jitpy has no model of it.",
+        "Convert to plain Python values or tensors before the jitted function.")
+_reason("unsupported_tensor", "A tensor of a kind that is not captured",
+        "Sparse, quantised, subclassed and otherwise special tensors run in eager mode.",
+        "Convert to an ordinary dense tensor.")
+_reason("unsupported_op", "A torch operation that cannot be captured", "It runs in eager mode.",
+        "Use an equivalent that works on plain tensors.")
+_reason("opaque_iterator", "Iteration over an iterator made outside",
+        "Its next item exists only at run time.", "Pass a list or tuple instead of an iterator.")
+_reason("generator", "A generator is alive at a graph break",
+        "A half-run generator cannot be handed over to plain Python.", "Consume the generator before the break.")
+_reason("async", "Coroutine or async generator", "Asynchronous code runs as plain Python.",
+        "Jit the synchronous functions that it calls.")
+_reason("opcode", "A bytecode instruction that is not traced", "It runs as plain Python.", "")
+_reason("frame_access", "The code looks at its own frame",
+        "locals(), exec and the like need a real frame.", "Pass the values explicitly.")
+_reason("rng_state", "The state of a random generator is read or set", "It lives outside the graph.",
+        "Seed outside the jitted function.")
+_reason("depth", "Calls are nested too deeply to be inlined", "", "Raise jitpy.config.inline_depth.")
+_reason("too_long", "The traced program is too long", "A loop was unrolled past the limit.",
+        "Raise jitpy.config.unroll_limit, or move the loop out of the jitted function.")
+_reason("exception", "The program raises here", "The rest runs as plain Python so that the exception is the program's own.",
+        "")
+_reason("nested_call", "A callback inside a C function breaks the graph",
+        "The whole call runs as plain Python, because a C function cannot be resumed in its middle.",
+        "Write the loop out in Python.")
+_reason("input_mutation", "A change of a tensor that cannot be written back", "", "Change a copy of the tensor.")
+_reason("import", "Import with effects", "The module was not imported before; importing runs arbitrary code.",
+        "Import at the top of the module.")
+
+
+class GraphBreak(Exception):
+    """The current instruction cannot be traced: run it as plain Python and go on after it.
+
+    `tail` asks for the rest of the frame to run as plain Python too.
+    """
+
+    def __init__(self, reason_id: str, detail: str = "", tail: bool = False) -> None:
+        super().__init__(f"{reason_id}: {detail}")
+        self.reason = REASONS[reason_id]
+        self.detail = detail
+        self.tail = tail
+
+
+class Skip(Exception):
+    """The frame cannot be captured at all: run it as plain Python from now on."""
+
+    def __init__(self, reason_id: str, detail: str = "") -> None:
+        super().__init__(f"{reason_id}: {detail}")
+        self.reason = REASONS[reason_id]
+        self.detail = detail
+
+
+class Restart(Exception):
+    """Trace again from the start, breaking at step `step`: what went wrong there cannot be resumed where it was found."""
+
+    def __init__(self, step: int, cause: GraphBreak) -> None:
+        super().__init__(step)
+        self.step = step
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class BreakRecord:
+    """A graph break as reports show it."""
+
+    reason: Reason
+    detail: str
+    filename: str
+    line: int
+    function: str
+    source_line: str
+    stack: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = f"{self.filename}:{self.line} in {self.function}: {self.reason.title} [{self.reason.id}]"
+        if self.detail:
+            text += f": {self.detail}"
+        if self.source_line:
+            text += f"\n    {self.source_line}"
+        if self.reason.hint:
+            text += f"\n    hint: {self.reason.hint}"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.reason.id, "title": self.reason.title, "detail": self.detail, "file": self.filename,
+                "line": self.line, "function": self.function, "source": self.source_line, "hint": self.reason.hint,
+                "explanation": self.reason.explanation, "docs": self.reason.anchor}

@@ -1,0 +1,689 @@
+"""Builtin functions, and C functions of the standard library that need to know about Values."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import enum
+import functools
+import math
+import operator
+import types
+import typing
+import warnings
+from typing import Any
+
+import torch
+
+from . import attributes
+from .attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr
+from .breaks import GraphBreak
+from .calls import BUILTINS, as_int, builtin, call, fold, record, recording, to_payload
+from .executor import Executor, TracedException
+from .generators import resume_sync
+from .guards import MISSING
+from .operators import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    binary,
+    compare,
+    constant_of,
+    contains,
+    delete_item,
+    get_item,
+    get_iter,
+    length,
+    next_sync,
+    same_object,
+    set_item,
+    sym,
+    truth,
+    unary,
+)
+from .values.base import (
+    FALSE,
+    NONE,
+    TRUE,
+    ConstValue,
+    DictValue,
+    Exhausted,
+    FunctionValue,
+    GeneratorValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SetValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+# -- types --------------------------------------------------------------------------------------------------
+
+
+@builtin(type)
+def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1:
+        raise GraphBreak("unsupported_call", "type() with three arguments")
+    return ex.world.const_object(args[0].cls)
+
+
+def _classes(ex: Executor, value: Value) -> list[type]:
+    """The classes that an `isinstance` argument stands for."""
+    if isinstance(value, TupleValue):
+        found: list[type] = []
+        for item in value.items:
+            found += _classes(ex, ex.world.force(item))
+        return found
+    if isinstance(value, PyValue):
+        obj = ex.world.pin(value)
+        if isinstance(obj, types.UnionType):
+            return [c for c in obj.__args__ if isinstance(c, type)]
+        if isinstance(obj, type):
+            return [obj]
+        if typing.get_origin(obj) is typing.Union:
+            return [c for c in typing.get_args(obj) if isinstance(c, type)]
+        if isinstance(typing.get_origin(obj), type):
+            return [typing.get_origin(obj)]  # type: ignore[list-item]
+    raise ex.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+
+
+_PLAIN_METAS = {type, type(torch.Tensor), type(enum.Enum)}
+
+
+@builtin(isinstance)
+def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value, classes = args
+    for cls in _classes(ex, classes):
+        if _is_instance(ex, value, cls):
+            return TRUE
+    return FALSE
+
+
+def _is_instance(ex: Executor, value: Value, cls: type) -> bool:
+    if isinstance(value, TensorValue):
+        if cls is torch.nn.Parameter:
+            return issubclass(value.cls, cls)
+        if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \
+                and cls is not torch.Tensor:
+            return _legacy_tensor_type(value, cls)
+    check = ex.world.class_lookup(type(cls), "__instancecheck__")
+    if isinstance(check, types.FunctionType) and type(cls).__module__ not in ("abc", "typing", "torch.nn.parameter"):
+        if type(cls) not in _PLAIN_METAS:
+            return truth(ex, ex.call_sync(ex.world.const_object(check), [ex.world.const_object(cls), value]))
+    return issubclass(value.cls, cls)
+
+
+def _legacy_tensor_type(value: TensorValue, cls: type) -> bool:
+    if isinstance(cls, type) and issubclass(cls, torch.Tensor):
+        return issubclass(value.cls, cls)
+    name = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long", torch.int32: "Int",
+            torch.float16: "Half", torch.bfloat16: "BFloat16", torch.bool: "Bool", torch.uint8: "Byte",
+            torch.int8: "Char", torch.int16: "Short"}.get(value.traced.dtype)
+    return value.traced.spec.device.type == "cpu" and cls.__name__ == f"{name}Tensor"
+
+
+@builtin(issubclass)
+def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
+        raise ex.throw(TypeError, "issubclass() arg 1 must be a class")
+    cls = ex.world.pin(args[0])
+    return const(any(issubclass(cls, c) for c in _classes(ex, args[1])))
+
+
+@builtin(callable)
+def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, PyValue):
+        return const(callable(ex.world.pin(value)))
+    return const(ex.world.class_lookup(value.cls, "__call__") is not MISSING)
+
+
+# -- attributes ---------------------------------------------------------------------------------------------
+
+
+def _name(ex: Executor, value: Value) -> str:
+    if isinstance(value, ConstValue) and isinstance(value.value, str):
+        return value.value
+    raise ex.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
+
+
+@builtin(getattr)
+def builtin_getattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(ex, args[1])
+    if len(args) == 2:
+        return load_attr(ex, args[0], name)
+    try:
+        return ex.finish_sync(load_attr(ex, args[0], name))
+    except TracedException as error:
+        if issubclass(error.value.cls, AttributeError):
+            return args[2]
+        raise
+
+
+@builtin(hasattr)
+def builtin_hasattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(has_attr(ex, args[0], _name(ex, args[1])))
+
+
+@builtin(setattr)
+def builtin_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(store_attr(ex, args[0], _name(ex, args[1]), args[2]))
+    return NONE
+
+
+@builtin(delattr)
+def builtin_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(delete_attr(ex, args[0], _name(ex, args[1])))
+    return NONE
+
+
+@builtin(object.__setattr__)
+def object_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(attributes.object_setattr(ex, args[0], _name(ex, args[1]), args[2]))
+    return NONE
+
+
+@builtin(object.__delattr__)
+def object_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(attributes.object_delattr(ex, args[0], _name(ex, args[1])))
+    return NONE
+
+
+@builtin(object.__getattribute__)
+def _object_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(ex, args[1])
+    try:
+        return object_getattribute(ex, args[0], name)
+    except attributes._NoAttribute:
+        raise attributes.attribute_error(ex, args[0], name) from None
+
+
+@builtin(vars)
+def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return builtin_locals(ex, args, kwargs)
+    return load_attr(ex, args[0], "__dict__")
+
+
+@builtin(locals)
+def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    frame = ex.frame
+    made = DictValue()
+    for name, value in frame.locals.items():
+        if not name.startswith("."):
+            ex.world.dict_set(made, name, value, const(name))
+    for name, cell in frame.cells.items():
+        content = ex.world.cell_content(cell)
+        if isinstance(content, Value):
+            ex.world.dict_set(made, name, content, const(name))
+    return made
+
+
+@builtin(globals)
+def builtin_globals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ex.frame.globals
+
+
+@builtin(exec, eval, dir, __import__, breakpoint, input, compile)
+def _frame_access(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("frame_access", "")
+
+
+# -- numbers ------------------------------------------------------------------------------------------------
+
+
+@builtin(len)
+def builtin_len(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return length(ex, args[0])
+
+
+@builtin(bool)
+def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return FALSE
+    value = args[0]
+    if isinstance(value, ScalarValue):
+        with recording(ex, "bool"):
+            return ScalarValue(ex.recorder.scalar_op(bool, value.traced))
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.__bool__, [value], {})
+    return const(truth(ex, value))
+
+
+@builtin(int)
+def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        value = args[0]
+        if isinstance(value, SymValue):
+            return value
+        if isinstance(value, ScalarValue):
+            with recording(ex, "int"):
+                return ScalarValue(ex.recorder.scalar_op(int, value.traced))
+        if isinstance(value, TensorValue):
+            return record(ex, torch.Tensor.__int__, [value], {})
+        if isinstance(value, ObjectValue):
+            for name in ("__int__", "__index__"):
+                if ex.world.class_lookup(value.cls, name) is not MISSING:
+                    return call(ex, load_attr(ex, value, name), [], {})
+    return fold(ex, int, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(float)
+def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        value = args[0]
+        if isinstance(value, ScalarValue):
+            with recording(ex, "float"):
+                return ScalarValue(ex.recorder.scalar_op(float, value.traced))
+        if isinstance(value, TensorValue):
+            return record(ex, torch.Tensor.__float__, [value], {})
+        if isinstance(value, ObjectValue) and ex.world.class_lookup(value.cls, "__float__") is not MISSING:
+            return call(ex, load_attr(ex, value, "__float__"), [], {})
+    return fold(ex, float, [const(constant_of(ex, a)) for a in args], {})
+
+
+@builtin(complex)
+def builtin_complex(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return fold(ex, complex, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(abs)
+def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, TensorValue):
+        return record(ex, torch.abs, [value], {})
+    if isinstance(value, SymValue):
+        negative = ex.world.sizes.decide(value.expr < 0, f"abs() at {ex.loc()}")
+        return sym(-value.expr) if negative else value
+    if isinstance(value, ScalarValue):
+        with recording(ex, "abs"):
+            return ScalarValue(ex.recorder.scalar_op(abs, value.traced))
+    if isinstance(value, ConstValue):
+        return fold(ex, abs, args, kwargs)
+    return call(ex, load_attr(ex, value, "__abs__"), [], {})
+
+
+@builtin(round)
+def builtin_round(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, TensorValue):
+        if len(args) > 1:
+            return record(ex, torch.round, [value], {"decimals": args[1]})
+        return record(ex, torch.round, [value], {})
+    if isinstance(value, ScalarValue):
+        with recording(ex, "round"):
+            return ScalarValue(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
+    if isinstance(value, ObjectValue):
+        return call(ex, load_attr(ex, value, "__round__"), args[1:], {})
+    return fold(ex, round, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(pow)
+def builtin_pow(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2 and not kwargs:
+        return binary(ex, "POWER", args[0], args[1])
+    return fold(ex, pow, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(hash)
+def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    hasher = ex.world.class_lookup(value.cls, "__hash__")
+    if isinstance(hasher, types.FunctionType):
+        return call(ex, ex.world.const_object(hasher), [value], {})
+    if isinstance(value, (ConstValue, TupleValue)):
+        return const(hash(constant_of(ex, value)))
+    if hasher is None:
+        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    raise unsupported(value, "hash()")
+
+
+@builtin(id)
+def builtin_id(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)):
+        return const(id(ex.world.pin(value)))
+    raise unsupported(value, "id()")
+
+
+def _folding(function: Any) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        return fold(ex, function, [const(constant_of(ex, a)) for a in args], {})
+
+    return handler
+
+
+for _function in (ord, chr, bin, hex, oct, ascii):
+    BUILTINS[_function] = _folding(_function)
+
+
+def _math(function: Any) -> Any:
+    """A function of `math`: on constants it is evaluated, on computed numbers it becomes part of the graph."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if any(isinstance(a, TensorValue) for a in args):
+            args = [ex.finish_sync(builtin_float(ex, [a], {})) if isinstance(a, TensorValue) else a for a in args]
+        if any(isinstance(a, ScalarValue) for a in args):
+            with recording(ex, f"math.{function.__name__}"):
+                return ScalarValue(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        if all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            plain = [const(as_int(ex, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a for a in args]
+            return fold(ex, function, plain, kwargs)
+        from .polyfills.registry import POLYFILLS
+
+        if function in POLYFILLS:
+            return call(ex, ex.world.const_object(POLYFILLS[function]), args, kwargs)
+        for a in args:
+            if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
+                return call(ex, load_attr(ex, a, f"__{function.__name__}__"), [], {})
+        raise unsupported(args[0], f"math.{function.__name__}()")
+
+    return handler
+
+
+for _function in vars(math).values():
+    if isinstance(_function, types.BuiltinFunctionType):
+        BUILTINS[_function] = _math(_function)
+
+
+def _extremum(symbol: str, body_name: str) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not kwargs and len(args) >= 2 and all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            best = args[0]
+            for other in args[1:]:
+                if truth(ex, compare(ex, symbol, other, best)):
+                    best = other
+            return best
+        if not kwargs and len(args) >= 2 and any(isinstance(a, ScalarValue) for a in args) and \
+                all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
+            with recording(ex, body_name):
+                function = getattr(builtins, body_name)
+                return ScalarValue(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        from .polyfills import builtins_
+
+        return call(ex, ex.world.const_object(getattr(builtins_, body_name)), args, kwargs)
+
+    return handler
+
+
+BUILTINS[max] = _extremum(">", "max")
+BUILTINS[min] = _extremum("<", "min")
+
+
+# -- iteration ----------------------------------------------------------------------------------------------
+
+
+@builtin(iter)
+def builtin_iter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        from .polyfills.builtins_ import iterate_call
+
+        return call(ex, ex.world.const_object(iterate_call), args, {})
+    return get_iter(ex, args[0])
+
+
+@builtin(next)
+def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        return resume_sync(ex, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(ex, args[0])
+    except Exhausted:
+        if len(args) > 1:
+            return args[1]
+        raise ex.throw(StopIteration) from None
+
+
+# -- text ---------------------------------------------------------------------------------------------------
+
+
+def formatting_constant(ex: Executor, value: Value) -> Any:
+    """The real object to format, where it is made of constants."""
+    if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
+        raise unsupported(value, "formatting")
+    return constant_of(ex, value)
+
+
+def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
+    """`str(value)` or `repr(value)`."""
+    if isinstance(value, ConstValue):
+        return fold(ex, function, [value], {})
+    name = "__str__" if function is str else "__repr__"
+    found = ex.world.class_lookup(value.cls, name)
+    if found is object.__str__:
+        found = ex.world.class_lookup(value.cls, "__repr__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [value], {})
+    if found is BaseException.__str__:
+        from .builtin_types import exception_str
+
+        return exception_str(ex, [value], {})
+    if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
+        return const(function(formatting_constant(ex, value)))
+    raise unsupported(value, f"{function.__name__}()")
+
+
+@builtin(str)
+def builtin_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return const("")
+    if len(args) > 1:
+        return fold(ex, str, [const(constant_of(ex, a)) for a in args], {})
+    return to_str(ex, args[0])
+
+
+@builtin(repr)
+def builtin_repr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return to_str(ex, args[0], repr)
+
+
+@builtin(format)
+def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    spec = args[1] if len(args) > 1 else const("")
+    hook = ex.world.class_lookup(args[0].cls, "__format__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, ex.world.const_object(hook), [args[0], spec], {})
+    if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
+        return to_str(ex, args[0])
+    try:
+        return const(format(formatting_constant(ex, args[0]), constant_of(ex, spec)))
+    except (TypeError, ValueError) as error:
+        raise ex.raise_real(error) from None
+
+
+# -- effects on the outside ---------------------------------------------------------------------------------
+
+
+def host_call(function: Any) -> Any:
+    """A call whose result does not matter and whose effect is on the outside: carried out after the graph, in order."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        frozen = [freeze(ex, a) for a in args]
+        ex.host_calls.append((function, frozen, {k: freeze(ex, v) for k, v in kwargs.items()}))
+        ex.world.writes += 1
+        return NONE
+
+    return handler
+
+
+def freeze(ex: Executor, value: Value) -> Value:
+    """The value as it is now, so that a later change does not show in a deferred call."""
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue)):
+        return value
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
+            if not value.traced.spec.requires_grad else _refuse(value)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return TupleValue([freeze(ex, ex.world.force(v)) for v in value.items], None, value.cls)
+    if isinstance(value, ListValue) and value.cls is list:
+        return ListValue([freeze(ex, ex.world.force(v)) for v in value.items])
+    if isinstance(value, DictValue) and value.cls is dict:
+        made = DictValue()
+        for key, item in ex.world.dict_items(value):
+            ex.world.dict_set(made, key, freeze(ex, item), ex.world.dict_key_value(value, key))
+        return made
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
+        return value
+    return _refuse(value)
+
+
+def _refuse(value: Value) -> Any:
+    raise GraphBreak("unsupported_call", f"an effect on the outside that shows {value.describe()}")
+
+
+BUILTINS[print] = host_call(print)
+
+
+@builtin(warnings.warn)
+def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("unsupported_call", "warnings.warn")
+
+
+# -- operator -----------------------------------------------------------------------------------------------
+
+
+def _binary_function(name: str, inplace: bool) -> Any:
+    return lambda ex, args, kwargs: binary(ex, name, args[0], args[1], inplace)
+
+
+for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
+    BUILTINS[_function] = _binary_function(_name_, False)
+    BUILTINS[getattr(operator, _inplace)] = _binary_function(_name_, True)
+for _symbol, (_function, _dunder, _reflected) in COMPARE.items():
+    BUILTINS[_function] = (lambda symbol: lambda ex, args, kwargs: compare(ex, symbol, args[0], args[1]))(_symbol)
+for _name_, (_function, _dunder) in UNARY.items():
+    BUILTINS[_function] = (lambda name: lambda ex, args, kwargs: unary(ex, name, args[0]))(_name_)
+BUILTINS[operator.abs] = builtin_abs
+
+
+@builtin(operator.getitem)
+def operator_getitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return get_item(ex, args[0], args[1])
+
+
+@builtin(operator.setitem)
+def operator_setitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(set_item(ex, *args))
+    return NONE
+
+
+@builtin(operator.delitem)
+def operator_delitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(delete_item(ex, *args))
+    return NONE
+
+
+@builtin(operator.contains)
+def operator_contains(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return contains(ex, args[0], args[1])
+
+
+@builtin(operator.not_)
+def operator_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(not truth(ex, args[0]))
+
+
+@builtin(operator.truth)
+def operator_truth(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(truth(ex, args[0]))
+
+
+@builtin(operator.is_)
+def operator_is(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(same_object(ex, args[0], args[1]))
+
+
+@builtin(operator.is_not)
+def operator_is_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(not same_object(ex, args[0], args[1]))
+
+
+@builtin(operator.index)
+def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, SymValue):
+        return value
+    if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
+        return call(ex, load_attr(ex, value, "__index__"), [], {})
+    return const(as_int(ex, value, "operator.index"))
+
+
+# -- library ------------------------------------------------------------------------------------------------
+
+
+@builtin(typing.cast)
+def typing_cast(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return args[1]
+
+
+@builtin(copy.copy)
+def copy_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, ListValue) and value.cls is list:
+        return ListValue(list(value.items))
+    if isinstance(value, DictValue) and value.cls is dict:
+        return call(ex, load_attr(ex, value, "copy"), [], {})
+    if isinstance(value, SetValue) and value.cls is set:
+        return SetValue(dict(value.items))
+    if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
+        return value
+    from .calls import call_function
+
+    real = ex.world.const_object(copy.copy)
+    handler = BUILTINS.pop(copy.copy)
+    try:
+        return call_function(ex, real, args, kwargs)  # type: ignore[arg-type]
+    finally:
+        BUILTINS[copy.copy] = handler
+
+
+@builtin(copy.deepcopy)
+def copy_deepcopy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    memo: dict[int, Value] = {}
+    return _deepcopy(ex, args[0], memo)
+
+
+def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue)):
+        return value
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, ListValue) and value.cls is list:
+        made: Any = ListValue([])
+        memo[id(value)] = made
+        made.items = [_deepcopy(ex, ex.world.force(v), memo) for v in value.items]
+        return made
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return TupleValue([_deepcopy(ex, ex.world.force(v), memo) for v in value.items])
+    if isinstance(value, DictValue) and value.cls is dict:
+        made = DictValue()
+        memo[id(value)] = made
+        for key, item in ex.world.dict_items(value):
+            ex.world.dict_set(made, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(value, key))
+        return made
+    raise unsupported(value, "copy.deepcopy()")
+
+
+@builtin(functools.update_wrapper)
+def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    wrapper, wrapped = args[0], args[1] if len(args) > 1 else kwargs["wrapped"]
+    if isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue) and wrapper.source is None:
+        wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
+        attrs = attributes.instance_attrs(ex, wrapper)
+        assert attrs is not None
+        ex.world.dict_set(attrs, "__wrapped__", wrapped, const("__wrapped__"))
+        return wrapper
+    raise unsupported(wrapper, "functools.update_wrapper()")
+

@@ -1,0 +1,497 @@
+"""Calling things: Python functions are inlined, C functions are modelled, recorded, or break the graph."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sympy
+import torch
+
+from ..ir import Loc
+from .breaks import GraphBreak
+from .executor import PUSHED, Executor, Frame, is_library
+from .guards import MISSING
+from .polyfills.registry import POLYFILLS
+from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
+from .torch_state import torch_state_functions
+from .values.base import (
+    CONST_TYPES,
+    UNBOUND,
+    BuiltinMethodValue,
+    CellValue,
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    GeneratorValue,
+    ListValue,
+    MethodValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    unsupported,
+)
+
+#: C callables (functions, types, method descriptors) modelled in Python: `handler(ex, args, kwargs)`
+BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
+#: functions that the user marked: run as plain Python / put into the graph as they are
+DISABLED: set[Any] = set()
+ALLOWED: set[Any] = set()
+#: code objects that are run as plain Python, with the reason
+SKIP_CODE: dict[types.CodeType, str] = {}
+
+
+def builtin(*objects: Any) -> Callable[[Any], Any]:
+    """Register the model of C callables."""
+
+    def register(handler: Any) -> Any:
+        for obj in objects:
+            BUILTINS[obj] = handler
+        return handler
+
+    return register
+
+
+# -- payloads -----------------------------------------------------------------------------------------------
+
+
+def to_payload(ex: Executor, value: Any) -> Any:
+    """What the recorder takes for a Value."""
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, (TensorValue, ScalarValue)):
+        return value.traced
+    if isinstance(value, SymValue):
+        return value.expr
+    if isinstance(value, TupleValue):
+        items = tuple(to_payload(ex, ex.world.force(v)) for v in value.items)
+        return value.cls(*items) if hasattr(value.cls, "_fields") else items
+    if isinstance(value, ListValue):
+        return [to_payload(ex, ex.world.force(v)) for v in value.items]
+    if isinstance(value, DictValue):
+        return {k: to_payload(ex, v) for k, v in ex.world.dict_items(value)}
+    if isinstance(value, SliceValue):
+        return slice(*(to_payload(ex, v) for v in (value.start, value.stop, value.step)))
+    if isinstance(value, RangeValue):
+        return [to_payload(ex, v) for v in range_items(ex, value)]
+    if isinstance(value, PyValue):
+        if isinstance(value.obj, torch.Tensor):
+            raise GraphBreak("unsupported_tensor", type(value.obj).__name__)
+        return ex.world.pin(value)
+    if isinstance(value, ObjectValue) and value.real is not None and isinstance(value.real, torch.Generator):
+        raise GraphBreak("rng_state", "a torch.Generator")
+    raise unsupported(value, "a torch operation")
+
+
+def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
+    """The Value of what the recorder returned."""
+    if isinstance(payload, TracedTensor):
+        return ex.world.tensor_value(payload, cls)
+    if isinstance(payload, TracedScalar):
+        return ScalarValue(payload)
+    if isinstance(payload, sympy.Basic):
+        return ConstValue(int(payload)) if payload.is_Integer else SymValue(payload)
+    if isinstance(payload, StructPayload):
+        return TupleValue([from_payload(ex, p) for p in payload.items], None, payload.cls)
+    if isinstance(payload, tuple):
+        kind = type(payload)
+        known = kind if kind is torch.Size or hasattr(kind, "_fields") else tuple
+        return TupleValue([from_payload(ex, p) for p in payload], None, known)
+    if isinstance(payload, list):
+        return ListValue([from_payload(ex, p) for p in payload])
+    if type(payload) in CONST_TYPES:
+        return ConstValue(payload)
+    return ex.world.const_object(payload)
+
+
+@contextlib.contextmanager
+def recording(ex: Executor, what: str) -> Iterator[None]:
+    """Turn the recorder's refusals into graph breaks, and its user errors into exceptions of the traced program."""
+    try:
+        yield
+    except Uncapturable as error:
+        raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
+    except UserError as error:
+        raise ex.raise_real(error.exception) from None
+
+
+def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Put a torch call into the graph."""
+    with recording(ex, getattr(fn, "__name__", str(fn))):
+        payload = ex.recorder.call(fn, tuple(to_payload(ex, a) for a in args),
+                                   {k: to_payload(ex, v) for k, v in kwargs.items()}, ex.loc())
+    if isinstance(payload, tuple) and type(payload) is tuple and len(payload) == 0:
+        return TupleValue([])
+    return from_payload(ex, payload)
+
+
+# -- calling ------------------------------------------------------------------------------------------------
+
+
+def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Call a Value: the result, or PUSHED when a Python function's frame was pushed."""
+    if isinstance(fn, FunctionValue):
+        return call_function(ex, fn, args, kwargs)
+    if isinstance(fn, MethodValue):
+        return call(ex, fn.func, [fn.self, *args], kwargs)
+    if isinstance(fn, BuiltinMethodValue):
+        return call_builtin(ex, fn.descriptor, [fn.self, *args], kwargs, fn)
+    if isinstance(fn, PyValue):
+        obj = ex.world.pin(fn)
+        if isinstance(obj, type):
+            return call_class(ex, fn, obj, args, kwargs)
+        return call_builtin(ex, obj, args, kwargs, fn)
+    hook = ex.world.class_lookup(fn.cls, "__call__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, ex.world.const_object(hook), [fn, *args], kwargs)
+    if hook is not MISSING:
+        raise unsupported(fn, "a call")
+    raise ex.throw(TypeError, f"{fn.cls.__name__!r} object is not callable")
+
+
+def unwrap_jitted(obj: Any) -> Any:
+    """The plain function below a jitted one (jit inside jit is inlined), or None."""
+    return getattr(obj, "_jitpy_original", None)
+
+
+def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+    """Call a C function, a method descriptor, or an opaque callable."""
+    try:
+        handler = BUILTINS.get(obj)
+    except TypeError:
+        handler = None
+    if handler is not None:
+        return handler(ex, args, kwargs)
+    return _call_opaque(ex, obj, args, kwargs, fn)
+
+
+def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+    world = ex.world
+    try:
+        hashable = hash(obj) is not None
+    except TypeError:
+        hashable = False
+    if hashable:
+        if obj in DISABLED:
+            raise GraphBreak("disabled", fn.describe())
+        state = torch_state_functions.get(obj)
+        if state is not None:
+            with recording(ex, fn.describe()):
+                payload = state(ex.recorder, *(to_payload(ex, a) for a in args),
+                                **{k: to_payload(ex, v) for k, v in kwargs.items()})
+            return from_payload(ex, payload)
+    original = unwrap_jitted(obj)
+    if original is not None:
+        return call(ex, world.const_object(original), args, kwargs)
+    if all(isinstance(a, ConstValue) for a in args) and all(isinstance(a, ConstValue) for a in kwargs.values()) \
+            and is_pure(obj, args):
+        return fold(ex, obj, args, kwargs)
+    if hashable:
+        polyfill = POLYFILLS.get(obj)
+        if polyfill is not None:
+            return call(ex, world.const_object(polyfill), args, kwargs)
+    if is_torch_callable(obj):
+        return record(ex, obj, args, kwargs)
+    if isinstance(obj, functools.partial):
+        kwvalues = {k: world.const_object(v) for k, v in obj.keywords.items()}
+        return call(ex, world.const_object(obj.func), [*(world.const_object(a) for a in obj.args), *args],
+                    {**kwvalues, **kwargs})
+    if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
+        slot = wrapper_call(ex, obj, args, kwargs)
+        if slot is not None:
+            return slot
+    hook = world.class_lookup(type(obj), "__call__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, world.const_object(hook), [fn, *args], kwargs)
+    wrapped = getattr(obj, "__wrapped__", None)
+    if type(obj) is functools._lru_cache_wrapper and isinstance(wrapped, types.FunctionType):  # type: ignore[attr-defined]
+        return call(ex, world.const_object(wrapped), args, kwargs)
+    raise GraphBreak("unsupported_call", fn.describe())
+
+
+def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A C slot wrapper or method called on a value: the operators' models answer (`dict.__getitem__(d, k)`)."""
+    from . import operators
+
+    fallback = operators.SLOT_WRAPPERS.get(descriptor.__name__)
+    if fallback is None or kwargs:
+        return None
+    owner = descriptor.__objclass__
+    if not issubclass(args[0].cls, owner):
+        return None
+    return fallback(ex, owner, *args)
+
+
+def is_pure(obj: Any, args: list[Value]) -> bool:
+    """Whether a C function of constants may be evaluated while tracing."""
+    if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return obj.__objclass__ in _PURE_CLASSES
+    if isinstance(obj, types.BuiltinFunctionType):
+        module = getattr(obj, "__module__", None)
+        if module in ("math", "cmath", "_operator", "_struct", "_bisect"):
+            return True
+        owner = obj.__self__
+        if isinstance(owner, type):
+            return owner in _PURE_CLASSES or obj in _PURE_TORCH
+    try:
+        return obj in _PURE_TORCH
+    except TypeError:
+        return False
+
+
+_PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, types.CodeType}
+_PURE_TORCH = {torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo, inspect.cleandoc}
+
+
+def fold(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Evaluate on constants."""
+    try:
+        result = obj(*(a.value for a in args), **{k: a.value for k, a in kwargs.items()})  # type: ignore[attr-defined]
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return lift(ex, result)
+
+
+def lift(ex: Executor, result: Any) -> Value:
+    """The Value of a freshly computed constant, containers included."""
+    kind = type(result)
+    if kind in CONST_TYPES:
+        return ConstValue(result)
+    if kind is tuple:
+        return TupleValue([lift(ex, r) for r in result])
+    if kind is list:
+        return ListValue([lift(ex, r) for r in result])
+    if kind is dict:
+        made = DictValue()
+        for key, item in result.items():
+            ex.world.dict_set(made, key, lift(ex, item), lift(ex, key))
+        return made
+    return ex.world.const_object(result)
+
+
+def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`cls(...)`."""
+    world = ex.world
+    handler = BUILTINS.get(cls)
+    if handler is not None:
+        return handler(ex, args, kwargs)
+    meta = type(cls)
+    meta_call = world.class_lookup(meta, "__call__")
+    if isinstance(meta_call, types.FunctionType):
+        raw = _special_class(ex, cls, args, kwargs)
+        if raw is not None:
+            return raw
+        return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
+    if cls in POLYFILLS:
+        return call(ex, world.const_object(POLYFILLS[cls]), args, kwargs)
+    return instantiate(ex, fn, cls, args, kwargs)
+
+
+def _special_class(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Enum lookups by value: members are constants."""
+    import enum
+
+    if issubclass(cls, enum.Enum) and len(args) == 1 and not kwargs and isinstance(args[0], (ConstValue, PyValue)):
+        key = args[0].value if isinstance(args[0], ConstValue) else ex.world.pin(args[0])
+        try:
+            return ex.world.const_object(cls(key))
+        except ValueError as error:
+            raise ex.raise_real(error) from None
+    return None
+
+
+def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`type.__call__(cls, ...)`."""
+    from .builtin_types import allocate
+
+    world = ex.world
+    new = world.class_lookup(cls, "__new__")
+    init = world.class_lookup(cls, "__init__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        from .polyfills.construct import instantiate as body
+
+        return call(ex, world.const_object(body), [fn, *args], kwargs)
+    if cls.__flags__ & (1 << 20):  # abstract
+        raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
+    made = allocate(ex, cls, new, args, kwargs)
+    if isinstance(init, types.FunctionType):
+        return call_init(ex, world.const_object(init), made, args, kwargs)
+    if init is not object.__init__ and init is not MISSING:
+        from . import builtin_types
+
+        builtin_types.c_init(ex, init, made, args, kwargs)
+    elif init is object.__init__ and new is object.__new__ and (args or kwargs):
+        raise ex.throw(TypeError, f"{cls.__name__}() takes no arguments")
+    return made
+
+
+def call_init(ex: Executor, init: Value, made: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Run `__init__` in Python and return the instance; resumable through `construct`."""
+    from .polyfills.construct import initialize
+
+    return call(ex, ex.world.const_object(initialize), [init, made, *args], kwargs)
+
+
+# -- Python functions ---------------------------------------------------------------------------------------
+
+_GENERATOR = inspect.CO_GENERATOR
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Inline a Python function: push its frame."""
+    code = fn.code
+    real = fn.real
+    if real is not None:
+        if real in DISABLED:
+            raise GraphBreak("disabled", fn.describe())
+        handler = BUILTINS.get(real)
+        if handler is not None:
+            return handler(ex, args, kwargs)
+        state = torch_state_functions.get(real)
+        if state is not None:
+            with recording(ex, fn.describe()):
+                payload = state(ex.recorder, *(to_payload(ex, a) for a in args),
+                                **{k: to_payload(ex, v) for k, v in kwargs.items()})
+            return from_payload(ex, payload)
+        if real in POLYFILLS:
+            return call(ex, ex.world.const_object(POLYFILLS[real]), args, kwargs)
+        if real in ALLOWED:
+            return record(ex, real, args, kwargs)
+        if is_torch_callable(real):
+            return record(ex, real, args, kwargs)
+        if code in SKIP_CODE:
+            raise GraphBreak("skipped", f"{fn.describe()}: {SKIP_CODE[code]}")
+        if real.__module__ and real.__module__.startswith(_SKIPPED_MODULES):
+            raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
+    if code.co_flags & _ASYNC:
+        raise GraphBreak("async", fn.describe())
+    frame = make_frame(ex, fn, args, kwargs)
+    if code.co_flags & _GENERATOR:
+        frame.resumable = False
+        made = GeneratorValue(frame, ex.step, fn.name)
+        frame.generator = made
+        return made
+    ex.push_frame(frame)
+    return PUSHED
+
+
+_SKIPPED_MODULES = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
+                    "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension",
+                    "threading", "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb",
+                    "bdb", "linecache", "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime",
+                    "jitpy.ir", "jitpy.backends", "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export",
+                    "warnings")
+
+
+def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
+    """A frame with the arguments bound."""
+    frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
+    bind(ex, fn, args, kwargs, frame.locals)
+    for name, cell in zip(fn.code.co_freevars, fn.closure or ()):
+        frame.cells[name] = cell
+    return frame
+
+
+def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Value]) -> None:
+    """Bind arguments to parameters as CPython does."""
+    code = fn.code
+    n = code.co_argcount
+    names = code.co_varnames
+    defaults, kwdefaults = ex.world.function_defaults(fn)
+    given = len(args)
+    for i in range(min(given, n)):
+        out[names[i]] = args[i]
+    n_kwonly = code.co_kwonlyargcount
+    position = n + n_kwonly
+    if code.co_flags & inspect.CO_VARARGS:
+        out[names[position]] = TupleValue(list(args[n:]))
+        position += 1
+    elif given > n:
+        raise bad_arguments(ex, fn, args, kwargs)
+    extra: DictValue | None = None
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        extra = DictValue()
+        out[names[position]] = extra
+    positional_only = code.co_posonlyargcount
+    for key, value in kwargs.items():
+        where = names.index(key, 0, n + n_kwonly) if key in names[: n + n_kwonly] else -1
+        if where < positional_only and where >= 0 or where < 0:
+            if extra is None:
+                raise bad_arguments(ex, fn, args, kwargs)
+            ex.world.dict_set(extra, key, value, ConstValue(key))
+        elif key in out:
+            raise bad_arguments(ex, fn, args, kwargs)
+        else:
+            out[key] = value
+    first_default = n - len(defaults)
+    for i in range(given, n):
+        if names[i] not in out:
+            if i < first_default:
+                raise bad_arguments(ex, fn, args, kwargs)
+            out[names[i]] = defaults[i - first_default]
+    for i in range(n, n + n_kwonly):
+        if names[i] not in out:
+            if names[i] not in kwdefaults:
+                raise bad_arguments(ex, fn, args, kwargs)
+            out[names[i]] = kwdefaults[names[i]]
+
+
+def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Exception:
+    """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
+    defaults, kwdefaults = ex.world.function_defaults(fn)
+    code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~_GENERATOR, co_exceptiontable=b"",
+                           co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
+    twin = types.FunctionType(code, {}, fn.name, tuple(None for _ in defaults) or None)
+    twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
+    twin.__qualname__ = fn.qualname
+    try:
+        twin(*(None for _ in args), **dict.fromkeys(kwargs))
+    except TypeError as error:
+        return ex.raise_real(error)
+    return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")
+
+
+_RETURN_NONE = (lambda: None).__code__.co_code
+
+
+def range_items(ex: Executor, value: RangeValue) -> list[Value]:
+    """The elements of a range; symbolic bounds are specialised to their values."""
+    bounds = [as_int(ex, v, "range()") for v in (value.start, value.stop, value.step)]
+    return [ConstValue(i) for i in range(*bounds)]
+
+
+def as_int(ex: Executor, value: Value, what: str) -> int:
+    """A Python int, pinning a symbolic size where need be."""
+    if isinstance(value, ConstValue) and isinstance(value.value, int):
+        return value.value
+    if isinstance(value, SymValue):
+        ex.world.specialized.append(f"{value.expr} at {what}, {ex.loc()}")
+        return ex.world.sizes.specialize(value.expr, f"{what} at {ex.loc()}")
+    if isinstance(value, ScalarValue):
+        raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
+    raise ex.throw(TypeError, f"{value.cls.__name__!r} object cannot be interpreted as an integer")
+
+
+def cell_or_unbound(ex: Executor, cell: CellValue) -> Any:
+    return ex.world.cell_content(cell)
+
+
+def user_loc(ex: Executor) -> Loc:
+    return ex.loc()
+
+
+__all__ = ["BUILTINS", "UNBOUND", "builtin", "call", "call_function", "fold", "from_payload", "is_library", "lift",
+           "make_frame", "range_items", "record", "recording", "to_payload"]

@@ -1,0 +1,122 @@
+"""Bytecode as the executor reads it: a list of instructions with resolved arguments, jump targets and handlers."""
+
+from __future__ import annotations
+
+import dis
+import types
+from dataclasses import dataclass
+from typing import Any
+
+from bytecode import Bytecode, Instr, Label, TryBegin, TryEnd
+
+#: instructions that do nothing for a symbolic executor
+IGNORED = frozenset({"CACHE", "EXTENDED_ARG"})
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """Where an exception raised inside a region goes: `target` instruction, stack cut to `depth`."""
+
+    target: int
+    depth: int
+    push_lasti: bool
+
+
+class Ins:
+    """One instruction. `arg` is resolved (names, constants, cell variables); `target` is the index of the jump target."""
+
+    __slots__ = ("arg", "handler", "index", "item", "line", "name", "run", "target")
+
+    def __init__(self, name: str, arg: Any, index: int, line: int | None, item: int) -> None:
+        self.name = name
+        self.arg = arg
+        self.index = index
+        self.line = line
+        self.item = item  # position in the Bytecode's list
+        self.target = -1
+        self.handler: Handler | None = None
+        self.run: Any = None  # the executor's handler, bound on first use
+
+    def __repr__(self) -> str:
+        return f"{self.index}: {self.name} {self.arg!r}" + (f" -> {self.target}" if self.target >= 0 else "")
+
+
+class CodeView:
+    """A code object, decoded. One per code object, kept as long as the code is known to jitpy."""
+
+    __slots__ = ("bytecode", "code", "instructions", "n_params")
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
+        self.bytecode = Bytecode.from_code(code)
+        self.n_params = n_params(code)
+        self.instructions: list[Ins] = []
+        labels: dict[int, int] = {}
+        regions: list[tuple[Ins, TryBegin]] = []
+        jumps: list[tuple[Ins, Label]] = []
+        current: TryBegin | None = None
+        for position, item in enumerate(self.bytecode):
+            if isinstance(item, Instr):
+                ins = Ins(item.name, item.arg, len(self.instructions), item.lineno, position)
+                self.instructions.append(ins)
+                if isinstance(item.arg, Label):
+                    jumps.append((ins, item.arg))
+                if current is not None:
+                    regions.append((ins, current))
+            elif isinstance(item, Label):
+                labels[id(item)] = len(self.instructions)
+            elif isinstance(item, TryBegin):
+                current = item
+            elif isinstance(item, TryEnd):
+                current = None
+        for ins, label in jumps:
+            ins.target = labels[id(label)]
+        handlers: dict[int, Handler] = {}
+        depths = _handler_depths(code) if regions else {}
+        for ins, begin in regions:
+            handler = handlers.get(id(begin))
+            if handler is None:
+                target = labels[id(begin.target)]
+                handler = handlers[id(begin)] = Handler(target, depths[target], begin.push_lasti)
+                begin.stack_depth = depths[target]
+            ins.handler = handler
+
+
+def _handler_depths(code: types.CodeType) -> dict[int, int]:
+    """For each handler's first instruction (by index) the stack depth that its region unwinds to."""
+    index_at: dict[int, int] = {}
+    count = 0
+    for ins in dis.get_instructions(code):
+        index_at[ins.offset] = count
+        if ins.opname not in IGNORED:
+            count += 1
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return {index_at[entry.target]: entry.depth for entry in entries}
+
+
+_views: dict[types.CodeType, CodeView] = {}
+
+
+def view_of(code: types.CodeType) -> CodeView:
+    """The decoded form of a code object (kept)."""
+    # Code objects compare by value, location tables included; what a view holds depends on nothing else.
+    view = _views.get(code)
+    if view is None:
+        view = _views[code] = CodeView(code)
+    return view
+
+
+def n_params(code: types.CodeType) -> int:
+    """How many parameters a code object has, `*args` and `**kwargs` counted as one each."""
+    flags = code.co_flags
+    return (code.co_argcount + code.co_kwonlyargcount + bool(flags & 0x04) + bool(flags & 0x08))
+
+
+def param_names(code: types.CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: n_params(code)]
+
+
+def all_opcodes() -> set[str]:
+    """The names of the running version's real opcodes."""
+    pseudo = {name for name, number in dis.opmap.items() if number >= 256}
+    return set(dis.opmap) - pseudo

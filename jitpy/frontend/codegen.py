@@ -1,0 +1,635 @@
+"""Bytecode that puts Values back into the real world.
+
+An `Emitter` writes the body of a compiled frame: it reloads values by their sources, calls the compiled graph, builds the
+objects that tracing only imagined, and replays the changes of those that exist. Everything that comes from outside is
+loaded before the first change is made (the prelude), so that a later load never sees an earlier write.
+
+The body is written twice: a first pass finds which tensors have to come out of the graph.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import types
+from typing import Any, Callable, Iterable
+
+import sympy
+from bytecode import Bytecode, FreeVar, Instr, Label
+
+from ..ir.sizes_expr import python_text
+from .breaks import GraphBreak, Restart
+from .code import param_names
+from .operators import (
+    EnumerateIterator,
+    FilterIterator,
+    ListIterator,
+    MapIterator,
+    SequenceIterator,
+    ZipIterator,
+)
+from .source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
+from .values.base import (
+    BuiltinMethodValue,
+    CellValue,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    ExceptionValue,
+    FunctionValue,
+    GeneratorValue,
+    ListValue,
+    MethodValue,
+    Missing,
+    NullValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SetValue,
+    SliceValue,
+    SuperValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+)
+from .world import World
+
+_PY311 = sys.version_info < (3, 12)
+_PY313 = sys.version_info >= (3, 13)
+_SIMPLE_CONSTANTS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
+
+
+class _Slot:
+    """A placeholder for an object in the constants of code being assembled."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+
+class Emitter:
+    """Writes one function body."""
+
+    def __init__(self, world: World, code: types.CodeType) -> None:
+        self.world = world
+        self.code = code
+        self.params = param_names(code)
+        self.line = code.co_firstlineno
+        self.prelude: list[Any] = []
+        self.body: list[Any] = []
+        self.out: list[Any] = self.body
+        self._memo: dict[int, str] = {}
+        self._sources: dict[Any, str] = {}
+        self._held: list[Any] = []
+        self._temps = 0
+        #: graph results wanted: payloads in order of first use
+        self.live: list[Any] = []
+        self._live_ids: dict[int, int] = {}
+        #: where each live payload is found: ("output", temp name) or ("input", Source); empty in the first pass
+        self.places: list[tuple[str, Any]] | None = None
+
+    # -- instructions ---------------------------------------------------------------------------------------
+
+    def emit(self, name: str, *arg: Any) -> None:
+        self.out.append(Instr(name, *arg, lineno=self.line))
+
+    def const(self, obj: Any) -> None:
+        """Push an object."""
+        if isinstance(obj, _SIMPLE_CONSTANTS):
+            self.emit("LOAD_CONST", obj)
+        else:
+            self.emit("LOAD_CONST", _Slot(obj))
+
+    def temp(self) -> str:
+        self._temps += 1
+        return f"___t{self._temps}"
+
+    def store_temp(self) -> str:
+        name = self.temp()
+        self.emit("STORE_FAST", name)
+        return name
+
+    def call(self, function: Any, *loads: Callable[[], None]) -> None:
+        """Push `function(*args)`; each of `loads` pushes one argument. `function` is an object or a loader."""
+        push = function if getattr(function, "__name__", "") == "<lambda>" else (lambda: self.const(function))
+        if _PY313:
+            push()
+            self.emit("PUSH_NULL")
+        else:
+            self.emit("PUSH_NULL")
+            push()
+        for load in loads:
+            load()
+        self.finish_call(len(loads))
+
+    def finish_call(self, count: int) -> None:
+        if _PY311:
+            self.emit("PRECALL", count)
+        self.emit("CALL", count)
+
+    def closure_cell(self, name: str) -> None:
+        """Push a closure cell itself."""
+        self.emit("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(name))
+
+    # -- sources --------------------------------------------------------------------------------------------
+
+    def load_source(self, source: Source) -> None:
+        """Push the real value at a source, loaded in the prelude (once)."""
+        if isinstance(source, LocalSource):
+            self.emit("LOAD_FAST", source.name)
+            return
+        if isinstance(source, ConstSource):
+            self.const(source.value)
+            return
+        if isinstance(source, GlobalsSource):
+            self.const(self.world.root_globals)
+            return
+        if isinstance(source, ClosureCellSource):
+            self.closure_cell(source.name)
+            return
+        key = source.key()
+        name = self._sources.get(key)
+        if name is None:
+            before, self.out = self.out, self.prelude
+            self._load_path(source)
+            name = self._sources[key] = self.store_temp()
+            self.out = before
+        self.emit("LOAD_FAST", name)
+
+    def _load_path(self, source: Source) -> None:
+        """Push the value at a path, for the prelude."""
+        if isinstance(source, ClosureSource):
+            self.emit("LOAD_DEREF", FreeVar(source.name))
+            return
+        assert isinstance(source, StepSource), source
+        base, kind, arg = source.parent, source.kind, source.arg
+        if kind == "item" and isinstance(base, GlobalsSource) and isinstance(arg, str):
+            self.emit("LOAD_GLOBAL", (False, arg))
+        elif kind == "attr":
+            self.load_source(base)
+            self._load_attr(arg)
+        elif kind == "dict":
+            self.load_source(base)
+            self._load_attr("__dict__")
+        elif kind in ("item", "index"):
+            kinds = self.world.container_kinds.get(base.key())
+            if kinds is not None:
+                getter = kinds.__getitem__
+                self.call(getter, lambda: self.load_source(base), lambda: self.const(arg))
+            else:
+                self.load_source(base)
+                self.const(arg)
+                self.emit("BINARY_SUBSCR")
+        elif kind == "type":
+            self.call(type, lambda: self.load_source(base))
+        elif kind == "slot":
+            self.call(arg.__get__, lambda: self.load_source(base))
+        elif kind == "cell":
+            self.load_source(base)
+            self._load_attr("cell_contents")
+        else:
+            raise AssertionError(kind)
+
+    def _load_attr(self, name: str) -> None:
+        self.emit("LOAD_ATTR", name if _PY311 else (False, name))
+
+    # -- values ---------------------------------------------------------------------------------------------
+
+    def load(self, value: Value) -> None:
+        """Push the real object that a Value stands for."""
+        if isinstance(value, NullValue):
+            self.emit("PUSH_NULL")
+            return
+        if isinstance(value, ConstValue):
+            self.const(value.value)
+            return
+        name = self._memo.get(id(value))
+        if name is not None:
+            self.emit("LOAD_FAST", name)
+            return
+        if isinstance(value, SymValue):
+            self._load_expression(value.expr)
+            return
+        if isinstance(value, PyValue):
+            if value.source is None:
+                self.const(value.obj)
+            else:
+                self.load_source(value.source)
+            return
+        if value.source is not None:
+            self.load_source(value.source)
+            return
+        if isinstance(value, (TensorValue, ScalarValue)):
+            self._load_live(value.traced)
+            return
+        build = _BUILDERS.get(type(value))
+        if build is None:
+            raise unreconstructable(value, -1)
+        build(self, value)
+
+    def remember(self, value: Value) -> None:
+        """Keep the object on top of the stack as the one that `value` stands for."""
+        self._held.append(value)
+        self.emit("COPY", 1)
+        self._memo[id(value)] = self.store_temp()
+
+    def _load_live(self, payload: Any) -> None:
+        position = self._live_ids.get(id(payload))
+        if position is None:
+            position = self._live_ids[id(payload)] = len(self.live)
+            self.live.append(payload)
+        if self.places is None:
+            self.emit("LOAD_CONST", None)
+            return
+        kind, where = self.places[position]
+        if kind == "input":
+            self.load_source(where)
+        else:
+            self.emit("LOAD_FAST", where)
+
+    def _load_expression(self, expr: sympy.Expr) -> None:
+        symbols = sorted(expr.free_symbols, key=str)
+        if len(symbols) == 1 and symbols[0] == expr:
+            self.load_symbol(expr)
+            return
+        text = python_text(expr)
+        function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", {})
+        self.call(lambda: self.const(function), *(_later(self.load_symbol, s) for s in symbols))
+
+    def load_symbol(self, symbol: Any) -> None:
+        """Push the run-time value of a size symbol."""
+        info = self.world.sizes.symbols[symbol]
+        self.load_source(info.source)
+        if info.dim is not None:
+            self._load_attr("shape")
+            self.emit("LOAD_CONST", info.dim)
+            self.emit("BINARY_SUBSCR")
+
+    def load_many(self, values: Iterable[Any]) -> int:
+        count = 0
+        for value in values:
+            self.load(self.world.force(value))
+            count += 1
+        return count
+
+    def _fill_list(self, value: ListValue) -> None:
+        if value.cls is list and all(_is_leaf(v) for v in value.items):
+            self.emit("BUILD_LIST", self.load_many(value.items))
+            self.remember(value)
+            return
+        if value.cls is list:
+            self.emit("BUILD_LIST", 0)
+        else:
+            self.call(list.__new__, lambda: self.const(value.cls))
+        self.remember(value)
+        if value.items:
+            self.call(list.extend, lambda: self.load(value), lambda: self.emit("BUILD_LIST",
+                                                                              self.load_many(value.items)))
+            self.emit("POP_TOP")
+        self._fill_attrs(value)
+
+    def _build_tuple(self, value: TupleValue) -> None:
+        if value.cls is tuple:
+            self.emit("BUILD_TUPLE", self.load_many(value.items))
+        elif issubclass(value.cls, tuple) and value.cls.__module__.startswith("torch"):
+            self.call(value.cls, lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
+        else:
+            self.call(tuple.__new__, lambda: self.const(value.cls),
+                      lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
+        self.remember(value)
+        self._fill_attrs(value)
+
+    def _build_dict(self, value: DictValue) -> None:
+        pairs = self.world.dict_items(value)
+        if value.cls is dict:
+            self.emit("BUILD_MAP", 0)
+            setter: Any = None
+        elif issubclass(value.cls, collections.OrderedDict):
+            self.call(collections.OrderedDict.__new__, lambda: self.const(value.cls))
+            setter = collections.OrderedDict.__setitem__
+        elif issubclass(value.cls, collections.defaultdict):
+            raise unreconstructable(value, -1)
+        else:
+            self.call(dict.__new__, lambda: self.const(value.cls))
+            setter = dict.__setitem__
+        self.remember(value)
+        for key, item in pairs:
+            key_value = self.world.dict_key_value(value, key)
+            self._set_item(value, setter, key_value, item)
+        self._fill_attrs(value)
+
+    def _set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
+        if setter is None:
+            self.load(item)
+            self.load(target)
+            self.load(key)
+            self.emit("STORE_SUBSCR")
+        else:
+            self.call(setter, _later(self.load, target), _later(self.load, key), _later(self.load, item))
+            self.emit("POP_TOP")
+
+    def _build_set(self, value: SetValue) -> None:
+        def items() -> None:
+            self.emit("BUILD_LIST", self.load_many(value.items.values()))
+
+        if value.cls in (set, frozenset):
+            self.call(value.cls, items)
+        else:
+            base = frozenset if issubclass(value.cls, frozenset) else set
+            self.call(base.__new__, lambda: self.const(value.cls), items)
+            if base is set:
+                self.emit("COPY", 1)
+                name = self.store_temp()
+                self.call(set.update, lambda: self.emit("LOAD_FAST", name), items)
+                self.emit("POP_TOP")
+        self.remember(value)
+        self._fill_attrs(value)
+
+    def _build_object(self, value: ObjectValue) -> None:
+        from .polyfills.registry import STAND_INS
+
+        if value.cls in STAND_INS:
+            raise unreconstructable(value, -1)
+        self.call(object.__new__, lambda: self.const(value.cls))
+        self.remember(value)
+        self._fill_attrs(value)
+
+    def _build_exception(self, value: ExceptionValue) -> None:
+        self.call(value.cls.__new__, lambda: self.const(value.cls), *(_later(self.load, a) for a in value.args))
+        self.remember(value)
+        if value.cls.__init__ in (BaseException.__init__, Exception.__init__):
+            pass
+        for name in ("cause", "context"):
+            other = getattr(value, name)
+            if isinstance(other, Value):
+                self.load(other)
+                self.load(value)
+                self.emit("STORE_ATTR", f"__{name}__")
+        self._fill_attrs(value)
+
+    def _fill_attrs(self, value: ObjectValue) -> None:
+        """Give a new instance its attributes; the instance stays on the stack."""
+        if value.attrs is not None and value.attrs.source is None:
+            for key, item in self.world.dict_items(value.attrs):
+                self.load(item)
+                self.load(value)
+                self._load_attr("__dict__")
+                self.const(key)
+                self.emit("STORE_SUBSCR")
+        for descriptor, item in (value.slots or {}).items():
+            if isinstance(item, Value):
+                self.call(descriptor.__set__, _later(self.load, value), _later(self.load, item))
+                self.emit("POP_TOP")
+
+    def _build_function(self, value: FunctionValue) -> None:
+        def closure() -> None:
+            if value.closure:
+                self.emit("BUILD_TUPLE", self.load_many(value.closure))
+            else:
+                self.emit("LOAD_CONST", None)
+
+        def defaults() -> None:
+            if value.defaults:
+                self.emit("BUILD_TUPLE", self.load_many(value.defaults))
+            else:
+                self.emit("LOAD_CONST", None)
+
+        self.call(types.FunctionType, lambda: self.const(value.code), lambda: self.const(value.globals),
+                  lambda: self.const(value.name), defaults, closure)
+        self.remember(value)
+        if value.kwdefaults:
+            def build() -> None:
+                for key, item in value.kwdefaults.items():  # type: ignore[union-attr]
+                    self.const(key)
+                    self.load(item)
+                self.emit("BUILD_MAP", len(value.kwdefaults))  # type: ignore[arg-type]
+
+            build()
+            self.load(value)
+            self.emit("STORE_ATTR", "__kwdefaults__")
+        if value.qualname != value.code.co_qualname:
+            self.const(value.qualname)
+            self.load(value)
+            self.emit("STORE_ATTR", "__qualname__")
+        if value.annotations is not None:
+            self._annotations(value)
+        if value.attrs is not None and value.attrs.source is None:
+            for key, item in self.world.dict_items(value.attrs):
+                self.load(item)
+                self.load(value)
+                self.emit("STORE_ATTR", key)
+
+    def _annotations(self, value: FunctionValue) -> None:
+        annotations = value.annotations
+        if isinstance(annotations, TupleValue):
+            items = [self.world.force(v) for v in annotations.items]
+            for key, item in zip(items[::2], items[1::2], strict=True):
+                self.load(key)
+                self.load(item)
+            self.emit("BUILD_MAP", len(items) // 2)
+        else:
+            assert annotations is not None
+            self.load(annotations)
+        self.load(value)
+        self.emit("STORE_ATTR", "__annotations__")
+
+    def _build_cell(self, value: CellValue) -> None:
+        self.call(types.CellType)
+        self.remember(value)
+        if isinstance(value.content, Value):
+            self.load(value.content)
+            self.load(value)
+            self.emit("STORE_ATTR", "cell_contents")
+
+    def _build_method(self, value: MethodValue) -> None:
+        self.call(types.MethodType, lambda: self.load(value.func), lambda: self.load(value.self))
+
+    def _build_builtin_method(self, value: BuiltinMethodValue) -> None:
+        self.call(value.descriptor.__get__, lambda: self.load(value.self))
+
+    def _build_super(self, value: SuperValue) -> None:
+        self.call(super, lambda: self.const(value.start), lambda: self.load(value.obj))
+
+    def _build_slice(self, value: SliceValue) -> None:
+        self.call(slice, *(_later(self.load, v) for v in (value.start, value.stop, value.step)))
+
+    def _build_range(self, value: RangeValue) -> None:
+        self.call(range, *(_later(self.load, v) for v in (value.start, value.stop, value.step)))
+
+    def _build_view(self, value: DictViewValue) -> None:
+        self.call(getattr(dict, value.kind), lambda: self.load(value.of))
+
+    def _build_list_iterator(self, value: ListIterator) -> None:
+        self.call(iter, lambda: self.load(value.of))
+        self.remember(value)
+        if value.index:
+            name = self._memo[id(value)]
+            self.call(type(iter([])).__setstate__, lambda: self.emit("LOAD_FAST", name),  # type: ignore[attr-defined]
+                      lambda: self.const(min(value.index, sys.maxsize)))
+            self.emit("POP_TOP")
+
+    def _build_sequence_iterator(self, value: SequenceIterator) -> None:
+        rest = [self.world.force(v) for v in value.items[value.index:]]
+        numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
+        if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
+            step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+            self.call(iter, lambda: self.const(range(numbers[0], numbers[-1] + (1 if step > 0 else -1), step)
+                                               if numbers else range(0)))
+        else:
+            self.call(iter, lambda: self.emit("BUILD_TUPLE", self.load_many(rest)))
+        self.remember(value)
+
+    def _build_zip(self, value: ZipIterator) -> None:
+        self.call(zip, *(_later(self.load, it) for it in value.iterators))
+        self.remember(value)
+
+    def _build_enumerate(self, value: EnumerateIterator) -> None:
+        self.call(enumerate, lambda: self.load(value.iterator), lambda: self.load(value.count))
+        self.remember(value)
+
+    def _build_map(self, value: MapIterator) -> None:
+        self.call(map, lambda: self.load(value.function), *(_later(self.load, it) for it in value.iterators))
+        self.remember(value)
+
+    def _build_filter(self, value: FilterIterator) -> None:
+        self.call(filter, lambda: self.load(value.function), lambda: self.load(value.iterator))
+        self.remember(value)
+
+    def _build_generator(self, value: GeneratorValue) -> None:
+        raise unreconstructable(value, value.born)
+
+    # -- effects --------------------------------------------------------------------------------------------
+
+    def replay(self) -> None:
+        """Write every change of existing objects back, in the order in which they were first changed."""
+        for value in self.world.dirty:
+            if value.source is None:
+                continue
+            if isinstance(value, ListValue):
+                if value.dirty:
+                    self.call(list.__setitem__, _later(self.load, value), lambda: self.const(slice(None)),
+                              _later(self._list_of, value.items))
+                    self.emit("POP_TOP")
+            elif isinstance(value, DictValue):
+                self._replay_dict(value)
+            elif isinstance(value, SetValue):
+                self.call(set.clear, _later(self.load, value))
+                self.emit("POP_TOP")
+                self.call(set.update, _later(self.load, value), _later(self._list_of, value.items.values()))
+                self.emit("POP_TOP")
+            elif isinstance(value, CellValue):
+                if isinstance(value.content, Value):
+                    self.load(value.content)
+                    self.load(value)
+                    self.emit("STORE_ATTR", "cell_contents")
+                else:
+                    self.load(value)
+                    self.emit("DELETE_ATTR", "cell_contents")
+            if isinstance(value, ObjectValue) and value.dirty_slots:
+                for descriptor in value.dirty_slots:
+                    self._replay_slot(value, descriptor)
+
+    def _list_of(self, items: Iterable[Any]) -> None:
+        self.emit("BUILD_LIST", self.load_many(items))
+
+    def _replay_dict(self, value: DictValue) -> None:
+        setter: Any = None
+        deleter: Any = None
+        if value.cls is not dict:
+            base = collections.OrderedDict if issubclass(value.cls, collections.OrderedDict) else dict
+            setter, deleter = base.__setitem__, base.__delitem__
+        for key, item in value.log:
+            key_value = self.world.dict_key_value(value, key)
+            if isinstance(item, Value):
+                self._set_item(value, setter, key_value, item)
+            elif deleter is None:
+                self.load(value)
+                self.load(key_value)
+                self.emit("DELETE_SUBSCR")
+            else:
+                self.call(deleter, _later(self.load, value), _later(self.load, key_value))
+                self.emit("POP_TOP")
+
+    def _replay_slot(self, value: ObjectValue, descriptor: Any) -> None:
+        new = value.slots[descriptor]  # type: ignore[index]
+        if isinstance(new, Missing):
+            self.call(descriptor.__delete__, _later(self.load, value))
+        else:
+            self.call(descriptor.__set__, _later(self.load, value), _later(self.load, new))
+        self.emit("POP_TOP")
+
+    # -- assembling -----------------------------------------------------------------------------------------
+
+    def assemble(self) -> types.CodeType:
+        """The code object: positional parameters of the original, its free variables, prelude then body."""
+        code = self.code
+        head: list[Any] = []
+        free = list(code.co_freevars)
+        if free:
+            head.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
+        head.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+        bytecode = Bytecode([*head, *self.prelude, *self.body])
+        bytecode.argnames = list(self.params)
+        bytecode.argcount = len(self.params)
+        bytecode.freevars = free
+        bytecode.name = code.co_name
+        bytecode.qualname = code.co_qualname
+        bytecode.filename = code.co_filename
+        bytecode.first_lineno = code.co_firstlineno
+        bytecode.flags = code.co_flags & 0x10 | 0x03
+        return assemble(bytecode)
+
+
+def assemble(bytecode: Bytecode) -> types.CodeType:
+    """Assemble, then put the real objects where the constants hold placeholders."""
+    depth = 64 + sum(1 for i in bytecode if isinstance(i, Instr) and i.name.startswith(("LOAD_", "PUSH_", "COPY")))
+    code = bytecode.to_code(stacksize=min(depth, 20000), compute_exception_stack_depths=False)
+    return code.replace(co_consts=tuple(c.obj if isinstance(c, _Slot) else c for c in code.co_consts))
+
+
+def slot(obj: Any) -> Any:
+    """A constant operand for `Instr`: simple ones as they are, others through a placeholder."""
+    return obj if isinstance(obj, _SIMPLE_CONSTANTS) else _Slot(obj)
+
+
+def unreconstructable(value: Value, born: int) -> Exception:
+    """What to raise for a Value that cannot be handed to plain Python: trace again without making it."""
+    cause = GraphBreak("generator" if isinstance(value, GeneratorValue) else "unsupported_value",
+                       f"{value.describe()} is alive at a graph break")
+    if born > 0:
+        return Restart(born, cause)
+    return Unreconstructable(cause)
+
+
+class Unreconstructable(Exception):
+    """A Value cannot be built in plain Python, and where it was made is not known."""
+
+    def __init__(self, cause: GraphBreak) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _later(function: Callable[..., None], *args: Any) -> Callable[[], None]:
+    def run() -> None:
+        function(*args)
+
+    return run
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, (ConstValue, TensorValue, ScalarValue, SymValue))
+
+
+_BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
+    ListValue: Emitter._fill_list, TupleValue: Emitter._build_tuple, DictValue: Emitter._build_dict,
+    SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, ExceptionValue: Emitter._build_exception,
+    FunctionValue: Emitter._build_function, CellValue: Emitter._build_cell, MethodValue: Emitter._build_method,
+    BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
+    SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,
+    ListIterator: Emitter._build_list_iterator, SequenceIterator: Emitter._build_sequence_iterator,
+    ZipIterator: Emitter._build_zip, EnumerateIterator: Emitter._build_enumerate, MapIterator: Emitter._build_map,
+    FilterIterator: Emitter._build_filter, GeneratorValue: Emitter._build_generator,
+}
+
+__all__ = ["Emitter", "Label", "Unreconstructable", "assemble", "slot"]

@@ -1,0 +1,317 @@
+"""The symbolic executor: runs bytecode on Values.
+
+One `Executor` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing, so that a graph
+break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C function must call back
+(`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot be resumed
+in the middle of the C function, so the whole instruction that led to it breaks instead.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .. import config, logs
+from ..ir import Loc
+from .breaks import GraphBreak, Restart
+from .code import CodeView, Ins, view_of
+from .values.base import (
+    NONE,
+    CellValue,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    FunctionValue,
+    GeneratorValue,
+    Value,
+)
+from .world import World
+
+#: returned by `call` when a frame was pushed: the result will appear on the caller's stack
+PUSHED: Any = object()
+
+HANDLERS: dict[str, Callable[[Any, Any, Ins], None]] = {}
+#: opcodes that always break the graph, with the reason
+DECLARED_BREAKS: dict[str, str] = {}
+
+
+def opcode(*names: str) -> Callable[[Any], Any]:
+    """Register the handler of one or more opcodes: `handler(ex, frame, ins)`."""
+
+    def register(handler: Any) -> Any:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class TracedException(Exception):
+    """An exception inside the traced program."""
+
+    def __init__(self, value: ExceptionValue) -> None:
+        super().__init__(value.cls)
+        self.value = value
+
+
+class Frame:
+    """A frame being executed symbolically."""
+
+    #: how the running version lays out the stack: NULL above the callable (3.13) or below it
+    kw_null_last = sys.version_info >= (3, 13)
+    #: an exhausted FOR_ITER jumps over END_FOR and pops the iterator itself (3.12)
+    for_pops_two = (3, 12) <= sys.version_info < (3, 13)
+    #: SEND leaves the receiver on the stack when it ends, for END_SEND to remove (3.12)
+    send_keeps_receiver = sys.version_info >= (3, 12)
+
+    __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
+                 "kw_names", "locals", "resumable", "stack", "view")
+
+    def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
+        self.func = func
+        self.code = code
+        self.view: CodeView = view_of(code)
+        self.instructions = self.view.instructions
+        self.globals = globals
+        self.locals: dict[str, Value] = {}
+        self.cells: dict[str, CellValue] = {}
+        self.stack: list[Value] = []
+        self.ip = 0
+        self.kw_names: tuple[str, ...] = ()
+        self.generator: GeneratorValue | None = None
+        #: what to do with the returned value instead of pushing it on the caller's stack
+        self.finish: Callable[[Executor, Value], None] | None = None
+        self.resumable = True
+        #: the step at which the call was made, for breaking there instead
+        self.entered = 0
+
+    @property
+    def current(self) -> Ins:
+        """The instruction being executed."""
+        return self.instructions[self.ip - 1]
+
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def popn(self, n: int) -> list[Value]:
+        if not n:
+            return []
+        values = self.stack[-n:]
+        del self.stack[-n:]
+        return values
+
+    def loc(self) -> Loc:
+        return Loc(self.code.co_filename, self.line(), self.code.co_name)
+
+    def line(self) -> int:
+        ins = self.instructions[max(self.ip - 1, 0)]
+        return ins.line or self.code.co_firstlineno
+
+
+class Executor:
+    """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
+
+    def __init__(self, world: World, forced: dict[int, GraphBreak]) -> None:
+        self.world = world
+        self.recorder = world.recorder
+        self.forced = forced
+        self.frames: list[Frame] = []
+        self.handled: Value | None = None  # the exception being handled
+        self.step = 0
+        self.total = 0
+        self.sync_depth = 0
+        self.result: Value | None = None
+        #: calls to carry out for their effect on the outside (print, logging), in order
+        self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        self.inlined: dict[types.CodeType, None] = {}
+        self._loc_cache: tuple[Frame, int, Loc] | None = None
+
+    # -- the loop -------------------------------------------------------------------------------------------
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    def loc(self) -> Loc:
+        """The user's place: the innermost frame outside library code, or the innermost one."""
+        for frame in reversed(self.frames):
+            if not is_library(frame.code.co_filename):
+                return frame.loc()
+        return self.frames[-1].loc()
+
+    def run(self, frame: Frame) -> Value:
+        """Trace from a root frame to its return. GraphBreak, Restart and Skip come out as exceptions."""
+        self.push_frame(frame)
+        try:
+            return self.run_until(0)
+        except TracedException as error:
+            step = error.value.step
+            raise Restart(step if step >= 0 else self.step, GraphBreak(
+                "exception", error.value.cls.__name__, tail=True)) from None
+
+    def run_until(self, base: int) -> Value:
+        """Execute until only `base` frames are left; the value that the last one returned."""
+        frames = self.frames
+        world = self.world
+        graph = self.recorder.graph
+        trace = logs.enabled("trace")
+        limit = config.unroll_limit
+        sync = self.sync_depth
+        while True:
+            frame = frames[-1]
+            ins = frame.instructions[frame.ip]
+            frame.ip += 1
+            self.total += 1
+            if sync == 0:
+                self.step += 1
+                if self.step in self.forced:
+                    frame.ip -= 1
+                    raise self.forced[self.step]
+                stack_before = frame.stack.copy()
+                depth_before = len(frames)
+                state_before = (len(graph.nodes), world.writes, len(self.host_calls))
+            if trace:
+                logs.log("trace", f"{'  ' * len(frames)}{frame.code.co_name} {ins} | {len(frame.stack)}")
+            if self.total > limit:
+                raise GraphBreak("too_long", f"more than {limit} instructions", tail=True)
+            run = ins.run
+            if run is None:
+                run = ins.run = HANDLERS.get(ins.name) or _undeclared(ins.name)
+            try:
+                run(self, frame, ins)
+            except TracedException as error:
+                self.unwind(error.value, base)
+            except GraphBreak as cause:
+                if sync:
+                    raise
+                clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
+                if not clean or len(frames) != depth_before or frames[-1] is not frame:
+                    raise Restart(self.step, cause) from None
+                frame.stack[:] = stack_before
+                frame.ip -= 1
+                raise
+            if len(frames) == base:
+                result = self.result
+                assert result is not None
+                self.result = None
+                return result
+
+    def unwind(self, exception: ExceptionValue, base: int) -> None:
+        """Go on at the handler of an exception, or leave the loop with it."""
+        if exception.step < 0:
+            exception.step = self.step
+        while True:
+            frame = self.frames[-1]
+            ins = frame.current
+            handler = ins.handler
+            if handler is not None:
+                del frame.stack[handler.depth:]
+                if handler.push_lasti:
+                    frame.stack.append(ConstValue(ins.index))
+                frame.stack.append(exception)
+                frame.ip = handler.target
+                return
+            self.frames.pop()
+            if frame.generator is not None:
+                frame.generator.frame = None
+                frame.generator.running = False
+                if exception.cls is StopIteration:
+                    replaced = self.make_exception(RuntimeError, "generator raised StopIteration")
+                    replaced.cause = replaced.context = exception
+                    exception = replaced
+                    exception.step = self.step
+            if len(self.frames) == base:
+                raise TracedException(exception)
+
+    # -- frames ---------------------------------------------------------------------------------------------
+
+    def push_frame(self, frame: Frame) -> None:
+        if len(self.frames) >= config.inline_depth:
+            raise GraphBreak("depth", frame.code.co_name)
+        frame.entered = self.step
+        self.frames.append(frame)
+        self.inlined.setdefault(frame.code)
+
+    def leave(self, value: Value) -> None:
+        """Return `value` from the innermost frame."""
+        frame = self.frames.pop()
+        if frame.generator is not None:
+            frame.generator.frame = None
+            frame.generator.running = False
+        if frame.finish is not None:
+            frame.finish(self, value)
+        elif self.frames and not (self.sync_depth and frame is self._sync_root):
+            self.frames[-1].stack.append(value)
+        self.result = value
+
+    _sync_root: Frame | None = None
+
+    def call_sync(self, fn: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+        """Call and wait for the result, in a nested loop. For callbacks of C code only."""
+        from .calls import call
+
+        result = call(self, fn, args, kwargs or {})
+        return self.finish_sync(result)
+
+    def finish_sync(self, result: Any) -> Value:
+        """The value of a `call` that may have pushed a frame: runs that frame to its end."""
+        if result is not PUSHED:
+            return result
+        root_before, self._sync_root = self._sync_root, self.frames[-1]
+        base = len(self.frames) - 1
+        self.sync_depth += 1
+        try:
+            return self.run_until(base)
+        finally:
+            self.sync_depth -= 1
+            self._sync_root = root_before
+
+    # -- exceptions -----------------------------------------------------------------------------------------
+
+    def make_exception(self, cls: type[BaseException], *args: Any) -> ExceptionValue:
+        return ExceptionValue(cls, [a if isinstance(a, Value) else ConstValue(a) for a in args])
+
+    def throw(self, cls: type[BaseException], *args: Any) -> TracedException:
+        """The exception to `raise` in a handler so that the traced program raises `cls(*args)`."""
+        value = self.make_exception(cls, *args)
+        return self.raise_value(value)
+
+    def raise_value(self, value: ExceptionValue) -> TracedException:
+        if self.handled is not None and self.handled is not value and value.context is None:
+            value.context = self.handled
+        if value.step < 0:
+            value.step = self.step
+        return TracedException(value)
+
+    def raise_real(self, error: BaseException) -> TracedException:
+        """As `throw`, for a live exception that an eager evaluation of constants raised."""
+        value = ExceptionValue(type(error), [])
+        value.args = [self.world.const_object(a) for a in error.args]
+        if isinstance(error, (StopIteration,)):
+            value.args = [self.world.const_object(a) for a in error.args]
+        return self.raise_value(value)
+
+
+_LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is library code: not what a report should point at."""
+    return any(part in filename for part in _LIBRARY_PARTS) and "/site-packages/transformers" not in filename
+
+
+def _undeclared(name: str) -> Callable[[Any, Any, Ins], None]:
+    reason = DECLARED_BREAKS.get(name, "opcode")
+
+    def break_here(ex: Executor, frame: Frame, ins: Ins) -> None:
+        raise GraphBreak(reason, name)
+
+    return break_here
+
+
+__all__ = ["DECLARED_BREAKS", "HANDLERS", "NONE", "PUSHED", "Executor", "Frame", "TracedException", "opcode"]

@@ -1,0 +1,402 @@
+"""From the end of tracing to bytecode: returns, and the ways in which a frame goes on after a graph break."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from bytecode import Instr, Label, TryBegin, TryEnd
+
+from .breaks import BreakRecord, GraphBreak, Restart, Skip
+from .code import Ins
+from .codegen import Emitter, Unreconstructable
+from .executor import Executor, Frame
+from .resume import ResumePoint, Resumable, origin_of
+from .traced import Uncapturable
+from .values.base import CellValue, ExceptionValue, ExcInfoValue, NullValue, Value
+from .world import World
+
+_PY311 = sys.version_info < (3, 12)
+_PY312 = sys.version_info[:2] == (3, 12)
+_PY313 = sys.version_info >= (3, 13)
+
+#: instruction -> how many stack entries it takes
+_POPS: dict[str, Callable[[Any], int]] = {
+    "CALL": lambda a: a + 2, "CALL_KW": lambda a: a + 3, "CALL_FUNCTION_EX": lambda a: 3 + (int(a) & 1),
+    "LIST_EXTEND": lambda a: a + 1, "SET_UPDATE": lambda a: a + 1, "DICT_UPDATE": lambda a: a + 1,
+    "LIST_APPEND": lambda a: a + 1, "SET_ADD": lambda a: a + 1, "MAP_ADD": lambda a: a + 2,
+    "BUILD_STRING": lambda a: a, "BUILD_SET": lambda a: a, "BUILD_MAP": lambda a: 2 * a,
+    "BUILD_CONST_KEY_MAP": lambda a: a + 1,
+    **{name: (lambda n: lambda a: n)(count) for count, names in {
+        0: ("LOAD_GLOBAL", "LOAD_CONST", "LOAD_BUILD_CLASS", "LOAD_ASSERTION_ERROR"),
+        1: ("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "UNARY_NOT", "TO_BOOL", "GET_ITER", "FOR_ITER",
+            "LOAD_ATTR", "LOAD_METHOD", "DELETE_ATTR", "BEFORE_WITH", "FORMAT_SIMPLE", "CONVERT_VALUE",
+            "UNPACK_SEQUENCE", "UNPACK_EX", "IMPORT_FROM", "GET_LEN", "LIST_TO_TUPLE", "MATCH_MAPPING",
+            "MATCH_SEQUENCE", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
+            "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_FALSE",
+            "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"),
+        2: ("BINARY_OP", "BINARY_SUBSCR", "DELETE_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "IS_OP", "STORE_ATTR",
+            "FORMAT_WITH_SPEC", "IMPORT_NAME", "MATCH_KEYS"),
+        3: ("BINARY_SLICE", "STORE_SUBSCR", "LOAD_SUPER_ATTR", "MATCH_CLASS"),
+        4: ("STORE_SLICE",),
+    }.items() for name in names},
+}
+#: instructions whose meaning depends on the frame that runs them
+_FRAME_BOUND = {"IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS"}
+
+
+@dataclass(slots=True)
+class Finished:
+    """What one capture came to: the code that replaces the frame, and what reports want to know."""
+
+    code: Any
+    world: World
+    graph: Any
+    compiled: Callable[..., Any] | None
+    needs_hook: bool
+    break_record: BreakRecord | None = None
+    inlined: list[Any] = field(default_factory=list)
+
+
+class Finisher:
+    """Writes the code of one capture. `compile_graph(graph)` makes the callable, `resume(point)` the continuation
+    (`captured` says whether it is to be traced itself)."""
+
+    def __init__(self, ex: Executor, code: Any, compile_graph: Callable[[Any], Any],
+                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any]) -> None:
+        self.ex = ex
+        self.world = ex.world
+        self.code = code
+        self.compile_graph = compile_graph
+        self.resume = resume
+        self.globals_by_id: dict[int, Any] = {}
+        self.needs_hook = False
+
+    # -- the two passes -------------------------------------------------------------------------------------
+
+    def finish(self, write: Callable[[Emitter], None]) -> tuple[Any, Any, Any]:
+        """Write the body twice (see codegen): (code object, graph, compiled graph)."""
+        recorder = self.world.recorder
+        probe = Emitter(self.world, self.code)
+        write(probe)
+        live = probe.live
+        try:
+            finished = recorder.finish(live)
+        except Uncapturable as error:
+            raise Skip("input_mutation" if error.reason_id not in ("dynamic_shape",) else error.reason_id,
+                       error.detail) from None
+        graph = finished.graph
+        compiled = None
+        emitter = Emitter(self.world, self.code)
+        emitter.places = []
+        prologue: list[Any] = []
+        if graph.outputs or graph.mutations or any(_has_effect(n) for n in graph.nodes):
+            compiled = self.compile_graph(graph)
+            emitter.out = prologue
+            emitter.call(lambda: emitter.const(compiled), *(_loader(emitter, node) for node in graph.inputs))
+            names: dict[int, str] = {}
+            if graph.outputs:
+                emitter.emit("UNPACK_SEQUENCE", len(graph.outputs))
+                for i in range(len(graph.outputs)):
+                    names[i] = emitter.store_temp()
+            else:
+                emitter.emit("POP_TOP")
+            emitter.out = emitter.body
+        else:
+            names = {}
+        for kind, where in finished.places:
+            if kind == "input":
+                emitter.places.append(("input", graph.inputs[where].meta["source"]))
+            else:
+                emitter.places.append(("output", names[where]))
+        write(emitter)
+        emitter.body[:0] = prologue
+        return emitter.assemble(), graph, compiled
+
+    # -- returning ------------------------------------------------------------------------------------------
+
+    def write_return(self, emitter: Emitter, result: Value) -> None:
+        """Effects, then `return result`."""
+        emitter.load(result)
+        name = emitter.store_temp()
+        self.write_effects(emitter)
+        emitter.emit("LOAD_FAST", name)
+        emitter.emit("RETURN_VALUE")
+
+    def write_effects(self, emitter: Emitter) -> None:
+        emitter.replay()
+        for function, args, kwargs in self.ex.host_calls:
+            emitter.call(_call_host, lambda f=function: emitter.const(f),
+                         lambda a=args: emitter.emit("BUILD_TUPLE", emitter.load_many(a)),
+                         lambda k=kwargs: _load_keywords(emitter, k))
+            emitter.emit("POP_TOP")
+        for name, value in self.world.recorder.state.changes().items():
+            self._write_state(emitter, name, value)
+
+    def _write_state(self, emitter: Emitter, name: str, value: Any) -> None:
+        from .torch_state import apply_change
+
+        emitter.call(apply_change, lambda: emitter.const(name), lambda: emitter.const(value))
+        emitter.emit("POP_TOP")
+
+    # -- breaking -------------------------------------------------------------------------------------------
+
+    def write_break(self, emitter: Emitter, cause: GraphBreak) -> None:
+        """Effects, the instruction that cannot be traced, and the call of what goes on after it."""
+        frames = self.ex.frames
+        last = frames[-1]
+        ins = last.instructions[last.ip]
+        state = self._materialize(emitter, frames)
+        self.write_effects(emitter)
+        handled = any(isinstance(v, ExcInfoValue) for f in frames for v in f.stack)
+        pops = _POPS.get(ins.name)
+        if cause.tail or handled or pops is None or (len(frames) > 1 and ins.name in _FRAME_BOUND):
+            self._write_tail(emitter, frames, state, ins)
+            return
+        self._write_instruction(emitter, frames, state, ins, pops(ins.arg))
+
+    def _materialize(self, emitter: Emitter, frames: list[Frame]) -> dict[int, str]:
+        """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name."""
+        names: dict[int, str] = {}
+
+        def keep(value: Any) -> None:
+            if isinstance(value, (NullValue, ExcInfoValue)) or id(value) in names:
+                return
+            emitter.load(value)
+            names[id(value)] = emitter.store_temp()
+
+        for frame in frames:
+            for value in frame.stack:
+                keep(value)
+            for value in frame.locals.values():
+                keep(value)
+            for cell in frame.cells.values():
+                keep(cell)
+        return names
+
+    def _point(self, frame: Frame, stack: list[Value], index: int, inner: ResumePoint | None,
+               raises: bool = False) -> ResumePoint:
+        layout: list[str] = []
+        for value in stack:
+            if isinstance(value, ExcInfoValue):
+                continue
+            if isinstance(value, NullValue):
+                layout.append("null")
+            elif layout and isinstance(value, ExceptionValue) and _is_handled(stack, value):
+                layout.append("handled")
+            else:
+                layout.append("value")
+        space = frame.globals.real_dict
+        self.globals_by_id[id(space)] = space
+        code, place = origin_of(frame.code, index)
+        # An outer frame's place is where the call's result arrives: behind the call instruction.
+        return ResumePoint(code, place + 1 if inner is not None else place, tuple(layout),
+                           tuple(sorted(n for n in frame.locals if not n.startswith("___"))),
+                           tuple(_cell_order(frame)), id(space), inner, raises)
+
+    def _outer_points(self, frames: list[Frame], inner: ResumePoint) -> ResumePoint:
+        """Wrap the innermost point in those of the frames around it."""
+        for frame, callee in zip(reversed(frames[:-1]), reversed(frames[1:]), strict=True):
+            if callee.finish is not None or callee.generator is not None:
+                raise Restart(callee.entered, GraphBreak("nested_call", callee.code.co_name))
+            inner = self._point(frame, frame.stack, frame.ip - 1, inner)
+        return inner
+
+    def _arguments(self, frames: list[Frame], stack: list[Any]) -> list[Any]:
+        """What a resume call passes, in the order of `ResumePoint.parameters`: Values, or names of temporaries."""
+        out: list[Any] = []
+        for depth, frame in enumerate(frames):
+            if depth and _cell_order(frame):
+                out.append(tuple(frame.cells[n] for n in _cell_order(frame)))
+            own = stack if depth == len(frames) - 1 else frame.stack
+            out += [v for v in own if not isinstance(v, (NullValue, ExcInfoValue))]
+            out += [frame.locals[n] for n in sorted(n for n in frame.locals if not n.startswith("___"))]
+        return out
+
+    def _write_resume(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], stack: list[Any],
+                      index: int, captured: bool, raises: str | None = None) -> None:
+        """`return resume(...)`."""
+        root = frames[0]
+        try:
+            inner = self._point(frames[-1], _as_values(stack), index, None, raises is not None)
+            point = self._outer_points(frames, inner)
+            target = self.resume(point, captured, self.globals_by_id)
+        except Resumable as error:
+            raise Restart(frames[1].entered, GraphBreak("nested_call", str(error))) if len(frames) > 1 else \
+                Skip("opcode", str(error)) from None
+        arguments = self._arguments(frames, stack)
+        if raises is not None:
+            arguments.append(raises)
+
+        def push(item: Any) -> None:
+            if isinstance(item, str):
+                emitter.emit("LOAD_FAST", item)
+            elif isinstance(item, tuple):
+                for cell in item:
+                    push(cell)
+                emitter.emit("BUILD_TUPLE", len(item))
+            else:
+                emitter.emit("LOAD_FAST", names[id(item)])
+
+        def closure() -> None:
+            cells = _cell_order(root)
+            if cells:
+                push(tuple(root.cells[n] for n in cells))
+            else:
+                emitter.emit("LOAD_CONST", None)
+
+        loads = [(lambda a=a: push(a)) for a in arguments]
+        emitter.call(lambda: emitter.const(target), closure, *loads)
+        emitter.emit("RETURN_VALUE")
+
+    def _write_tail(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins) -> None:
+        """Run the rest as plain Python, from the instruction itself."""
+        self.needs_hook = True
+        frame = frames[-1]
+        index = ins.index
+        previous = frame.instructions[index - 1] if index else None
+        while previous is not None and previous.name in ("KW_NAMES", "PRECALL"):
+            index -= 1
+            previous = frame.instructions[index - 1]
+        self._write_resume(emitter, frames, names, list(frame.stack), index, captured=False)
+
+    def _write_instruction(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins,
+                           pops: int) -> None:
+        """The instruction in plain Python, then a resume call on every way out of it."""
+        self.needs_hook = True
+        frame = frames[-1]
+        rest = frame.stack[: len(frame.stack) - pops]
+        operands = frame.stack[len(frame.stack) - pops:]
+        for value in operands:
+            if isinstance(value, NullValue):
+                emitter.emit("PUSH_NULL")
+            else:
+                emitter.emit("LOAD_FAST", names[id(value)])
+        covered = any(f.current.handler is not None for f in frames[:-1]) or ins.handler is not None
+        failed = Label()
+        begin = TryBegin(failed, False, 0)
+        if covered:
+            emitter.out.append(begin)
+        jump = Label() if ins.target >= 0 else None
+        instruction, pushes = self._native(emitter, frame, ins, jump)
+        emitter.out.append(instruction)
+        if covered:
+            emitter.out.append(TryEnd(begin))
+        results = [emitter.store_temp() for _ in range(pushes)][::-1]
+        keeps = operands[:1] if ins.name == "FOR_ITER" else []
+        after: list[Any] = [*rest, *_with_null(ins, [*(results)])]
+        if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):
+            after = list(rest)
+        elif keeps:
+            after = [*rest, *results]
+        self._write_resume(emitter, frames, names, after, ins.index + 1, captured=True)
+        if jump is not None:
+            emitter.out.append(jump)
+            index = ins.target
+            jumped: list[Any] = list(rest)
+            if ins.name == "FOR_ITER":
+                if not _PY311:
+                    emitter.emit("END_FOR")
+                    index += 1
+                if _PY313:
+                    emitter.emit("POP_TOP")
+                    index += 1
+            elif ins.name.startswith("JUMP_IF_"):
+                jumped.append(emitter.store_temp())
+            self._write_resume(emitter, frames, names, jumped, index, captured=True)
+        if covered:
+            emitter.out.append(failed)
+            exc = emitter.store_temp()
+            index = ins.index
+            while index and frame.instructions[index - 1].name in ("KW_NAMES", "PRECALL"):
+                index -= 1
+            self._write_resume(emitter, frames, names, list(frame.stack), index, captured=True, raises=exc)
+
+    def _native(self, emitter: Emitter, frame: Frame, ins: Ins, jump: Label | None) -> tuple[Instr, int]:
+        """The instruction to run, and how many values it leaves when it does not jump."""
+        name, arg = ins.name, ins.arg
+        if name == "CALL":
+            for before in (1, 2):
+                previous = frame.instructions[ins.index - before] if ins.index >= before else None
+                if previous is not None and previous.name == "KW_NAMES":
+                    emitter.emit("KW_NAMES", previous.arg)
+            if _PY311:
+                emitter.emit("PRECALL", arg)
+        elif name == "LOAD_METHOD":
+            name = "LOAD_ATTR"
+        elif name == "LOAD_ATTR" and isinstance(arg, tuple):
+            arg = (False, arg[1])
+        elif name == "LOAD_GLOBAL":
+            arg = (False, arg[1])
+        elif name == "LOAD_SUPER_ATTR":
+            arg = (False, *arg[1:])
+        if _PY313 and name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
+            emitter.emit("TO_BOOL")
+        if jump is not None:
+            if _PY311 and name.startswith("POP_JUMP_BACKWARD"):
+                name = name.replace("BACKWARD", "FORWARD")  # in the new code the way out lies behind
+            instruction = Instr(name, jump, lineno=ins.line)
+            pushes = 2 if name == "FOR_ITER" else 0
+            return instruction, pushes
+        instruction = Instr(name, *(() if _takes_none(ins) else (arg,)), lineno=emitter.line)
+        pops = _POPS[ins.name](ins.arg)
+        effect = instruction.stack_effect(jump=False)
+        if name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW"):
+            return instruction, 1
+        if name == "IMPORT_FROM" or name in ("GET_LEN", "MATCH_MAPPING", "MATCH_SEQUENCE"):
+            return instruction, 2
+        if name == "MATCH_KEYS":
+            return instruction, 3
+        return instruction, effect + pops
+
+
+def _takes_none(ins: Ins) -> bool:
+    return ins.item >= 0 and not Instr(ins.name, *([ins.arg] if ins.arg is not None else [])).has_arg() \
+        if ins.arg in (0, None) and not isinstance(ins.arg, bool) else False
+
+
+def _with_null(ins: Ins, results: list[Any]) -> list[Any]:
+    """The stack as tracing models it behind instructions that push NULL beside their result."""
+    from .values.base import NULL
+
+    method = ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR") and \
+        isinstance(ins.arg, tuple) and bool(ins.arg[0])
+    if not method:
+        return results
+    return [*results, NULL] if _PY313 else [NULL, *results]
+
+
+def _as_values(stack: list[Any]) -> list[Any]:
+    return stack
+
+
+def _is_handled(stack: list[Value], value: Value) -> bool:
+    position = next(i for i, v in enumerate(stack) if v is value)
+    return position > 0 and isinstance(stack[position - 1], ExcInfoValue)
+
+
+def _cell_order(frame: Frame) -> list[str]:
+    return sorted(frame.cells)
+
+
+def _loader(emitter: Emitter, node: Any) -> Callable[[], None]:
+    return lambda: emitter.load_source(node.meta["source"])
+
+
+def _load_keywords(emitter: Emitter, kwargs: dict[str, Value]) -> None:
+    for key, value in kwargs.items():
+        emitter.const(key)
+        emitter.load(value)
+    emitter.emit("BUILD_MAP", len(kwargs))
+
+
+def _call_host(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    function(*args, **kwargs)
+
+
+def _has_effect(node: Any) -> bool:
+    return node.op.is_random or not node.op.is_pure
+
+
+__all__ = ["CellValue", "Finished", "Finisher", "Unreconstructable"]

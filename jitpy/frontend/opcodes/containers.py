@@ -1,0 +1,299 @@
+"""Building and unpacking containers, strings, pattern matching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import builtin_functions
+from ..breaks import GraphBreak
+from ..builtin_types import dict_update, list_extend, make_set, set_update
+from ..executor import Executor, Frame, opcode
+from ..operators import iterate, key_of, length, mutate
+from ..values.base import (
+    NONE,
+    ConstValue,
+    DictValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+    const,
+)
+
+
+@opcode("BUILD_TUPLE")
+def _build_tuple(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(TupleValue(frame.popn(ins.arg)))
+
+
+@opcode("BUILD_LIST")
+def _build_list(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(ListValue(frame.popn(ins.arg)))
+
+
+@opcode("BUILD_SET")
+def _build_set(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(make_set(ex, [TupleValue(frame.popn(ins.arg))], {}))
+
+
+@opcode("BUILD_MAP")
+def _build_map(ex: Executor, frame: Frame, ins: Any) -> None:
+    parts = frame.popn(2 * ins.arg)
+    made = DictValue()
+    for key, value in zip(parts[::2], parts[1::2], strict=True):
+        ex.world.dict_set(made, key_of(ex, key), value, key)
+    frame.stack.append(made)
+
+
+@opcode("BUILD_CONST_KEY_MAP")
+def _build_const_key_map(ex: Executor, frame: Frame, ins: Any) -> None:
+    keys = frame.stack.pop()
+    assert isinstance(keys, TupleValue)
+    values = frame.popn(ins.arg)
+    made = DictValue()
+    for key, value in zip(keys.items, values, strict=True):
+        ex.world.dict_set(made, key_of(ex, key), value, key)
+    frame.stack.append(made)
+
+
+@opcode("BUILD_SLICE")
+def _build_slice(ex: Executor, frame: Frame, ins: Any) -> None:
+    parts = frame.popn(int(ins.arg))
+    frame.stack.append(SliceValue(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE))
+
+
+@opcode("LIST_APPEND")
+def _list_append(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, ListValue)
+    mutate(ex, target)
+    target.items.append(value)
+
+
+@opcode("SET_ADD")
+def _set_add(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, SetValue)
+    mutate(ex, target)
+    target.items.setdefault(key_of(ex, value), value)
+
+
+@opcode("MAP_ADD")
+def _map_add(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    key = frame.stack.pop()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, DictValue)
+    ex.world.dict_set(target, key_of(ex, key), value, key)
+
+
+@opcode("LIST_EXTEND")
+def _list_extend(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, ListValue)
+    list_extend(ex, target, value)
+
+
+@opcode("SET_UPDATE")
+def _set_update(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    set_update(ex, [frame.stack[-ins.arg], value], {})
+
+
+@opcode("DICT_UPDATE")
+def _dict_update(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    if not isinstance(value, ObjectValue):
+        raise ex.throw(TypeError, f"{value.cls.__name__!r} object is not a mapping")
+    dict_update(ex, [frame.stack[-ins.arg], value], {})
+
+
+@opcode("DICT_MERGE")
+def _dict_merge(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, DictValue)
+    if not isinstance(value, ObjectValue):
+        raise ex.throw(TypeError, f"argument after ** must be a mapping, not {value.cls.__name__}")
+    merged = DictValue()
+    dict_update(ex, [merged, value], {})
+    for key, item in ex.world.dict_items(merged):
+        if ex.world.dict_get(target, key) is not None:
+            raise ex.throw(TypeError, f"got multiple values for keyword argument {key!r}")
+        ex.world.dict_set(target, key, item, ex.world.dict_key_value(merged, key))
+
+
+@opcode("LIST_TO_TUPLE")
+def _list_to_tuple(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    assert isinstance(value, ListValue)
+    frame.stack.append(TupleValue(list(value.items)))
+
+
+@opcode("UNPACK_SEQUENCE")
+def _unpack_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    items = _unpackable(ex, value)
+    if len(items) != ins.arg:
+        if len(items) < ins.arg:
+            raise ex.throw(ValueError, f"not enough values to unpack (expected {ins.arg}, got {len(items)})")
+        raise ex.throw(ValueError, f"too many values to unpack (expected {ins.arg})")
+    frame.stack.extend(reversed(items))
+
+
+def _unpackable(ex: Executor, value: Value) -> list[Value]:
+    return iterate(ex, value)
+
+
+@opcode("UNPACK_EX")
+def _unpack_ex(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    items = _unpackable(ex, value)
+    before, after = ins.arg & 0xFF, ins.arg >> 8
+    if len(items) < before + after:
+        raise ex.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got "
+                                   f"{len(items)})")
+    tail = items[len(items) - after:] if after else []
+    frame.stack.extend(reversed(tail))
+    frame.stack.append(ListValue(items[before: len(items) - after]))
+    frame.stack.extend(reversed(items[:before]))
+
+
+# -- strings ------------------------------------------------------------------------------------------------
+
+
+@opcode("FORMAT_VALUE")
+def _format_value(ex: Executor, frame: Frame, ins: Any) -> None:
+    flags = _format_flags(ins.arg)
+    spec = frame.stack.pop() if flags & 4 else None
+    value = frame.stack.pop()
+    value = _convert(ex, value, flags & 3)
+    frame.stack.append(_format(ex, value, spec))
+
+
+def _format_flags(arg: Any) -> int:
+    if isinstance(arg, tuple):
+        with_spec, conversion = arg if isinstance(arg[0], bool) else reversed(arg)
+        return int(conversion) | (4 if with_spec else 0)
+    return int(arg)
+
+
+def _convert(ex: Executor, value: Value, kind: int) -> Value:
+    if kind == 1:
+        return ex.finish_sync(builtin_functions.builtin_str(ex, [value], {}))
+    if kind == 2:
+        return ex.finish_sync(builtin_functions.builtin_repr(ex, [value], {}))
+    if kind == 3:
+        return const(ascii(builtin_functions.formatting_constant(ex, value)))
+    return value
+
+
+def _format(ex: Executor, value: Value, spec: Value | None) -> Value:
+    return ex.finish_sync(builtin_functions.builtin_format(ex, [value] if spec is None else [value, spec], {}))
+
+
+@opcode("CONVERT_VALUE")
+def _convert_value(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(_convert(ex, frame.stack.pop(), int(ins.arg)))
+
+
+@opcode("FORMAT_SIMPLE")
+def _format_simple(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(_format(ex, frame.stack.pop(), None))
+
+
+@opcode("FORMAT_WITH_SPEC")
+def _format_with_spec(ex: Executor, frame: Frame, ins: Any) -> None:
+    spec = frame.stack.pop()
+    frame.stack.append(_format(ex, frame.stack.pop(), spec))
+
+
+@opcode("BUILD_STRING")
+def _build_string(ex: Executor, frame: Frame, ins: Any) -> None:
+    parts = frame.popn(ins.arg)
+    if not all(isinstance(p, ConstValue) for p in parts):
+        raise GraphBreak("unsupported_value", "a string with computed parts")
+    frame.stack.append(const("".join(p.value for p in parts)))  # type: ignore[attr-defined]
+
+
+# -- pattern matching ---------------------------------------------------------------------------------------
+
+_SEQUENCE_FLAG = 1 << 5
+_MAPPING_FLAG = 1 << 6
+
+
+@opcode("GET_LEN")
+def _get_len(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(length(ex, frame.stack[-1]))
+
+
+@opcode("MATCH_MAPPING")
+def _match_mapping(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _MAPPING_FLAG)))
+
+
+@opcode("MATCH_SEQUENCE")
+def _match_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _SEQUENCE_FLAG)))
+
+
+@opcode("MATCH_KEYS")
+def _match_keys(ex: Executor, frame: Frame, ins: Any) -> None:
+    keys, subject = frame.stack[-1], frame.stack[-2]
+    assert isinstance(keys, TupleValue)
+    if not isinstance(subject, DictValue):
+        raise GraphBreak("unsupported_value", "a mapping pattern")
+    found: list[Any] = []
+    for key in keys.items:
+        value = ex.world.dict_get(subject, key_of(ex, key))
+        if value is None:
+            frame.stack.append(NONE)
+            return
+        found.append(value)
+    frame.stack.append(TupleValue(found))
+
+
+@opcode("MATCH_CLASS")
+def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
+    from ..attributes import load_attr
+    from ..executor import TracedException
+
+    names = frame.stack.pop()
+    cls = frame.stack.pop()
+    subject = frame.stack.pop()
+    assert isinstance(names, TupleValue)
+    if not isinstance(cls, PyValue) or not isinstance(cls.obj, type):
+        raise ex.throw(TypeError, "called match pattern must be a class")
+    if not builtin_functions._is_instance(ex, subject, ex.world.pin(cls)):
+        frame.stack.append(NONE)
+        return
+    found: list[Any] = []
+    positional = ins.arg
+    if positional:
+        builtin_self = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+        if cls.obj in builtin_self or issubclass(cls.obj, builtin_self) and not hasattr(cls.obj, "__match_args__"):
+            found.append(subject)
+            positional -= 1
+        else:
+            match_args = getattr(cls.obj, "__match_args__", ())
+            ex.world.class_lookup(cls.obj, "__match_args__")
+            if len(match_args) < positional:
+                raise ex.throw(TypeError, f"{cls.obj.__name__}() accepts {len(match_args)} positional sub-patterns "
+                                          f"({positional} given)")
+            for name in match_args[:positional]:
+                found.append(ex.finish_sync(load_attr(ex, subject, name)))
+    for name in names.items:
+        try:
+            found.append(ex.finish_sync(load_attr(ex, subject, name.value)))
+        except TracedException as error:
+            if not issubclass(error.value.cls, AttributeError):
+                raise
+            frame.stack.append(NONE)
+            return
+    frame.stack.append(TupleValue(found))

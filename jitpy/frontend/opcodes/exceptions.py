@@ -1,0 +1,155 @@
+"""Raising, handling, `with`."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ..attributes import load_attr
+from ..breaks import GraphBreak
+from ..builtin_functions import _classes
+from ..calls import call
+from ..executor import PUSHED, Executor, Frame, TracedException, opcode
+from ..guards import MISSING
+from ..values.base import (
+    NONE,
+    ConstValue,
+    ExceptionValue,
+    ExcInfoValue,
+    MethodValue,
+    PyValue,
+    TupleValue,
+    Value,
+    const,
+)
+
+
+def as_exception(ex: Executor, value: Value) -> ExceptionValue:
+    """The instance that `raise value` raises."""
+    if isinstance(value, PyValue) and isinstance(value.obj, type) and issubclass(value.obj, BaseException):
+        value = ex.call_sync(value, [])
+    if isinstance(value, ExceptionValue):
+        return value
+    error = ex.throw(TypeError, "exceptions must derive from BaseException")
+    assert isinstance(error, TracedException)
+    return error.value
+
+
+@opcode("RAISE_VARARGS")
+def _raise_varargs(ex: Executor, frame: Frame, ins: Any) -> None:
+    if ins.arg == 0:
+        if not isinstance(ex.handled, ExceptionValue):
+            raise ex.throw(RuntimeError, "No active exception to reraise")
+        raise TracedException(ex.handled)
+    cause = frame.stack.pop() if ins.arg == 2 else None
+    value = as_exception(ex, frame.stack.pop())
+    if cause is not None:
+        value.cause = cause if isinstance(cause, ConstValue) else as_exception(ex, cause)
+        value.suppress_context = True
+    value.step = -1
+    raise ex.raise_value(value)
+
+
+@opcode("PUSH_EXC_INFO")
+def _push_exc_info(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    frame.stack.append(ExcInfoValue(ex.handled))
+    frame.stack.append(value)
+    ex.handled = value
+    ex.world.writes += 1
+
+
+@opcode("POP_EXCEPT")
+def _pop_except(ex: Executor, frame: Frame, ins: Any) -> None:
+    saved = frame.stack.pop()
+    assert isinstance(saved, ExcInfoValue)
+    ex.handled = saved.previous
+    ex.world.writes += 1
+
+
+@opcode("RERAISE")
+def _reraise(ex: Executor, frame: Frame, ins: Any) -> None:
+    value = frame.stack.pop()
+    assert isinstance(value, ExceptionValue)
+    raise TracedException(value)
+
+
+@opcode("CHECK_EXC_MATCH")
+def _check_exc_match(ex: Executor, frame: Frame, ins: Any) -> None:
+    classes = frame.stack.pop()
+    value = frame.stack[-1]
+    frame.stack.append(const(any(issubclass(value.cls, c) for c in _classes(ex, classes))))
+
+
+@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+def _exception_groups(ex: Executor, frame: Frame, ins: Any) -> None:
+    raise GraphBreak("opcode", "except*", tail=True)
+
+
+@opcode("BEFORE_WITH")
+def _before_with(ex: Executor, frame: Frame, ins: Any) -> None:
+    manager = frame.stack[-1]
+    enter = special(ex, manager, "__enter__")
+    exit_ = special(ex, manager, "__exit__")
+    if enter is None or exit_ is None:
+        name = f"{manager.cls.__module__}.{manager.cls.__qualname__}" if manager.cls.__module__ != "builtins" \
+            else manager.cls.__qualname__
+        raise ex.throw(TypeError, f"{name!r} object does not support the context manager protocol")
+    frame.stack.pop()
+    frame.stack.append(exit_)
+    result = call(ex, enter, [], {})
+    if result is not PUSHED:
+        frame.stack.append(result)
+
+
+def special(ex: Executor, value: Value, name: str) -> Value | None:
+    """A special method, looked up on the type and bound."""
+    found = ex.world.class_lookup(value.cls, name)
+    if found is MISSING:
+        return None
+    if isinstance(found, types.FunctionType):
+        return MethodValue(ex.world.const_object(found), value)
+    return ex.finish_sync(load_attr(ex, value, name))
+
+
+@opcode("WITH_EXCEPT_START")
+def _with_except_start(ex: Executor, frame: Frame, ins: Any) -> None:
+    exception = frame.stack[-1]
+    exit_ = frame.stack[-4]
+    result = call(ex, exit_, [ex.world.const_object(exception.cls), exception, NONE], {})
+    if result is not PUSHED:
+        frame.stack.append(result)
+
+
+@opcode("CALL_INTRINSIC_1")
+def _call_intrinsic_1(ex: Executor, frame: Frame, ins: Any) -> None:
+    name = ins.arg.name
+    value = frame.stack[-1]
+    if name == "INTRINSIC_STOPITERATION_ERROR":
+        assert isinstance(value, ExceptionValue)
+        frame.stack.pop()
+        if issubclass(value.cls, StopIteration):
+            replaced = ex.make_exception(RuntimeError, "generator raised StopIteration")
+            replaced.cause = replaced.context = value
+            value = replaced
+        frame.stack.append(value)
+        return
+    if name == "INTRINSIC_UNARY_POSITIVE":
+        from ..operators import unary
+
+        result = unary(ex, "UNARY_POSITIVE", frame.stack.pop())
+        if result is not PUSHED:
+            frame.stack.append(result)
+        return
+    if name == "INTRINSIC_LIST_TO_TUPLE":
+        frame.stack.pop()
+        frame.stack.append(TupleValue(list(value.items)))  # type: ignore[attr-defined]
+        return
+    raise GraphBreak("opcode", name)
+
+
+@opcode("CALL_INTRINSIC_2")
+def _call_intrinsic_2(ex: Executor, frame: Frame, ins: Any) -> None:
+    raise GraphBreak("opcode", ins.arg.name, tail=True)
+
+

@@ -1,0 +1,1069 @@
+"""Operators on Values: arithmetic, comparison, subscripts, truth, length, membership, iteration."""
+
+from __future__ import annotations
+
+import enum
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+
+from ..ir import sizes as size_rules
+from .attributes import load_attr
+from .breaks import GraphBreak
+from .calls import as_int, call, lift, range_items, record, recording, to_payload
+from .executor import PUSHED, Executor, TracedException
+from .guards import MISSING
+from .values.base import (
+    BuiltinMethodValue,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    Exhausted,
+    FunctionValue,
+    GeneratorValue,
+    IteratorValue,
+    ListValue,
+    MethodValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SetValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+
+#: BinaryOp name -> (operator function, dunder, reflected dunder, in-place dunder)
+BINARY: dict[str, tuple[Callable[..., Any], str, str, str]] = {
+    "ADD": (operator.add, "__add__", "__radd__", "__iadd__"),
+    "SUBTRACT": (operator.sub, "__sub__", "__rsub__", "__isub__"),
+    "MULTIPLY": (operator.mul, "__mul__", "__rmul__", "__imul__"),
+    "TRUE_DIVIDE": (operator.truediv, "__truediv__", "__rtruediv__", "__itruediv__"),
+    "FLOOR_DIVIDE": (operator.floordiv, "__floordiv__", "__rfloordiv__", "__ifloordiv__"),
+    "REMAINDER": (operator.mod, "__mod__", "__rmod__", "__imod__"),
+    "POWER": (operator.pow, "__pow__", "__rpow__", "__ipow__"),
+    "MATRIX_MULTIPLY": (operator.matmul, "__matmul__", "__rmatmul__", "__imatmul__"),
+    "LSHIFT": (operator.lshift, "__lshift__", "__rlshift__", "__ilshift__"),
+    "RSHIFT": (operator.rshift, "__rshift__", "__rrshift__", "__irshift__"),
+    "AND": (operator.and_, "__and__", "__rand__", "__iand__"),
+    "OR": (operator.or_, "__or__", "__ror__", "__ior__"),
+    "XOR": (operator.xor, "__xor__", "__rxor__", "__ixor__"),
+}
+_SYMBOLS = {"ADD": "+", "SUBTRACT": "-", "MULTIPLY": "*", "TRUE_DIVIDE": "/", "FLOOR_DIVIDE": "//", "REMAINDER": "%",
+            "POWER": "** or pow()", "MATRIX_MULTIPLY": "@", "LSHIFT": "<<", "RSHIFT": ">>", "AND": "&", "OR": "|",
+            "XOR": "^"}
+UNARY = {"UNARY_NEGATIVE": (operator.neg, "__neg__"), "UNARY_POSITIVE": (operator.pos, "__pos__"),
+         "UNARY_INVERT": (operator.invert, "__invert__")}
+COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__", "__ge__"),
+           "==": (operator.eq, "__eq__", "__eq__"), "!=": (operator.ne, "__ne__", "__ne__"),
+           ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
+_NUMBERS = (ConstValue, SymValue, ScalarValue)
+
+
+def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -> Any:
+    """`a op b`; `name` is the BinaryOp's. A Value or PUSHED."""
+    function, dunder, reflected, inplace_dunder = BINARY[name]
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+        return _fold(ex, function, a.value, b.value)
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
+            chosen = getattr(operator, inplace_dunder) if inplace and isinstance(a, TensorValue) else function
+            return record(ex, chosen, [a, b], {})
+    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and _is_number(a) and _is_number(b):
+        return _symbolic_binary(ex, name, function, a, b)
+    result = _container_binary(ex, name, a, b, inplace)
+    if result is not None:
+        return result
+    return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
+
+
+def _is_number(value: Value) -> bool:
+    return not isinstance(value, ConstValue) or isinstance(value.value, (int, float, complex))
+
+
+def _fold(ex: Executor, function: Callable[..., Any], *args: Any) -> Value:
+    if function is operator.lshift and isinstance(args[1], int) and args[1] > 1 << 20:
+        raise GraphBreak("unsupported_call", "a huge shift")
+    try:
+        result = function(*args)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return lift(ex, result)
+
+
+def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
+    """Arithmetic on symbolic ints and on numbers that the graph computes."""
+    if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
+        with recording(ex, name):
+            return ScalarValue(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
+    left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
+    right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
+    if isinstance(left, bool):
+        left = int(left)
+    if isinstance(right, bool):
+        right = int(right)
+    if all(isinstance(x, (int, sympy.Expr)) for x in (left, right)):
+        if name in ("ADD", "SUBTRACT", "MULTIPLY"):
+            return sym(function(left, right))
+        if name in ("FLOOR_DIVIDE", "REMAINDER"):
+            if not isinstance(right, int) or right > 0:
+                if isinstance(right, int) or ex.world.sizes.decide(sympy.Gt(right, 0), f"{name} at {ex.loc()}"):
+                    rule = size_rules.floordiv if name == "FLOOR_DIVIDE" else size_rules.mod
+                    return sym(rule(left, right))
+        if name == "POWER" and isinstance(right, int) and right >= 0:
+            return sym(left ** right)
+    return _fold(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
+
+
+def sym(expr: Any) -> Value:
+    """A Value for a size expression."""
+    expr = size_rules.simplify(expr) if not isinstance(expr, int) else expr
+    return ConstValue(expr) if isinstance(expr, int) else SymValue(expr)
+
+
+def _pin_number(ex: Executor, value: Value, what: str) -> Any:
+    return as_int(ex, value, what) if isinstance(value, SymValue) else value.value  # type: ignore[attr-defined]
+
+
+def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
+    """Operators of lists, tuples, sets, dicts and strings; None where they do not apply."""
+    from .builtin_types import list_extend, set_binary
+
+    world = ex.world
+    if name == "ADD":
+        if isinstance(a, ListValue) and inplace and a.cls.__iadd__ is list.__iadd__:
+            list_extend(ex, a, b)
+            return a
+        for kind, base in ((ListValue, list), (TupleValue, tuple)):
+            if isinstance(a, kind) and isinstance(b, kind) and a.cls.__add__ is base.__add__:
+                if b.cls is a.cls or getattr(b.cls, "__radd__", None) is None:
+                    if kind is TupleValue and a.cls is torch.Size and b.cls is torch.Size:
+                        return TupleValue(a.items + b.items, None, torch.Size)
+                    return kind(a.items + b.items)
+        if isinstance(a, TupleValue) and a.cls is torch.Size and isinstance(b, TupleValue):
+            return TupleValue(a.items + b.items, None, torch.Size)
+    if name == "MULTIPLY":
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, (ListValue, TupleValue)) and x.cls in (list, tuple) and \
+                    isinstance(y, (ConstValue, SymValue)) and issubclass(y.cls, int):
+                times = as_int(ex, y, "repetition")
+                if inplace and x is a and isinstance(x, ListValue):
+                    mutate(ex, x)
+                    x.items = x.items * times
+                    return x
+                return type(x)(x.items * times)
+    if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, str):
+        return format_percent(ex, a.value, b)
+    if isinstance(a, SetValue) or isinstance(a, DictViewValue) and name in ("AND", "OR", "SUBTRACT", "XOR"):
+        return set_binary(ex, name, a, b, inplace)
+    if name == "OR" and isinstance(a, DictValue) and isinstance(b, DictValue) and a.cls is dict and b.cls is dict:
+        target = a if inplace else DictValue()
+        if not inplace:
+            for key, item in world.dict_items(a):
+                world.dict_set(target, key, item, world.dict_key_value(a, key))
+        for key, item in world.dict_items(b):
+            world.dict_set(target, key, item, world.dict_key_value(b, key))
+        return target
+    if name == "OR" and isinstance(a, PyValue) and isinstance(b, (PyValue, ConstValue)):
+        right = b.value if isinstance(b, ConstValue) else world.pin(b)
+        if isinstance(a.obj, type) or isinstance(a.obj, types.UnionType):
+            return world.const_object(world.pin(a) | right)
+    if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
+        return _fold(ex, BINARY[name][0], world.pin(a), world.pin(b))
+    return None
+
+
+def format_percent(ex: Executor, template: str, argument: Value) -> Value:
+    """`"..." % argument` where all parts are constants."""
+    items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    plain = [constant_of(ex, v) for v in items]
+    return _fold(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
+
+
+def constant_of(ex: Executor, value: Value) -> Any:
+    """The real object of a Value made of constants; otherwise a graph break."""
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, TupleValue):
+        items = [constant_of(ex, ex.world.force(v)) for v in value.items]
+        return tuple(items) if value.cls is tuple else torch.Size(items) if value.cls is torch.Size \
+            else _refuse(value)
+    if isinstance(value, ListValue) and value.cls is list:
+        return [constant_of(ex, ex.world.force(v)) for v in value.items]
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {k: constant_of(ex, v) for k, v in ex.world.dict_items(value)}
+    if isinstance(value, SymValue):
+        return as_int(ex, value, "formatting")
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, enum.Enum, types.ModuleType)):
+        return ex.world.pin(value)
+    return _refuse(value)
+
+
+def _refuse(value: Value) -> Any:
+    raise unsupported(value, "use as a constant")
+
+
+def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, reflected: str, inplace: str | None) -> Any:
+    """Operators of user classes, by the data model: in-place form, reflected first for subclasses, NotImplemented."""
+    world = ex.world
+    attempts: list[tuple[str, Value, Value]] = []
+    if inplace is not None:
+        attempts.append((inplace, a, b))
+    normal = (dunder, a, b)
+    swapped = (reflected, b, a)
+    if a.cls is not b.cls and issubclass(b.cls, a.cls) and \
+            _slot(world.class_lookup(b.cls, reflected)) is not _slot(world.class_lookup(a.cls, reflected)):
+        attempts += [swapped, normal]
+    else:
+        attempts += [normal] if a.cls is b.cls else [normal, swapped]
+    for index, (method, left, right) in enumerate(attempts):
+        found = world.class_lookup(left.cls, method)
+        if found is MISSING or found is None:
+            continue
+        if not isinstance(found, types.FunctionType):
+            if isinstance(left, (ConstValue, SymValue, ScalarValue, TupleValue, ListValue, TensorValue)) or \
+                    isinstance(left, (DictValue, SetValue)):
+                continue  # C operators of builtin types: they answered already, or say NotImplemented
+            raise unsupported(left, f"operator {_SYMBOLS[name]}")
+        function = world.const_object(found)
+        rest = [m for m, x, _ in attempts[index + 1:] if world.class_lookup(x.cls, m) is not MISSING]
+        if not rest and not _may_decline(found):
+            return call(ex, function, [left, right], {})
+        result = ex.call_sync(function, [left, right])
+        if not (isinstance(result, ConstValue) and result.value is NotImplemented):
+            return result
+    raise ex.throw(TypeError, f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: "
+                              f"{a.cls.__name__!r} and {b.cls.__name__!r}")
+
+
+def _slot(found: Any) -> Any:
+    return found
+
+
+def _may_decline(function: types.FunctionType) -> bool:
+    return "NotImplemented" in function.__code__.co_names
+
+
+def unary(ex: Executor, opname: str, a: Value) -> Any:
+    """`-a`, `+a`, `~a`."""
+    function, dunder = UNARY[opname]
+    if isinstance(a, ConstValue):
+        return _fold(ex, function, a.value)
+    if isinstance(a, TensorValue):
+        return record(ex, function, [a], {})
+    if isinstance(a, SymValue):
+        if opname == "UNARY_NEGATIVE":
+            return sym(-a.expr)
+        if opname == "UNARY_POSITIVE":
+            return a
+        return sym(-a.expr - 1)
+    if isinstance(a, ScalarValue):
+        with recording(ex, opname):
+            return ScalarValue(ex.recorder.scalar_op(function, a.traced))
+    found = ex.world.class_lookup(a.cls, dunder)
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [a], {})
+    if found is MISSING:
+        symbol = {"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}[opname]
+        raise ex.throw(TypeError, f"bad operand type for unary {symbol}: {a.cls.__name__!r}")
+    raise unsupported(a, opname)
+
+
+# -- identity and comparison --------------------------------------------------------------------------------
+
+
+def same_object(ex: Executor, a: Value, b: Value) -> bool:
+    """`a is b`."""
+    if a is b:
+        return True
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+        x, y = a.value, b.value
+        if x is y:
+            return True
+        if type(x) is type(y) and x == y and not isinstance(x, (bool, type(None))):
+            raise GraphBreak("unsupported_value", f"identity of two equal constants {x!r}")
+        return False
+    if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue)):
+        x = ex.world.pin(a) if isinstance(a, PyValue) else a.real
+        y = ex.world.pin(b) if isinstance(b, PyValue) else b.real
+        return x is not None and x is y
+    if a.source is not None and b.source is not None and type(a) is type(b):
+        ex.world.guards.add(a.source, "distinct", None, ex.world.why)
+        ex.world.guards.add(b.source, "distinct", None, ex.world.why)
+    return False
+
+
+def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
+    """`a < b` and the like: a Value or PUSHED."""
+    function, dunder, reflected = COMPARE[symbol]
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+        return _fold(ex, function, a.value, b.value)
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        other = b if isinstance(a, TensorValue) else a
+        if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
+            return record(ex, function, [a, b], {})
+        if symbol in ("==", "!=") and not isinstance(other, (ListValue, TupleValue, ObjectValue)):
+            return const(symbol == "!=")
+        raise GraphBreak("unsupported_op", f"Tensor {symbol} {other.cls.__name__}")
+    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
+        return _compare_numbers(ex, symbol, function, a, b)
+    if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue, ConstValue)) or \
+            isinstance(b, (PyValue, FunctionValue)) and isinstance(a, ConstValue):
+        answer = _compare_objects(ex, symbol, function, a, b)
+        if answer is not None:
+            return answer
+    for left, right, method in _order(ex, a, b, dunder, reflected):
+        found = ex.world.class_lookup(left.cls, method)
+        if isinstance(found, types.FunctionType):
+            handler = ex.world.const_object(found)
+            result = ex.call_sync(handler, [left, right]) if _may_decline(found) else None
+            if result is None:
+                return call(ex, handler, [left, right], {})
+            if not (isinstance(result, ConstValue) and result.value is NotImplemented):
+                return result
+        elif symbol == "!=" and found is object.__ne__ and \
+                isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType):
+            equal = ex.finish_sync(compare(ex, "==", a, b))
+            return const(not truth(ex, equal))
+    answer = _compare_builtin(ex, symbol, a, b)
+    if answer is not None:
+        return answer
+    if symbol in ("==", "!="):
+        return const(same_object(ex, a, b) == (symbol == "=="))
+    raise ex.throw(TypeError, f"{symbol!r} not supported between instances of {a.cls.__name__!r} and "
+                              f"{b.cls.__name__!r}")
+
+
+def _order(ex: Executor, a: Value, b: Value, dunder: str, reflected: str) -> list[tuple[Value, Value, str]]:
+    if a.cls is not b.cls and issubclass(b.cls, a.cls):
+        return [(b, a, reflected), (a, b, dunder)]
+    return [(a, b, dunder), (b, a, reflected)]
+
+
+def _is_number_or_tensor(value: Value) -> bool:
+    return isinstance(value, TensorValue) or _is_number(value)
+
+
+def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
+    if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
+        if not (_is_number(a) and _is_number(b)):
+            return const(symbol == "!=")
+        with recording(ex, symbol):
+            return ScalarValue(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
+    left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
+    right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
+    if not all(isinstance(x, (int, float, sympy.Expr)) for x in (left, right)):
+        if symbol in ("==", "!="):
+            return const(symbol == "!=")
+        return _fold(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
+    if any(isinstance(x, float) for x in (left, right)):
+        return _fold(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
+    relation = {"<": sympy.Lt, "<=": sympy.Le, "==": sympy.Eq, "!=": sympy.Ne, ">": sympy.Gt, ">=": sympy.Ge}[symbol]
+    return const(ex.world.sizes.decide(relation(left, right), f"{left} {symbol} {right} at {ex.loc()}"))
+
+
+def _compare_objects(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
+    """Classes, modules, functions, enum members: by identity, unless their class defines more."""
+    def real(v: Value) -> Any:
+        if isinstance(v, ConstValue):
+            return v.value
+        if isinstance(v, PyValue):
+            return ex.world.pin(v)
+        return v.real if v.real is not None else v  # type: ignore[attr-defined]
+
+    x, y = real(a), real(b)
+    if all(_trusted_comparison(o) for o in (x, y)):
+        return _fold(ex, function, x, y)
+    return None
+
+
+def _trusted_comparison(obj: Any) -> bool:
+    cls = type(obj)
+    return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
+        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
+                         types.MethodDescriptorType, types.GenericAlias, types.UnionType))
+
+
+def _compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | None:
+    """Comparison of builtin containers."""
+    world = ex.world
+    if isinstance(a, ListValue) and isinstance(b, ListValue) or isinstance(a, TupleValue) and isinstance(b, TupleValue):
+        xs = [world.force(v) for v in a.items]
+        ys = [world.force(v) for v in b.items]
+        if symbol in ("==", "!="):
+            if len(xs) != len(ys):
+                return const(symbol == "!=")
+            return const(all(equal(ex, x, y) for x, y in zip(xs, ys)) == (symbol == "=="))
+        for x, y in zip(xs, ys):
+            if not equal(ex, x, y):
+                return ex.finish_sync(compare(ex, symbol, x, y))
+        return const(COMPARE[symbol][0](len(xs), len(ys)))
+    if isinstance(a, DictValue) and isinstance(b, DictValue) and symbol in ("==", "!="):
+        xs_, ys_ = dict(world.dict_items(a)), dict(world.dict_items(b))
+        same = xs_.keys() == ys_.keys() and all(equal(ex, v, ys_[k]) for k, v in xs_.items())
+        return const(same == (symbol == "=="))
+    if isinstance(a, (SetValue, DictViewValue)) and isinstance(b, (SetValue, DictViewValue)):
+        return const(COMPARE[symbol][0](set(set_keys(ex, a)), set(set_keys(ex, b))))
+    if isinstance(a, RangeValue) and isinstance(b, RangeValue) and symbol in ("==", "!="):
+        xs = range_items(ex, a)
+        ys = range_items(ex, b)
+        return const(([x.value for x in xs] == [y.value for y in ys]) == (symbol == "=="))  # type: ignore[attr-defined]
+    if isinstance(a, SliceValue) and isinstance(b, SliceValue) and symbol in ("==", "!="):
+        same = all(equal(ex, getattr(a, n), getattr(b, n)) for n in ("start", "stop", "step"))
+        return const(same == (symbol == "=="))
+    if isinstance(a, MethodValue) and isinstance(b, MethodValue) and symbol in ("==", "!="):
+        same = equal(ex, a.func, b.func) and same_object(ex, a.self, b.self)
+        return const(same == (symbol == "=="))
+    if isinstance(a, PyValue) and not _trusted_comparison(a.obj) or isinstance(b, PyValue) and \
+            not _trusted_comparison(b.obj):
+        raise unsupported(a if isinstance(a, PyValue) else b, symbol)
+    return None
+
+
+def equal(ex: Executor, a: Value, b: Value) -> bool:
+    """Whether `a is b or a == b`, as containers compare their items."""
+    if a is b:
+        return True
+    return truth(ex, ex.finish_sync(compare(ex, "==", a, b)))
+
+
+# -- truth, length, membership ------------------------------------------------------------------------------
+
+
+def truth(ex: Executor, value: Value) -> bool:
+    """`bool(value)`; a break where it depends on data."""
+    if isinstance(value, ConstValue):
+        if value.value is NotImplemented:
+            return True
+        return bool(value.value)
+    if isinstance(value, SymValue):
+        return not ex.world.sizes.equal(value.expr, 0, f"truth at {ex.loc()}")
+    if isinstance(value, ScalarValue):
+        raise GraphBreak("data_dependent_branch", "")
+    if isinstance(value, TensorValue):
+        with recording(ex, "bool"):
+            result = ex.recorder.call(torch.Tensor.__bool__, (value.traced,), {}, ex.loc())
+        if isinstance(result, bool):
+            return result
+        raise GraphBreak("data_dependent_branch", "")
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue, RangeValue, DictViewValue, ObjectValue)):
+        for name in ("__bool__", "__len__"):
+            found = ex.world.class_lookup(value.cls, name)
+            if isinstance(found, types.FunctionType):
+                result = ex.call_sync(ex.world.const_object(found), [value])
+                if name == "__bool__" and not (isinstance(result, ScalarValue) or result.cls is bool):
+                    raise ex.throw(TypeError, f"__bool__ should return bool, returned {result.cls.__name__}")
+                return truth(ex, result)
+            if found is not MISSING:
+                return truth(ex, length(ex, value))
+        return True
+    if isinstance(value, PyValue):
+        obj = value.obj
+        cls = type(obj)
+        if not hasattr(cls, "__bool__") and not hasattr(cls, "__len__"):
+            return True
+        if isinstance(obj, (type, enum.Enum)):
+            return bool(ex.world.pin(value))
+        raise unsupported(value, "truth")
+    return True
+
+
+def length(ex: Executor, value: Value) -> Value:
+    """`len(value)`."""
+    if isinstance(value, ConstValue):
+        return _fold(ex, len, value.value)
+    found = ex.world.class_lookup(value.cls, "__len__")
+    if isinstance(found, types.FunctionType):
+        return ex.call_sync(ex.world.const_object(found), [value])
+    if isinstance(value, (ListValue, TupleValue)):
+        return const(len(value.items))
+    if isinstance(value, DictValue):
+        return const(len(ex.world.dict_items(value)))
+    if isinstance(value, DictViewValue):
+        return const(len(ex.world.dict_items(value.of)))
+    if isinstance(value, SetValue):
+        return const(len(value.items))
+    if isinstance(value, RangeValue):
+        if isinstance(value.stop, SymValue) and isinstance(value.start, ConstValue) and value.start.value == 0 \
+                and isinstance(value.step, ConstValue) and value.step.value == 1:
+            return value.stop
+        return const(len(range_items(ex, value)))
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.__len__, [value], {}) if value.traced.ndim == 0 else _first_size(value)
+    if found is MISSING:
+        raise ex.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
+    raise unsupported(value, "len()")
+
+
+def _first_size(value: TensorValue) -> Value:
+    return sym(value.traced.spec.shape[0])
+
+
+def contains(ex: Executor, container: Value, item: Value) -> Value:
+    """`item in container`."""
+    world = ex.world
+    found = world.class_lookup(container.cls, "__contains__")
+    if isinstance(found, types.FunctionType):
+        return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
+    if isinstance(container, ConstValue):
+        if isinstance(item, ConstValue):
+            return _fold(ex, operator.contains, container.value, item.value)
+        raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
+    if isinstance(container, DictValue):
+        return const(world.dict_get(container, key_of(ex, item)) is not None)
+    if isinstance(container, DictViewValue) and container.kind == "keys":
+        return const(world.dict_get(container.of, key_of(ex, item)) is not None)
+    if isinstance(container, SetValue):
+        return const(key_of(ex, item) in container.items)
+    if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
+        return _fold(ex, operator.contains, world.pin(container), constant_of(ex, item))
+    if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
+        return _opaque_contains(ex, container, item)
+    if isinstance(container, TensorValue):
+        return const(truth(ex, ex.call_sync(world.const_object(torch.Tensor.__contains__), [container, item])))
+    answer = False
+    iterator = get_iter_sync(ex, container)
+    while True:
+        try:
+            element = next_sync(ex, iterator)
+        except Exhausted:
+            break
+        if equal(ex, element, item):
+            answer = True
+            break
+    return const(answer)
+
+
+def _opaque_contains(ex: Executor, container: PyValue, item: Value) -> Value:
+    obj = container.obj
+    if isinstance(obj, (set, frozenset, types.MappingProxyType)) and container.pinned:
+        raise unsupported(container, "in")
+    raise unsupported(container, "in")
+
+
+# -- hashing ------------------------------------------------------------------------------------------------
+
+
+def key_of(ex: Executor, value: Value) -> Any:
+    """A real hashable that stands for the value as a dict key or set element: equal exactly where the values are."""
+    if isinstance(value, ConstValue):
+        try:
+            hash(value.value)
+        except TypeError as error:
+            raise ex.raise_real(error) from None
+        return value.value
+    if isinstance(value, PyValue):
+        obj = ex.world.pin(value)
+        if not _trusted_comparison(obj):
+            raise unsupported(value, "hash()")
+        return obj
+    if isinstance(value, FunctionValue):
+        return value.real if value.real is not None else _Identity(value)
+    if isinstance(value, TupleValue):
+        return tuple(key_of(ex, ex.world.force(v)) for v in value.items)
+    if isinstance(value, SymValue):
+        return as_int(ex, value, "hash()")
+    if isinstance(value, TensorValue):
+        return _Identity(value)
+    if isinstance(value, SetValue) and value.cls is frozenset:
+        return frozenset(value.items)
+    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
+        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    if isinstance(value, ObjectValue):
+        hasher = ex.world.class_lookup(value.cls, "__hash__")
+        if hasher is object.__hash__:
+            return value.real if value.real is not None else _Identity(value)
+        if hasher is None:
+            raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+        if value.real is not None and isinstance(value.source, object) and _is_frozen_dataclass(value.cls):
+            raise unsupported(value, "hash()")
+    raise unsupported(value, "hash()")
+
+
+class _Identity:
+    """A dict key that is one Value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _is_frozen_dataclass(cls: type) -> bool:
+    params = getattr(cls, "__dataclass_params__", None)
+    return params is not None and params.frozen
+
+
+def set_keys(ex: Executor, value: Value) -> list[Any]:
+    if isinstance(value, SetValue):
+        return list(value.items)
+    assert isinstance(value, DictViewValue)
+    if value.kind == "keys":
+        return [k for k, _ in ex.world.dict_items(value.of)]
+    return [(k, key_of(ex, v)) for k, v in ex.world.dict_items(value.of)]
+
+
+# -- subscripts ---------------------------------------------------------------------------------------------
+
+
+def mutate(ex: Executor, value: Any) -> None:
+    """Note that a list or set changed as a whole."""
+    value.dirty = True
+    ex.world.writes += 1
+    if value.source is not None:
+        ex.world.touch(value)
+
+
+def get_item(ex: Executor, container: Value, key: Value) -> Any:
+    """`container[key]`: a Value or PUSHED."""
+    world = ex.world
+    if isinstance(container, TensorValue):
+        return record(ex, torch.Tensor.__getitem__, [container, key], {})
+    found = world.class_lookup(container.cls, "__getitem__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, world.const_object(found), [container, key], {})
+    return builtin_get_item(ex, container, key)
+
+
+def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
+    """`container[key]` by the builtin type's own rule (also for subclasses that call `super().__getitem__`)."""
+    world = ex.world
+    if isinstance(container, ConstValue):
+        return _fold(ex, operator.getitem, container.value, constant_of(ex, key) if not isinstance(key, SliceValue)
+                     else slice_of(ex, key))
+    if isinstance(container, (ListValue, TupleValue)):
+        return _sequence_item(ex, container, key)
+    if isinstance(container, DictValue):
+        got = world.dict_get(container, key_of(ex, key))
+        if got is not None:
+            return got
+        missing = world.class_lookup(container.cls, "__missing__")
+        if missing is not MISSING:
+            if isinstance(missing, types.FunctionType):
+                return call(ex, world.const_object(missing), [container, key], {})
+            return call(ex, BuiltinMethodValue(missing, container), [key], {})
+        raise ex.throw(KeyError, key)
+    if isinstance(container, RangeValue):
+        items = range_items(ex, container)
+        if isinstance(key, SliceValue):
+            picked = range(*(as_int(ex, v, "range") for v in (container.start, container.stop, container.step)))[
+                slice_of(ex, key)]
+            return RangeValue(const(picked.start), const(picked.stop), const(picked.step))
+        i = as_int(ex, key, "subscript")
+        if not -len(items) <= i < len(items):
+            raise ex.throw(IndexError, "range object index out of range")
+        return items[i]
+    if isinstance(container, PyValue) and isinstance(container.obj, type):
+        return _class_getitem(ex, container, key)
+    if isinstance(container, PyValue) and type(container.obj).__module__ == "typing":
+        return world.const_object(world.pin(container)[constant_of(ex, key)])
+    if ex.world.class_lookup(container.cls, "__getitem__") is MISSING:
+        raise ex.throw(TypeError, f"{container.cls.__name__!r} object is not subscriptable")
+    raise unsupported(container, "a subscript")
+
+
+def _class_getitem(ex: Executor, container: PyValue, key: Value) -> Any:
+    cls = ex.world.pin(container)
+    if isinstance(cls, enum.EnumMeta):
+        return ex.world.const_object(_fold(ex, lambda k: cls[k], constant_of(ex, key)).obj)  # type: ignore[attr-defined]
+    meta_item = ex.world.class_lookup(type(cls), "__getitem__")
+    if isinstance(meta_item, types.FunctionType):
+        return call(ex, ex.world.const_object(meta_item), [container, key], {})
+    return ex.world.const_object(cls[constant_of(ex, key)])
+
+
+def slice_of(ex: Executor, value: SliceValue) -> slice:
+    """A real slice with int bounds."""
+    def bound(v: Value) -> Any:
+        if isinstance(v, ConstValue) and v.value is None:
+            return None
+        if isinstance(v, ObjectValue):
+            return as_int(ex, ex.call_sync(load_attr(ex, v, "__index__"), []), "slice")
+        return as_int(ex, v, "slice")
+
+    return slice(bound(value.start), bound(value.stop), bound(value.step))
+
+
+def _index_of(ex: Executor, key: Value, kind: str) -> int:
+    if isinstance(key, (ConstValue, SymValue, ScalarValue)) and (not isinstance(key, ConstValue)
+                                                                or isinstance(key.value, int)):
+        return as_int(ex, key, "subscript")
+    if isinstance(key, TensorValue):
+        raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
+    if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
+        return as_int(ex, ex.call_sync(load_attr(ex, key, "__index__"), []), "subscript")
+    raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {key.cls.__name__}")
+
+
+def _sequence_item(ex: Executor, container: Any, key: Value) -> Value:
+    items = container.items
+    kind = "tuple" if isinstance(container, TupleValue) else "list"
+    if isinstance(key, SliceValue):
+        picked = items[slice_of(ex, key)]
+        if kind == "list":
+            return ListValue(picked)
+        return TupleValue(picked, None, torch.Size if container.cls is torch.Size else tuple)
+    i = _index_of(ex, key, kind)
+    if not -len(items) <= i < len(items):
+        raise ex.throw(IndexError, f"{kind} index out of range")
+    value = ex.world.force(items[i])
+    items[i] = value
+    return value
+
+
+def set_item(ex: Executor, container: Value, key: Value, new: Value) -> Any:
+    """`container[key] = new`: None or PUSHED."""
+    world = ex.world
+    if isinstance(container, TensorValue):
+        record(ex, torch.Tensor.__setitem__, [container, key, new], {})
+        return None
+    found = world.class_lookup(container.cls, "__setitem__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, world.const_object(found), [container, key, new], {})
+    return builtin_set_item(ex, container, key, new)
+
+
+def builtin_set_item(ex: Executor, container: Value, key: Value, new: Value) -> None:
+    world = ex.world
+    if isinstance(container, ListValue):
+        if isinstance(key, SliceValue):
+            cut = slice_of(ex, key)
+            values: list[Any] = list(iterate(ex, new))
+            try:
+                [*container.items].__setitem__(cut, values)
+            except ValueError as error:
+                raise ex.raise_real(error) from None
+            mutate(ex, container)
+            container.items[cut] = values
+            return
+        i = _index_of(ex, key, "list")
+        if not -len(container.items) <= i < len(container.items):
+            raise ex.throw(IndexError, "list assignment index out of range")
+        mutate(ex, container)
+        container.items[i] = new
+        return
+    if isinstance(container, DictValue):
+        world.dict_set(container, key_of(ex, key), new, key)
+        return
+    if isinstance(container, TupleValue) or isinstance(container, ConstValue):
+        raise ex.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
+    raise unsupported(container, "item assignment")
+
+
+def delete_item(ex: Executor, container: Value, key: Value) -> Any:
+    """`del container[key]`: None or PUSHED."""
+    found = ex.world.class_lookup(container.cls, "__delitem__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [container, key], {})
+    return builtin_delete_item(ex, container, key)
+
+
+def builtin_delete_item(ex: Executor, container: Value, key: Value) -> None:
+    if isinstance(container, ListValue):
+        if isinstance(key, SliceValue):
+            cut = slice_of(ex, key)
+            mutate(ex, container)
+            del container.items[cut]
+            return
+        i = _index_of(ex, key, "list")
+        if not -len(container.items) <= i < len(container.items):
+            raise ex.throw(IndexError, "list assignment index out of range")
+        mutate(ex, container)
+        del container.items[i]
+        return
+    if isinstance(container, DictValue):
+        real_key = key_of(ex, key)
+        if ex.world.dict_get(container, real_key) is None:
+            raise ex.throw(KeyError, key)
+        ex.world.dict_delete(container, real_key)
+        return
+    raise unsupported(container, "item deletion")
+
+
+# -- iteration ----------------------------------------------------------------------------------------------
+
+
+class ListIterator(IteratorValue):
+    """Over a list, re-reading it as it goes, as CPython does."""
+
+    __slots__ = ("index", "of")
+    cls = type(iter([]))
+
+    def __init__(self, of: ListValue) -> None:
+        self.source = None
+        self.of = of
+        self.index = 0
+
+    def step(self, ex: Any) -> Value:
+        if self.index >= len(self.of.items):
+            self.index = 1 << 60
+            raise Exhausted
+        value = ex.world.force(self.of.items[self.index])
+        self.of.items[self.index] = value
+        self.index += 1
+        ex.world.writes += 1
+        return value
+
+
+class SequenceIterator(IteratorValue):
+    """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
+
+    __slots__ = ("cls", "guarded", "index", "items", "size")  # noqa: RUF023
+
+    def __init__(self, items: list[Any], cls: type, guarded: Any = None) -> None:
+        self.source = None
+        self.items = items
+        self.index = 0
+        self.cls = cls
+        self.guarded = guarded  # the dict or set iterated over: it must not change its size meanwhile
+        self.size = len(items)
+
+    def step(self, ex: Any) -> Value:
+        if self.guarded is not None:
+            now = len(ex.world.dict_items(self.guarded) if isinstance(self.guarded, DictValue) else self.guarded.items)
+            if now != self.size:
+                kind = "dictionary" if isinstance(self.guarded, DictValue) else "Set"
+                raise ex.throw(RuntimeError, f"{kind} changed size during iteration")
+        if self.index >= len(self.items):
+            self.guarded = None
+            raise Exhausted
+        value = ex.world.force(self.items[self.index])
+        self.index += 1
+        ex.world.writes += 1
+        return value
+
+
+class ZipIterator(IteratorValue):
+    """`zip(...)`."""
+
+    __slots__ = ("iterators",)
+    cls = zip
+
+    def __init__(self, iterators: list[Value]) -> None:
+        self.source = None
+        self.iterators = iterators
+
+    def step(self, ex: Any) -> Value:
+        if not self.iterators:
+            raise Exhausted
+        return TupleValue([next_sync(ex, it) for it in self.iterators])
+
+
+class EnumerateIterator(IteratorValue):
+    """`enumerate(...)`."""
+
+    __slots__ = ("count", "iterator")
+    cls = enumerate
+
+    def __init__(self, iterator: Value, count: Value) -> None:
+        self.source = None
+        self.iterator = iterator
+        self.count = count
+
+    def step(self, ex: Any) -> Value:
+        value = next_sync(ex, self.iterator)
+        number = self.count
+        self.count = binary(ex, "ADD", number, const(1))
+        return TupleValue([number, value])
+
+
+class MapIterator(IteratorValue):
+    """`map(f, ...)`; `step` may return PUSHED."""
+
+    __slots__ = ("function", "iterators")
+    cls = map
+
+    def __init__(self, function: Value, iterators: list[Value]) -> None:
+        self.source = None
+        self.function = function
+        self.iterators = iterators
+
+    def step(self, ex: Any) -> Any:
+        return call(ex, self.function, [next_sync(ex, it) for it in self.iterators], {})
+
+
+class FilterIterator(IteratorValue):
+    """`filter(f, ...)`."""
+
+    __slots__ = ("function", "iterator")
+    cls = filter
+
+    def __init__(self, function: Value, iterator: Value) -> None:
+        self.source = None
+        self.function = function
+        self.iterator = iterator
+
+    def step(self, ex: Any) -> Value:
+        while True:
+            value = next_sync(ex, self.iterator)
+            plain = isinstance(self.function, ConstValue) and self.function.value is None
+            if truth(ex, value if plain else ex.call_sync(self.function, [value])):
+                return value
+
+
+def get_iter(ex: Executor, value: Value) -> Any:
+    """`iter(value)`: a Value or PUSHED."""
+    world = ex.world
+    if isinstance(value, (IteratorValue, GeneratorValue)):
+        return value
+    if isinstance(value, TensorValue):
+        if value.traced.ndim == 0:
+            raise ex.throw(TypeError, "iteration over a 0-d tensor")
+        parts = record(ex, torch.Tensor.unbind, [value], {})
+        return SequenceIterator(list(parts.items), type(iter([])))  # type: ignore[attr-defined]
+    found = world.class_lookup(value.cls, "__iter__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, world.const_object(found), [value], {})
+    made = builtin_iter(ex, value)
+    if made is not None:
+        return made
+    if found is MISSING and isinstance(world.class_lookup(value.cls, "__getitem__"), types.FunctionType):
+        from .polyfills.construct import iterate_getitem
+
+        return call(ex, world.const_object(iterate_getitem), [value], {})
+    if isinstance(value, PyValue) and isinstance(value.obj, enum.EnumMeta):
+        return SequenceIterator([world.const_object(m) for m in world.pin(value)], type(iter([])))
+    if found is MISSING:
+        raise ex.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
+    raise GraphBreak("opaque_iterator", value.describe())
+
+
+def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
+    """`iter` of builtin containers."""
+    world = ex.world
+    if isinstance(value, ListValue):
+        return ListIterator(value)
+    if isinstance(value, TupleValue):
+        return SequenceIterator(value.items, type(iter(())))
+    if isinstance(value, RangeValue):
+        return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
+    if isinstance(value, DictValue):
+        keys = [world.dict_key_value(value, k) for k, _ in world.dict_items(value)]
+        return SequenceIterator(keys, type(iter({})), value)
+    if isinstance(value, DictViewValue):
+        of = value.of
+        pairs = world.dict_items(of)
+        if value.kind == "keys":
+            items: list[Any] = [world.dict_key_value(of, k) for k, _ in pairs]
+        elif value.kind == "values":
+            items = [v for _, v in pairs]
+        else:
+            items = [TupleValue([world.dict_key_value(of, k), v]) for k, v in pairs]
+        return SequenceIterator(items, type(iter({})), of)
+    if isinstance(value, SetValue):
+        return SequenceIterator(list(value.items.values()), type(iter(set())), value)
+    if isinstance(value, ConstValue) and isinstance(value.value, (str, bytes)):
+        return SequenceIterator([const(c) for c in value.value], type(iter(value.value)))
+    return None
+
+
+def get_iter_sync(ex: Executor, value: Value) -> Value:
+    return ex.finish_sync(get_iter(ex, value))
+
+
+def next_value(ex: Executor, iterator: Value) -> Any:
+    """`next(iterator)`: a Value, or PUSHED; raises `Exhausted` at the end. A pushed generator frame that returns
+    raises StopIteration in the traced program: opcode handlers that want to see the end use `resume_generator`."""
+    if isinstance(iterator, IteratorValue):
+        return iterator.step(ex)
+    found = ex.world.class_lookup(iterator.cls, "__next__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [iterator], {})
+    if found is MISSING:
+        raise ex.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
+    raise GraphBreak("opaque_iterator", iterator.describe())
+
+
+def next_sync(ex: Executor, iterator: Value) -> Value:
+    """`next(iterator)`, waiting for it; raises `Exhausted` at the end."""
+    from .generators import resume_sync
+
+    if isinstance(iterator, GeneratorValue):
+        return resume_sync(ex, iterator)
+    try:
+        result = next_value(ex, iterator)
+        return ex.finish_sync(result) if result is PUSHED else result
+    except TracedException as error:
+        if issubclass(error.value.cls, StopIteration) and not isinstance(iterator, IteratorValue):
+            raise Exhausted from None
+        raise
+
+
+def iterate(ex: Executor, value: Value) -> list[Value]:
+    """All the items of an iterable, as C functions such as `list()` take them."""
+    if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
+        value.items[:] = [ex.world.force(v) for v in value.items]
+        return list(value.items)
+    iterator = get_iter_sync(ex, value)
+    items: list[Value] = []
+    while True:
+        try:
+            items.append(next_sync(ex, iterator))
+        except Exhausted:
+            return items
+
+
+def _wrapper_getitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
+    return builtin_get_item(ex, a, key)
+
+
+def _wrapper_setitem(ex: Executor, owner: type, a: Value, key: Value, new: Value) -> Any:
+    builtin_set_item(ex, a, key, new)
+    return const(None)
+
+
+def _wrapper_delitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
+    builtin_delete_item(ex, a, key)
+    return const(None)
+
+
+def _wrapper_iter(ex: Executor, owner: type, a: Value) -> Any:
+    return builtin_iter(ex, a)
+
+
+def _wrapper_len(ex: Executor, owner: type, a: Value) -> Any:
+    if isinstance(a, DictValue):
+        return const(len(ex.world.dict_items(a)))
+    return const(len(a.items)) if isinstance(a, (ListValue, TupleValue, SetValue)) else None
+
+
+def _wrapper_contains(ex: Executor, owner: type, a: Value, key: Value) -> Any:
+    if isinstance(a, DictValue):
+        return const(ex.world.dict_get(a, key_of(ex, key)) is not None)
+    return None
+
+
+def _wrapper_compare(symbol: str) -> Any:
+    def handler(ex: Executor, owner: type, a: Value, b: Value) -> Any:
+        if owner is object and symbol in ("==", "!="):
+            if same_object(ex, a, b):
+                return const(symbol == "==")
+            return const(NotImplemented)
+        answer = _compare_builtin(ex, symbol, a, b)
+        return answer if answer is not None else const(NotImplemented)
+
+    return handler
+
+
+#: C slot wrappers by name, for explicit calls such as `dict.__setitem__(d, k, v)` and `super().__getitem__(k)`
+SLOT_WRAPPERS: dict[str, Callable[..., Any]] = {
+    "__getitem__": _wrapper_getitem, "__setitem__": _wrapper_setitem, "__delitem__": _wrapper_delitem,
+    "__iter__": _wrapper_iter, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
+    "__eq__": _wrapper_compare("=="), "__ne__": _wrapper_compare("!="),
+}
+

@@ -1,0 +1,242 @@
+"""Resume functions: code objects that go on in the middle of a frame.
+
+A `ResumePoint` names a place in a code object together with the shape of what is live there. Its function takes the
+values of the stack, then the locals, then those of the inner frames, pushes the stack back and jumps. For a break in an
+inlined callee the outer frames have resume points of their own: the outermost one calls the next inner one where the original
+call was, so that handlers, loops and `with` blocks around the call still apply, and tracing it inlines the inner one again.
+
+Resume functions of resume functions do not nest: `origin_of` maps a place in a resume function to the original code.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+
+from .code import CodeView, view_of
+from .codegen import assemble, slot
+
+_PY311 = sys.version_info < (3, 12)
+_PY313 = sys.version_info >= (3, 13)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place to go on: before instruction `index` of `code` (an original, never a resume function).
+
+    layout    what the stack holds, bottom first: 'value', 'null', or 'handled' (the two entries of a handled exception)
+    locals    names of the bound local variables
+    cells     names of the closure variables
+    inner     the callee's resume point, whose result is pushed first; `index` is then the instruction after the call
+    raises    an exception is passed last, and raised here instead of going on
+    """
+
+    code: types.CodeType
+    index: int
+    layout: tuple[str, ...]
+    locals: tuple[str, ...]
+    cells: tuple[str, ...]
+    globals_id: int
+    inner: ResumePoint | None = None
+    raises: bool = False
+
+    @property
+    def n_own(self) -> int:
+        return sum(kind != "null" for kind in self.layout) + len(self.locals)
+
+    def parameters(self, prefix: str = "") -> list[str]:
+        """Parameter names: own stack and locals, then the inner point's values (and its closure), then the exception."""
+        names = [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind != "null"]
+        names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
+        if self.inner is not None:
+            if self.inner.cells:
+                names.append(f"___{prefix}closure")
+            names += self.inner.parameters(prefix + "i")
+        elif self.raises:
+            names.append(f"___{prefix}exc")
+        return names
+
+
+class Resumable(Exception):
+    """The place cannot be resumed (a form of code that resume functions do not support)."""
+
+
+#: resume function's code -> (original code, for each instruction its index in the original or -1)
+_origins: dict[types.CodeType, tuple[types.CodeType, list[int]]] = {}
+
+
+def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
+    """The original place of an instruction of a resume function (or the place itself)."""
+    found = _origins.get(code)
+    if found is None:
+        return code, index
+    original, places = found
+    place = places[index]
+    if place < 0:
+        raise Resumable(f"instruction {index} of {code.co_name} is not the user's")
+    return original, place
+
+
+def is_resume_code(code: types.CodeType) -> bool:
+    return code in _origins
+
+
+def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) -> types.CodeType:
+    """The code object of a resume function."""
+    view = view_of(point.code)
+    code = point.code
+    if code.co_flags & (0x20 | 0x80 | 0x200):
+        raise Resumable("generators cannot be resumed")
+    parameters = point.parameters()
+    line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
+    target = Label()
+    prologue = _prologue(point, target, line)
+    places = [-1] * sum(isinstance(i, Instr) for i in prologue)
+    items = _original_items(view, point, target, places, globals_by_id, line)
+    bytecode = Bytecode([*prologue, *items])
+    bytecode.argnames = parameters
+    bytecode.argcount = len(parameters)
+    bytecode.freevars = list(point.cells)
+    bytecode.cellvars = []
+    bytecode.name = code.co_name
+    bytecode.qualname = code.co_qualname
+    bytecode.filename = code.co_filename
+    bytecode.first_lineno = code.co_firstlineno
+    bytecode.flags = code.co_flags & 0x10 | 0x03
+    made = assemble(bytecode)
+    made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
+    _origins[made] = (code, places)
+    if len(view_of(made).instructions) != len(places):
+        raise Resumable("the assembled code has other instructions than the original")
+    return made
+
+
+def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
+    out: list[Any] = []
+    if point.cells:
+        out.append(Instr("COPY_FREE_VARS", len(point.cells), lineno=line))
+    out.append(Instr("RESUME", 0, lineno=line))
+    for i, kind in enumerate(point.layout):
+        if kind == "null":
+            out.append(Instr("PUSH_NULL", lineno=line))
+            continue
+        name = f"___s{i}"
+        if kind == "handled":
+            out += [Instr("LOAD_FAST", name, lineno=line), Instr("PUSH_EXC_INFO", lineno=line)]
+        else:
+            out.append(Instr("LOAD_FAST", name, lineno=line))
+        out += [Instr("LOAD_CONST", None, lineno=line), Instr("STORE_FAST", name, lineno=line)]
+    out.append(Instr("JUMP_FORWARD", target, lineno=line))
+    return out
+
+
+def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
+                    globals_by_id: dict[int, dict[str, Any]], line: int) -> list[Any]:
+    """The original's instructions with the place to go on marked by `target`."""
+    cells = set(point.cells)
+    out: list[Any] = []
+    index = -1
+    # What is inserted belongs to the region of the instruction that was interrupted: the call for an outer frame
+    # (inserted behind it), the instruction itself otherwise (inserted before it).
+    at = point.index - 1 if point.inner is not None else point.index
+    for item in view.bytecode:
+        if isinstance(item, (Label, TryBegin, TryEnd)):
+            out.append(item)
+            continue
+        if not isinstance(item, Instr):
+            continue
+        index += 1
+        if index == at and point.inner is None:
+            if point.raises:
+                _insert_raise(out, places, target, line, index)
+            else:
+                out.append(target)
+        if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"):
+            if item.name == "MAKE_CELL" and index > _first_resume(view):
+                raise Resumable("cells made inside a comprehension")
+            if item.name == "RETURN_GENERATOR":
+                raise Resumable("a generator")
+            item = Instr("NOP", lineno=item.lineno)
+        out.append(_rename_cells(item, cells))
+        places.append(index)
+        if index == at and point.inner is not None:
+            _insert_inner_call(out, places, point, target, globals_by_id, line, index)
+    return out
+
+
+def _first_resume(view: CodeView) -> int:
+    for ins in view.instructions:
+        if ins.name == "RESUME":
+            return ins.index
+    return 0
+
+
+def _rename_cells(item: Instr, cells: set[str]) -> Instr:
+    """Closure variables of the original, made or got, all come from outside here."""
+    arg = item.arg
+    if isinstance(arg, CellVar):
+        return Instr(item.name, FreeVar(arg.name), location=item.location)
+    if _PY313 and isinstance(arg, str) and arg in cells and item.name.endswith("_FAST"):
+        return Instr(item.name, FreeVar(arg), location=item.location)
+    if isinstance(arg, tuple) and any(isinstance(a, str) and a in cells for a in arg) and "_FAST" in item.name:
+        raise Resumable("a closure variable in a combined instruction")
+    return item.copy()
+
+
+def _insert_raise(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
+    skip = Label()
+    out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("LOAD_FAST", "___exc", lineno=line),
+            Instr("RAISE_VARARGS", 1, lineno=line), skip]
+    places += [index] * 3
+
+
+def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,
+                       globals_by_id: dict[int, dict[str, Any]], line: int, index: int) -> None:
+    """`inner(...)` behind the call instruction; the code before jumps over it."""
+    inner = point.inner
+    assert inner is not None
+    skip = Label()
+    code = resume_code(inner, globals_by_id)
+    space = globals_by_id[inner.globals_id]
+    block: list[Any] = [Instr("JUMP_FORWARD", skip, lineno=line), target]
+
+    def emit(name: str, *arg: Any) -> None:
+        block.append(Instr(name, *arg, lineno=line))
+
+    def begin(function: Any) -> None:
+        if not _PY313:
+            emit("PUSH_NULL")
+        function()
+        if _PY313:
+            emit("PUSH_NULL")
+
+    def finish(count: int) -> None:
+        if _PY311:
+            emit("PRECALL", count)
+        emit("CALL", count)
+
+    def make_inner() -> None:
+        begin(lambda: emit("LOAD_CONST", slot(types.FunctionType)))
+        emit("LOAD_CONST", code)
+        emit("LOAD_CONST", slot(space))
+        emit("LOAD_CONST", code.co_name)
+        emit("LOAD_CONST", None)
+        emit("LOAD_FAST", "___closure")
+        finish(5)
+
+    names = inner.parameters("i")
+    if inner.cells:
+        begin(make_inner)
+    else:
+        function = types.FunctionType(code, space, code.co_name)
+        begin(lambda: emit("LOAD_CONST", slot(function)))
+    for name in names:
+        emit("LOAD_FAST", name)
+    finish(len(names))
+    block.append(skip)
+    out += block
+    places += [index] * sum(isinstance(i, Instr) for i in block)

@@ -1,0 +1,576 @@
+"""The world as one capture sees it: values for real objects, with the guards that make them valid again.
+
+`World.wrap(obj, source)` is the only way in which a live object enters tracing. The same object reached by two
+paths becomes one Value (plus a guard that the paths still meet).
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import types
+from typing import Any
+
+import torch
+
+from ..ir import SizeEnv
+from .breaks import GraphBreak
+from .guards import MISSING, ClassLookup, GuardSet
+from .recorder import Recorder, Uncapturable
+from .source import (
+    ClosureCellSource,
+    ConstSource,
+    GlobalsSource,
+    Source,
+    attr,
+    cell_contents,
+    index,
+    instance_dict,
+    item,
+    slot,
+)
+from .values.base import (
+    CONST_TYPES,
+    DELETED,
+    UNBOUND,
+    BuiltinMethodValue,
+    CellValue,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    FunctionValue,
+    Lazy,
+    ListValue,
+    MethodValue,
+    Missing,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    SetValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+)
+
+CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType, type(range),
+                    })
+CONST_TYPES.discard(type)
+
+#: C classes whose instances are told apart by identity only
+_IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
+                   types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+                   types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum)
+
+_HEAP_TYPE = 1 << 9
+
+
+class History:
+    """What earlier compilations of one code object saw, so that what changes becomes symbolic."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[Any, tuple[int, ...]] = {}
+        self.dynamic_dims: dict[Any, set[int]] = {}
+        self.ints: dict[Any, int] = {}
+        self.dynamic_ints: set[Any] = set()
+
+    def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
+        """Note a tensor's sizes; the axes whose size has ever changed."""
+        seen = self.sizes.get(key)
+        dynamic = self.dynamic_dims.setdefault(key, set())
+        if seen is not None:
+            if len(seen) == len(shape):
+                dynamic.update(i for i, (a, b) in enumerate(zip(seen, shape)) if a != b)
+            else:
+                dynamic.clear()
+        self.sizes[key] = shape
+        return dynamic
+
+    def int_is_dynamic(self, key: Any, value: int) -> bool:
+        """Note an int's value; whether it has ever changed."""
+        seen = self.ints.get(key)
+        if seen is not None and seen != value:
+            self.dynamic_ints.add(key)
+        self.ints[key] = value
+        return key in self.dynamic_ints
+
+
+class World:
+    """Everything that one capture knows of the outside."""
+
+    def __init__(self, history: History, globals: dict[str, Any], dynamic: str = "auto") -> None:
+        self.sizes = SizeEnv()
+        self.guards = GuardSet()
+        self.recorder = Recorder(self.sizes, self.guards)
+        self.history = history
+        self.root_globals = globals
+        self.dynamic = dynamic
+        self.why = ""  # the user's place, for guards' texts
+        #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
+        self._by_id: dict[int, Value] = {}
+        self._kept: list[Any] = []
+        self._lookups: dict[type, ClassLookup] = {}
+        #: values with changes to write back, in the order of their first change
+        self.dirty: list[Value] = []
+        self._dirty_ids: set[int] = set()
+        self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
+        self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
+        self.specialized: list[str] = []
+        #: containers of subclasses of dict, list and tuple, by source: reloading an item goes through the base type
+        self.container_kinds: dict[Any, type] = {}
+
+    # -- guards ---------------------------------------------------------------------------------------------
+
+    def guard(self, source: Source | None, kind: str, arg: Any = None) -> None:
+        if isinstance(source, ConstSource) and kind in ("id", "type"):
+            return  # the code itself holds the object
+        self.guards.add(source, kind, arg, self.why)
+
+    def pin(self, value: PyValue) -> Any:
+        """The real object of a PyValue, from now on guarded by identity."""
+        if not value.pinned:
+            value.pinned = True
+            self.guard(value.source, "id", value.obj)
+        return value.obj
+
+    def class_lookup(self, cls: type, name: str) -> Any:
+        """What `cls.__mro__` holds under `name` (no descriptor called), or MISSING; guarded."""
+        found: Any = MISSING
+        for owner in cls.__mro__:
+            if name in owner.__dict__:
+                found = owner.__dict__[name]
+                break
+        if cls.__flags__ & _HEAP_TYPE:
+            lookup = self._lookups.get(cls)
+            if lookup is None:
+                lookup = self._lookups[cls] = ClassLookup(cls)
+                self.guards.add(None, "class", lookup, self.why)
+            lookup.names[name] = found
+        return found
+
+    def touch(self, value: Value) -> None:
+        """Note that a value changed: something is to be written back if it is reachable from outside."""
+        self.writes += 1
+        if id(value) not in self._dirty_ids:
+            self._dirty_ids.add(id(value))
+            self.dirty.append(value)
+
+    # -- wrapping -------------------------------------------------------------------------------------------
+
+    def force(self, thing: Any) -> Value:
+        """A Lazy item's Value; Values as they are."""
+        return self.wrap(thing.obj, thing.source) if isinstance(thing, Lazy) else thing
+
+    def const_object(self, obj: Any, name: str | None = None) -> Value:
+        """The Value of an object that the code may hold on to (classes, functions, modules, their constants)."""
+        if type(obj) in CONST_TYPES:
+            return ConstValue(obj)
+        return self.wrap(obj, ConstSource(obj, name or _name_of(obj)))
+
+    def known(self, obj: Any) -> Value | None:
+        return self._by_id.get(id(obj))
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        """The Value of a live object reached through `source`, guarded as far as it was looked at."""
+        cls = type(obj)
+        if cls in CONST_TYPES:
+            if cls is int:
+                return self._wrap_int(obj, source)
+            if not isinstance(source, ConstSource):
+                self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
+            return ConstValue(obj, source)
+        known = self._by_id.get(id(obj))
+        if known is not None:
+            if known.source is None or known.source != source:
+                self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)
+            return known
+        value = self._wrap_new(obj, cls, source)
+        self._by_id[id(obj)] = value
+        self._kept.append(obj)
+        return value
+
+    def _wrap_int(self, obj: int, source: Source) -> Value:
+        if isinstance(source, ConstSource):
+            return ConstValue(obj, source)
+        if self.dynamic != "never" and not _is_config_path(source):
+            changed = self.history.int_is_dynamic(source.key(), obj)
+            if (changed or self.dynamic == "always") and obj not in (0, 1) and abs(obj) < 1 << 62:
+                return SymValue(self.recorder.int_input(obj, source), source)
+        self.guard(source, "eq", obj)
+        return ConstValue(obj, source)
+
+    def _wrap_new(self, obj: Any, cls: type, source: Source) -> Value:
+        if isinstance(obj, torch.Tensor):
+            return self._wrap_tensor(obj, cls, source)
+        if isinstance(obj, _IDENTITY_TYPES):
+            if isinstance(obj, types.BuiltinFunctionType) and _bound_to_instance(obj):
+                return self._wrap_bound_builtin(obj, source)
+            self.guard(source, "id", obj)
+            return PyValue(obj, source)
+        if cls is types.FunctionType:
+            return self._wrap_function(obj, source)
+        if cls is types.MethodType:
+            self.guard(source, "type", cls)
+            func = self.wrap(obj.__func__, attr(source, "__func__"))
+            return MethodValue(func, self.wrap(obj.__self__, attr(source, "__self__")), source)
+        if cls is types.CellType:
+            return CellValue(None, source, obj)
+        if cls is slice:
+            self.guard(source, "type", cls)
+            return SliceValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")))
+        if cls is range:
+            self.guard(source, "type", cls)
+            return RangeValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")), source)
+        self.guard(source, "type", cls)
+        for base in (tuple, list, dict):
+            if isinstance(obj, base) and cls is not base:
+                self.container_kinds[source.key()] = base
+        if isinstance(obj, tuple):
+            return self._with_attrs(TupleValue(_lazy_items(tuple.__iter__(obj), source), source, cls, obj), obj)
+        if isinstance(obj, list):
+            self.guard(source, "len", list.__len__(obj))
+            return self._with_attrs(ListValue(_lazy_items(list.__iter__(obj), source), source, cls, obj), obj)
+        if isinstance(obj, dict):
+            return self._with_attrs(DictValue(source, cls, obj, obj), obj)
+        if isinstance(obj, (set, frozenset)):
+            return self._wrap_set(obj, cls, source)
+        if isinstance(obj, BaseException):
+            value = ExceptionValue(cls, [], source, obj)
+            value.args = [self.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
+            return self._with_attrs(value, obj)
+        if _is_plain_instance(cls):
+            return self._with_attrs(ObjectValue(cls, source, obj), obj)
+        return PyValue(obj, source, pinned=isinstance(source, ConstSource))
+
+    def _with_attrs(self, value: ObjectValue, obj: Any) -> ObjectValue:
+        if isinstance(value, TupleValue) and value.source is not None:
+            self.guard(value.source, "len", len(value.items))
+        if value.cls.__dictoffset__ != 0:
+            real = obj.__dict__
+            if type(real) is dict:
+                value.attrs = DictValue(instance_dict(value.source), dict, real, real)
+                self._by_id.setdefault(id(real), value.attrs)
+                self._kept.append(real)
+        return value
+
+    def _wrap_tensor(self, obj: torch.Tensor, cls: type, source: Source) -> Value:
+        if cls not in (torch.Tensor, torch.nn.Parameter) and cls.__torch_function__ is not \
+                torch._C._disabled_torch_function_impl:
+            self.guard(source, "type", cls)
+            return PyValue(obj, source, pinned=False)
+        dims = self._dynamic_dims(obj, source)
+        try:
+            traced = self.recorder.tensor_input(obj, source, dims)
+        except Uncapturable:
+            self.guard(source, "type", cls)
+            return PyValue(obj, source, pinned=False)
+        found = self.tensors.get(id(traced))
+        if found is not None:
+            return found
+        value = TensorValue(traced, cls, source)
+        self.tensors[id(traced)] = value
+        if obj.__dict__:
+            value.attrs = DictValue(instance_dict(source), dict, obj.__dict__, obj.__dict__)
+        return value
+
+    def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> tuple[Any, ...] | None:
+        shape = tuple(tensor.shape)
+        if self.dynamic == "never" or isinstance(source, ConstSource) or isinstance(tensor, torch.nn.Parameter):
+            return None
+        marks: dict[int, Any] = getattr(tensor, "_jitpy_dims", None) or {}
+        changed = self.history.dims(source.key(), shape)
+        chosen: list[Any] = []
+        for dim, size in enumerate(shape):
+            mark = marks.get(dim)
+            if mark == "static":
+                chosen.append(size)
+            elif isinstance(mark, tuple):
+                chosen.append(("dynamic", *mark))
+            elif size not in (0, 1) and (self.dynamic == "always" or dim in changed):
+                chosen.append("dynamic")
+            else:
+                chosen.append(size)
+        return tuple(chosen) if any(type(c) is not int for c in chosen) else None
+
+    def tensor_value(self, traced: Any, cls: type = torch.Tensor) -> TensorValue:
+        """The one Value of a TracedTensor."""
+        found = self.tensors.get(id(traced))
+        if found is None:
+            found = self.tensors[id(traced)] = TensorValue(traced, cls)
+        return found
+
+    def _wrap_function(self, obj: types.FunctionType, source: Source) -> FunctionValue:
+        self.guard(source, "id", obj)
+        closure = None
+        if obj.__closure__:
+            base = attr(source, "__closure__")
+            closure = [self.wrap(c, index(base, i)) for i, c in enumerate(obj.__closure__)]
+        value = FunctionValue(obj.__code__, obj.__globals__, name=obj.__name__, qualname=obj.__qualname__,
+                              closure=closure, source=source, real=obj)  # type: ignore[arg-type]
+        value.module = obj.__module__
+        return value
+
+    def function_defaults(self, value: FunctionValue) -> tuple[list[Value], dict[str, Value]]:
+        """Default values of positional and keyword-only parameters (read once, guarded)."""
+        if value.defaults is None:
+            real = value.real
+            defaults: list[Value] = []
+            kwdefaults: dict[str, Value] = {}
+            if real is not None and value.source is not None:
+                self.guard(value.source, "function", (value.code, real.__defaults__, real.__kwdefaults__))
+                for i, default in enumerate(real.__defaults__ or ()):
+                    defaults.append(self.wrap(default, index(attr(value.source, "__defaults__"), i)))
+                for name, default in (real.__kwdefaults__ or {}).items():
+                    kwdefaults[name] = self.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
+            value.defaults = defaults
+            value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
+        return value.defaults, value.kwdefaults or {}
+
+    def _wrap_bound_builtin(self, obj: Any, source: Source) -> Value:
+        owner = obj.__self__
+        descriptor = getattr(type(owner), obj.__name__, None)
+        if not isinstance(descriptor, types.MethodDescriptorType):
+            self.guard(source, "id", obj)
+            return PyValue(obj, source)
+        self.guard(source, "type", type(obj))
+        self.guard(attr(source, "__name__"), "eq", obj.__name__)
+        return BuiltinMethodValue(descriptor, self.wrap(owner, attr(source, "__self__")))
+
+    def _wrap_set(self, obj: Any, cls: type, source: Source) -> Value:
+        for element in obj:
+            if type(element) not in CONST_TYPES and not isinstance(element, (type, enum.Enum)):
+                return PyValue(obj, source, pinned=False)
+        snapshot = frozenset(obj)
+        kinds = {e: type(e) for e in snapshot}
+        self.guards.add(source, "python", _SameSet(snapshot, kinds), self.why)
+        items = {e: self.const_object(e) for e in obj}
+        return self._with_attrs(SetValue(items, source, cls, obj), obj)
+
+    # -- reading lazily -------------------------------------------------------------------------------------
+
+    def cell_content(self, cell: CellValue) -> Value | Missing:
+        """What a cell holds, or UNBOUND."""
+        if cell.content is None:
+            assert cell.source is not None
+            try:
+                real = cell.real.cell_contents
+            except ValueError:
+                self.guard(cell.source, "empty")
+                cell.content = UNBOUND
+            else:
+                cell.content = self.wrap(real, cell_contents(cell.source))
+        return cell.content
+
+    def dict_get(self, d: DictValue, key: Any) -> Value | None:
+        """The value under a (real, hashable) key, or None."""
+        found = d.vals.get(key)
+        if found is not None:
+            return None if isinstance(found, Missing) else found
+        if d.complete:
+            return None
+        assert d.source is not None
+        if key in d.real_dict:
+            real_value = dict.__getitem__(d.real_dict, key)
+            value = self.wrap(real_value, item(d.source, key))
+            d.vals[key] = value
+            return value
+        self.guard(d.source, "nokey", key)
+        d.vals[key] = DELETED
+        return None
+
+    def dict_complete(self, d: DictValue) -> None:
+        """Read all the keys of a dict from outside (guarded), in order."""
+        if d.complete:
+            return
+        assert d.source is not None
+        real_keys = tuple(dict.keys(d.real_dict))
+        if real_keys:
+            self.guard(d.source, "keys", real_keys)
+        self.guard(d.source, "len", len(real_keys))
+        overlay = d.vals
+        merged: dict[Any, Value | Missing] = {}
+        for key in real_keys:
+            if key in overlay:
+                merged[key] = overlay[key]
+            else:
+                merged[key] = self.wrap(dict.__getitem__(d.real_dict, key), item(d.source, key))
+            if key not in d.keys:
+                d.keys[key] = self.const_object(key)
+        for key, value in d.log:
+            if isinstance(value, Missing):
+                merged.pop(key, None)
+            else:
+                merged[key] = overlay[key]
+        d.vals = {k: v for k, v in merged.items() if not isinstance(v, Missing)}
+        d.complete = True
+
+    def dict_items(self, d: DictValue) -> list[tuple[Any, Value]]:
+        """(key, value) pairs in order."""
+        self.dict_complete(d)
+        return [(k, v) for k, v in d.vals.items() if not isinstance(v, Missing)]
+
+    def dict_key_value(self, d: DictValue, key: Any) -> Value:
+        """The Value of a key, as iteration gives it."""
+        found = d.keys.get(key)
+        return found if found is not None else self.const_object(key)
+
+    def dict_set(self, d: DictValue, key: Any, value: Value, key_value: Value | None = None) -> None:
+        """`d[key] = value`, logged."""
+        self.writes += 1
+        if d.complete and isinstance(d.vals.get(key), Missing):
+            del d.vals[key]
+        if key_value is not None and key not in d.keys:
+            d.keys[key] = key_value
+        d.vals[key] = value
+        if d.source is not None:
+            for i in range(len(d.log) - 1, -1, -1):
+                if d.log[i][0] == key and type(d.log[i][0]) is type(key):
+                    if not isinstance(d.log[i][1], Missing):
+                        d.log[i] = (key, value)
+                        break
+                    d.log.append((key, value))
+                    break
+            else:
+                d.log.append((key, value))
+            self.touch(d)
+
+    def dict_delete(self, d: DictValue, key: Any) -> None:
+        """`del d[key]`; the key is known to be present."""
+        self.writes += 1
+        if d.complete:
+            del d.vals[key]
+        else:
+            d.vals[key] = DELETED
+        if d.source is not None:
+            d.log.append((key, DELETED))
+            self.touch(d)
+
+    def globals_of(self, globals: dict[str, Any]) -> DictValue:
+        """The Value of a module's globals."""
+        found = self._by_id.get(id(globals))
+        if found is None:
+            source: Source = GlobalsSource() if globals is self.root_globals else ConstSource(
+                globals, f"{globals.get('__name__', '?')}.__dict__")
+            found = DictValue(source, dict, globals, globals)
+            self._by_id[id(globals)] = found
+        assert isinstance(found, DictValue)
+        return found
+
+    def builtins_value(self, name: str) -> Value | None:
+        """A builtin by name."""
+        space = vars(builtins)
+        found = self._by_id.get(id(space))
+        if found is None:
+            found = self._by_id[id(space)] = DictValue(ConstSource(space, "builtins.__dict__"), dict, space, space)
+        assert isinstance(found, DictValue)
+        return self.dict_get(found, name)
+
+    def module_dict(self, module: types.ModuleType) -> DictValue:
+        return self.globals_of(vars(module))
+
+    def closure_cell(self, i: int, name: str, cell: Any) -> CellValue:
+        """Cell number `i` of the root function's closure."""
+        value = self.wrap(cell, ClosureCellSource(i, name))
+        assert isinstance(value, CellValue)
+        return value
+
+    def read_slot(self, value: ObjectValue, descriptor: Any) -> Value | None:
+        """A member descriptor's value on an instance, or None where unset."""
+        if value.slots is None:
+            value.slots = {}
+        found = value.slots.get(descriptor)
+        if found is None:
+            found = DELETED
+            if value.real is not None:
+                try:
+                    real = descriptor.__get__(value.real)
+                except AttributeError:
+                    raise GraphBreak("unsupported_value", f"unset slot {descriptor.__name__}") from None
+                found = self.wrap(real, slot(value.source, descriptor))  # type: ignore[arg-type]
+            value.slots[descriptor] = found
+        return None if isinstance(found, Missing) else found
+
+    def write_slot(self, value: ObjectValue, descriptor: Any, new: Value | Missing) -> None:
+        self.writes += 1
+        if value.slots is None:
+            value.slots = {}
+        value.slots[descriptor] = new
+        if value.dirty_slots is None:
+            value.dirty_slots = {}
+        value.dirty_slots[descriptor] = True
+        if value.source is not None:
+            self.touch(value)
+
+
+class _SameSet:
+    """Guard predicate: the set holds exactly these constants."""
+
+    def __init__(self, snapshot: frozenset[Any], kinds: dict[Any, type]) -> None:
+        self.snapshot = snapshot
+        self.kinds = kinds
+
+    def __call__(self, value: Any) -> bool:
+        return (len(value) == len(self.snapshot)
+                and all(type(e) in CONST_TYPES or isinstance(e, (type, enum.Enum)) for e in value)
+                and value == self.snapshot and all(self.kinds[e] is type(e) for e in value))
+
+    def __repr__(self) -> str:
+        return f"equals {set(self.snapshot)!r}"
+
+
+def _lazy_items(items: Any, source: Source) -> list[Any]:
+    return [Lazy(obj, index(source, i)) for i, obj in enumerate(items)]
+
+
+def _bound_to_instance(obj: Any) -> bool:
+    owner = getattr(obj, "__self__", None)
+    return owner is not None and not isinstance(owner, (types.ModuleType, type)) and not _is_torch_namespace(owner)
+
+
+def _is_torch_namespace(owner: Any) -> bool:
+    return type(owner).__module__ in ("torch._C", "builtins") and type(owner).__name__.startswith(("PyCapsule", "_"))
+
+
+def _is_config_path(source: Source) -> bool:
+    """Ints read from globals and classes' or modules' attributes that tune library code stay constants."""
+    base: Source | None = source
+    while base is not None:
+        if isinstance(base, (ConstSource, GlobalsSource)):
+            return True
+        base = base.base
+    return False
+
+
+def _is_plain_instance(cls: type) -> bool:
+    """Whether instances behave as `object` says: a Python class, without C state that tracing cannot see."""
+    for base in cls.__mro__:
+        if base is object or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
+            continue
+        return False
+    return True
+
+
+@functools.cache
+def _c_state(cls: type) -> bool:
+    basic = cls.__base__.__basicsize__ if cls.__base__ is not None else 0
+    slots = sum(isinstance(v, types.MemberDescriptorType) for v in cls.__dict__.values())
+    own = cls.__basicsize__ - basic
+    word = 8
+    extra = slots + (("__dict__" in cls.__dict__) + ("__weakref__" in cls.__dict__)) + 2
+    return own > word * extra or cls.__module__.startswith("torch._C")
+
+
+def _has_c_state(cls: type) -> bool:
+    return _c_state(cls)
+
+
+def _name_of(obj: Any) -> str:
+    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    if isinstance(obj, types.ModuleType):
+        return str(name)
+    module = getattr(obj, "__module__", None)
+    return f"{module}.{name}" if isinstance(name, str) and isinstance(module, str) else f"<{type(obj).__name__}>"
+
+
