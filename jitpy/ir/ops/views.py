@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from ..op import NotCovered
-from ..sizes import SizeEnv, floordiv
+from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
 from .layout import Shape, format_stride, is_contiguous, is_static, less, normalize_dim
 from .table import define
@@ -24,7 +24,7 @@ Index = Sequence[Any]
 
 def view(x: TensorSpec, shape: Shape, stride: Shape, offset: Dim | None = None) -> TensorSpec:
     """A view of `x`."""
-    return TensorSpec(x.dtype, shape, stride, x.device, False, x.offset if offset is None else offset)
+    return TensorSpec(x.dtype, shape, stride, x.device, False, x.offset if offset is None else simplify(offset))
 
 
 def _size(value: Any) -> Dim:
