@@ -26,7 +26,7 @@ $(BUILT): $(STAMP) $(NATIVE)
 	@touch $@
 
 demo: setup
-	$(PY) examples/demo.py
+	$(PY) -m examples.demo
 
 test: setup
 	$(PY) -m pytest -n $(JOBS) --dist loadfile tests
@@ -36,7 +36,7 @@ lint: $(STAMP)
 	$(PY) -m mypy
 
 bench: setup
-	$(PY) benchmarks/run.py
+	$(PY) -m benchmarks.run
 
 doctor: setup
 	$(PY) -m jitpy doctor
