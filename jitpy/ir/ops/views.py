@@ -57,8 +57,8 @@ def view_stride(env: SizeEnv, x: TensorSpec, shape: Shape) -> Shape | None:
     old, stride = x.shape, x.stride
     if not old:
         return (1,) * len(shape)
-    if shape == old:
-        return stride
+    if shape == old and (1 not in shape or 0 in shape):
+        return stride  # axes of size 1 get new strides even so
     if any(type(s) is int and s == 0 for s in old):
         return contiguous_stride(shape)
     if not (is_static(shape) and is_static(old)) and stride == contiguous_stride(old):
