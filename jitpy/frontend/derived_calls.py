@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from .shadow import Constant, Ref, ShadowTensor, Tape, Template, shadow_of
+from jitpy.ir import Dim, SizeEnv
+
+from .shadow import Constant, Ref, ShadowTensor, Tape, Template, plain, shadow_of, torch_number
 from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
@@ -23,23 +25,28 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """Record `fn(*args, **kwargs)`."""
     tensors: list[TracedTensor] = []
     seen: dict[int, int] = {}
+    key: Any = fn, recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
+    symbolic = seen.get(_SYMBOLIC) is not None
+    # A template with symbols relies on what was recorded about them, so it belongs to this capture.
+    templates = recorder.templates if symbolic else _TEMPLATES
     try:
-        key = (fn, recorder.state.key(), _key(recorder, args, tensors, seen), _key(recorder, kwargs, tensors, seen))
-        template = _TEMPLATES.get(key)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
+        template = templates.get(key)
+    except TypeError:  # an unhashable argument
         template = key = None
     if template is None:
-        template = _make_template(recorder, fn, args, kwargs, tensors)
+        template = _make_template(recorder, fn, args, kwargs, tensors, symbolic)
         if key is not None:
-            if len(_TEMPLATES) >= _LIMIT:
-                _TEMPLATES.clear()
-            _TEMPLATES[key] = template
+            if len(templates) >= _LIMIT:
+                templates.clear()
+            templates[key] = template
     return replay(recorder, template, tensors)
 
 
-def _key(recorder: Recorder, value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
+#: The entry of `seen` that says that an argument mentions symbols.
+_SYMBOLIC = -1
+
+
+def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
     """A hashable that says all of an argument that the recording depends on; fills `tensors` with the distinct tensors."""
     kind = type(value)
     if kind is TracedTensor:
@@ -48,39 +55,62 @@ def _key(recorder: Recorder, value: Any, tensors: list[TracedTensor], seen: dict
             return number
         seen[id(value)] = len(tensors)
         tensors.append(value)
-        return value.spec, value.is_leaf, bool(value.chain)
+        spec = value.spec
+        if not spec.is_static or type(spec.offset) is not int:
+            seen[_SYMBOLIC] = 1
+        return spec, value.is_leaf, bool(value.chain)
     if kind is tuple or kind is list:
-        return (kind, *[_key(recorder, v, tensors, seen) for v in value])
+        return (kind, *[_key(v, tensors, seen) for v in value])
     if kind is dict:
-        return (kind, *[(k, _key(recorder, v, tensors, seen)) for k, v in value.items()])
+        return (kind, *[(k, _key(v, tensors, seen)) for k, v in value.items()])
     if kind is slice:
-        return slice, *[_key(recorder, v, tensors, seen) for v in (value.start, value.stop, value.step)]
+        return slice, *[_key(v, tensors, seen) for v in (value.start, value.stop, value.step)]
     if kind is StructPayload:
-        return (value.cls, *[_key(recorder, v, tensors, seen) for v in value.items])
+        return (value.cls, *[_key(v, tensors, seen) for v in value.items])
     if kind is TracedScalar:
         raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
     if isinstance(value, sympy.Basic):
-        return recorder.sizes.specialize(value, "an argument of an operation without a symbolic form")
+        seen[_SYMBOLIC] = 1
+        return value
     if kind is float:
         return kind, value.hex()
     if kind in (int, bool, complex):
         return kind, value
     if isinstance(value, torch.Tensor):
         return "constant", id(value)
-    hash(value)
     return value
 
 
 def _make_template(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-                   tensors: list[TracedTensor]) -> Template:
+                   tensors: list[TracedTensor], symbolic: bool) -> Template:
+    if not symbolic:
+        return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
+
+    mark = recorder.sizes.checkpoint()
+    try:
+        return _run_on_shadows(recorder, fn, args, kwargs, tensors, recorder.sizes)
+    except (Uncapturable, UserError):
+        # Not every function takes symbolic sizes: try with the sizes of this call, which become guards.
+        recorder.sizes.rollback(mark)
+        return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+
+
+def _run_on_shadows(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+                    tensors: list[TracedTensor], env: SizeEnv | None) -> Template:
+    """Run the function; sizes are symbolic with `env`, and fixed to those of this call without."""
+    why = f"{getattr(fn, '__name__', fn)} has no symbolic form"
+
+    def fixed(size: Dim) -> Dim:
+        return size if type(size) is int or env is not None else recorder.sizes.specialize(size, why)
+
     shadows: dict[int, ShadowTensor] = {}
     for tensor in tensors:
         spec = tensor.spec
-        if not spec.is_static:
-            spec = spec.with_(
-                shape=tuple(recorder.sizes.specialize(s, "an operation without a symbolic form") for s in spec.shape),
-                stride=tuple(recorder.sizes.specialize(s, "an operation without a symbolic form") for s in spec.stride))
-        shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf)
+        if env is None and not (spec.is_static and type(spec.offset) is int):
+            spec = spec.with_(shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)),
+                              offset=fixed(spec.offset))
+        shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf, env)
 
     def convert(value: Any) -> Any:
         kind = type(value)
@@ -95,18 +125,18 @@ def _make_template(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: d
         if kind is StructPayload:
             return value.cls(map(convert, value.items))
         if isinstance(value, sympy.Basic):
-            return recorder.sizes.specialize(value)
+            return torch_number(fixed(value), env)
         return value
 
     tape = Tape(list(shadows.values()))
     try:
         with recorder.state.active(), tape:
             result = fn(*convert(args), **convert(kwargs))
+        return tape.finish(result, lambda value: _refer_result(tape, value))
     except Uncapturable:
         raise
     except Exception as error:
         raise _translate(recorder, error, fn, args, kwargs) from error
-    return tape.finish(result, lambda value: _refer_result(tape, value))
 
 
 def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
@@ -178,7 +208,9 @@ def _refer_result(tape: Tape, value: Any) -> Any:
     if kind is tuple or kind is list:
         return kind(_refer_result(tape, v) for v in value)
     if kind is torch.Size:
-        return tuple(value)
+        return tuple(map(plain, value))
+    if kind in (torch.SymInt, torch.SymBool):
+        return plain(value)
     if isinstance(value, tuple):
         return StructPayload(kind, tuple(_refer_result(tape, v) for v in value))
     if value is None or kind in (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout):

@@ -13,10 +13,9 @@ from typing import Any
 
 import sympy
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .schemas import SchemaFacts, schema_facts
-from .shadow import ShadowTensor, shadow_of
+from .shadow import DispatchMode, ShadowTensor, shadow_of
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload
@@ -24,6 +23,9 @@ _aten = torch.ops.aten
 
 #: Stand-in numbers for computed scalars while torch is asked.
 SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
+
+#: Overloads of torchscript's and of named tensors.
+_NEVER_CALLED = ("_out", "dimname", "DimnameList", "hacked_twin")
 
 #: Operators whose Tensor arguments also take Python numbers.
 _NUMBERS_AS_TENSORS = frozenset(
@@ -132,7 +134,8 @@ def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | 
         candidates = [packet]
     else:
         candidates = [getattr(packet, name) for name in packet.overloads()]
-        candidates = [c for c in candidates if not c._schema.overload_name.endswith(("_out", "dimname", "DimnameList", "hacked_twin"))]
+        candidates = [c for c in candidates if not c._schema.overload_name.endswith(_NEVER_CALLED)
+                      and torch._C._dispatch_has_kernel(c.name())]
     direct = isinstance(fn, (OpOverload, torch._ops.OpOverloadPacket))
     plans = [p for p in (_bind(c, args, kwargs, direct) for c in candidates) if p is not None]
     if not plans:
@@ -261,7 +264,7 @@ class _FirstCall(Exception):
         self.call = overload, args, kwargs
 
 
-class _Probe(TorchDispatchMode):
+class _Probe(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return args[0].device

@@ -66,6 +66,8 @@ class Recorder:
         self._by_id: dict[int, TracedTensor] = {}
         self._ints: dict[Source, sympy.Symbol] = {}
         self._storages: dict[int, list[int]] = {}
+        #: recordings of calls with symbolic sizes (`derived_calls`)
+        self.templates: dict[Any, Any] = {}
         # undo log: callables in order
         self._journal: list[Callable[[], None]] = []
         self.state = TorchState(guards, self._journal)
@@ -471,7 +473,9 @@ class Recorder:
         del self.graph.nodes[nodes:]
         if len(self.graph.inputs) > inputs:
             del self.graph.inputs[inputs:], self._inputs[inputs:]
-        self.sizes.rollback(relations)
+        if self.sizes.checkpoint() > relations:
+            self.sizes.rollback(relations)
+            self.templates.clear()
         if len(self.guards) > guards:
             self.guards.rollback(guards)
 

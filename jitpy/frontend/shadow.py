@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jitpy.ir import Dim, TensorSpec
+from jitpy.ir import Dim, SizeEnv, TensorSpec
+from jitpy.ir.ops import symbolic
+from jitpy.ir.sizes import simplify
 
 from .schemas import SchemaFacts, schema_facts
 from .traced import Uncapturable
@@ -54,12 +56,16 @@ class ShadowTensor(torch.Tensor):
         return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
 
 
-def shadow_of(spec: TensorSpec, is_leaf: bool) -> ShadowTensor:
-    """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view."""
-    meta = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
+def shadow_of(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None) -> ShadowTensor:
+    """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view.
+
+    With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there.
+    """
+    shape, stride = [torch_number(s, env) for s in spec.shape], [torch_number(s, env) for s in spec.stride]
+    meta = torch.empty_strided(shape, stride, dtype=spec.dtype, device=_META)
     if spec.offset != 0:
-        meta = torch.empty(spec.offset + _extent(spec), dtype=spec.dtype, device=_META).as_strided(
-            spec.shape, spec.stride, spec.offset)
+        meta = torch.empty(torch_number(spec.offset + _extent(spec), env), dtype=spec.dtype, device=_META)
+        meta = meta.as_strided(shape, stride, torch_number(spec.offset, env))
     if not spec.requires_grad or is_leaf:
         return ShadowTensor(meta, spec.device, spec.requires_grad)
     shadow = ShadowTensor(meta, spec.device)
@@ -126,7 +132,15 @@ class Template:
     result: Any = None
 
 
-class Tape(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode that does not make torch import its compiler."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Tape(DispatchMode):
     """Writes down the ATen calls made on shadows."""
 
     def __init__(self, inputs: list[ShadowTensor]) -> None:
@@ -212,10 +226,22 @@ class Tape(TorchDispatchMode):
         return template
 
 
+def torch_number(value: Dim, env: SizeEnv | None) -> Any:
+    """A size as torch takes it: an int, or a SymInt over `env`."""
+    if type(value) is int:
+        return value
+    assert env is not None
+    return torch.SymInt(symbolic.SizeNode(env, value))
+
+
 def plain(value: Any) -> Any:
-    """A constant as the graph may hold it."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise Uncapturable("unsupported_op", f"a symbolic number in an argument: {value}")
+    """A constant or a size as the graph may hold it."""
+    if type(value) is torch.SymInt:
+        return simplify(value.node.expr)
+    if type(value) is torch.SymBool:
+        return bool(value)
+    if type(value) is torch.SymFloat:
+        raise Uncapturable("unsupported_op", f"a float computed from sizes: {value}")
     return value
 
 
@@ -278,10 +304,24 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if "device" in meta_kwargs or not shadows and any(a.name == "device" for a in func._schema.arguments):
         meta_kwargs["device"] = _META
     try:
-        result = func(*meta_args, **meta_kwargs)
+        if _has_symbols((meta_args, meta_kwargs)):
+            with symbolic._SymbolicShapes():
+                result = func(*meta_args, **meta_kwargs)
+        else:
+            result = func(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         result = _run_on_zeros(func, meta_args, kwargs, error)
     return _wrap(result, shadows, device)
+
+
+def _has_symbols(tree: Any) -> bool:
+    if isinstance(tree, torch.Tensor):
+        return any(type(s) is torch.SymInt for s in (*tree.shape, *tree.stride()))
+    if isinstance(tree, (tuple, list)):
+        return any(map(_has_symbols, tree))
+    if isinstance(tree, dict):
+        return any(map(_has_symbols, tree.values()))
+    return isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
@@ -351,8 +391,8 @@ def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) ->
 def _spec(value: Any) -> Any:
     """The spec of a shadow. Autograd says whether it requires grad only after the op returned."""
     if isinstance(value, torch.Tensor):
-        shape: tuple[Dim, ...] = tuple(value.shape)
-        return TensorSpec(value.dtype, shape, tuple(value.stride()), value.device, False, value.storage_offset())
+        return TensorSpec(value.dtype, tuple(map(plain, value.shape)), tuple(map(plain, value.stride())), value.device,
+                          False, plain(value.storage_offset()))
     if isinstance(value, (tuple, list)):
         return tuple(map(_spec, value))
     return None

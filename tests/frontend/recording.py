@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import sympy
 import torch
 
 from jitpy.frontend.guards import GuardSet
@@ -83,7 +82,7 @@ def to_payload(value: Any) -> Any:
 
 
 def to_proxy(recorder: Recorder, value: Any) -> Any:
-    if isinstance(value, (TracedTensor, TracedScalar, sympy.Basic)):
+    if isinstance(value, (TracedTensor, TracedScalar)):
         known = recorder.__dict__.setdefault("proxies", {})
         return known.setdefault(id(value), Proxy(recorder, value))
     if isinstance(value, (tuple, list)):
