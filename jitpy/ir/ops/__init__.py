@@ -11,7 +11,7 @@ from typing import Any
 
 from ..graph import Node
 from ..op import NotCovered, Op
-from ..sizes import SizeEnv
+from ..sizes import SizeEnv, simplify
 from ..spec import Spec, TensorSpec
 from . import activations, casts, factories, indexing, matmul, nn, pointwise, reductions, views  # noqa: F401
 from .derived import derive
@@ -50,7 +50,7 @@ def infer(
     rule = op.infer
     if rule is not None:
         try:
-            result = rule(env, *specs, **kwspecs)
+            result = tidy(rule(env, *specs, **kwspecs))
         except NotCovered:
             pass
         else:
@@ -117,6 +117,17 @@ def _requires_grad(specs: Any) -> bool:
         elif (kind is tuple or kind is list) and _requires_grad(spec):
             return True
     return False
+
+
+def tidy(spec: Spec) -> Spec:
+    """The same with every size an int that is one (`s0 - (s0 - 1)` is sympy's 1)."""
+    if type(spec) is TensorSpec:
+        for size in (*spec.shape, *spec.stride, spec.offset):
+            if type(size) is not int and size.is_Integer:
+                shape, stride = tuple(map(simplify, spec.shape)), tuple(map(simplify, spec.stride))
+                return spec.with_(shape=shape, stride=stride, offset=simplify(spec.offset))
+        return spec
+    return tuple(map(tidy, spec)) if type(spec) is tuple else spec
 
 
 def _with_grad(spec: Spec) -> Spec:

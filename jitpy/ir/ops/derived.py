@@ -27,7 +27,7 @@ _CPU = torch.device("cpu")
 _REAL_LIMIT = 1 << 24
 
 #: Ops whose meta kernel gives other strides or sizes than the CPU kernel.
-_MISREPORTED = frozenset(
+MISREPORTED = frozenset(
     f"aten.{name}"
     for name in (
         "svd.default",
@@ -108,7 +108,7 @@ def _key(value: Any) -> Any:
 def _derive_static(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool) -> Derived:
     refuse_data_dependent(op)
     device = common_device(op, args, kwargs)
-    if op.name not in _MISREPORTED:
+    if op.name not in MISREPORTED:
         try:
             result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
             return describe(result, inputs, device)
@@ -266,6 +266,10 @@ def _run_for_real(
 
 class _Valueless(TorchDispatchMode):
     """Refuses ops whose results depend on their inputs' values in more than values."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler at the first call
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags:

@@ -34,7 +34,34 @@ def is_static(values: Sequence[Any]) -> bool:
 def less(env: SizeEnv, a: Dim, b: Dim) -> bool:
     if type(a) is int and type(b) is int:
         return a < b
-    return env.decide(sympy.Lt(a, b), "strides of the result")
+    return decide(env, sympy.Lt(a, b), "strides of the result")
+
+
+def decide(env: SizeEnv, relation: sympy.Basic, reason: str) -> bool:
+    """`env.decide`, without recording what follows from a quotient (`s1 < s0*s1` for sizes above 1)."""
+    known = theorem(env, relation)
+    return env.decide(relation, reason) if known is None else known
+
+
+def theorem(env: SizeEnv, relation: sympy.Basic) -> bool | None:
+    """The answer where ranges, or the range of the quotient of both sides, settle the question; else None."""
+    known = env.known(relation)
+    if known is not None or not isinstance(relation, sympy.core.relational.Relational):
+        return known
+    left, right = relation.lhs, relation.rhs
+    if env.bounds(left)[0] <= 0 or env.bounds(right)[0] <= 0:
+        return None
+    if env.bounds(right / left)[0] > 1:
+        order = -1
+    elif env.bounds(left / right)[0] > 1:
+        order = 1
+    else:
+        return None
+    if isinstance(relation, (sympy.Lt, sympy.Le)):
+        return order < 0
+    if isinstance(relation, (sympy.Gt, sympy.Ge)):
+        return order > 0
+    return isinstance(relation, sympy.Ne)
 
 
 def is_one(env: SizeEnv, size: Dim) -> bool:

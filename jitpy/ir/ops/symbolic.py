@@ -74,6 +74,12 @@ class SizeNode:
             return self.guard_bool("", 0)
         return self.env.hint(self.expr) if self.kind is int else float(self._value())
 
+    _hint = hint
+
+    @property
+    def _expr(self) -> Any:
+        return self.expr
+
     def require_hint(self, fallback: Any = None) -> Any:
         return self.hint
 
@@ -114,7 +120,7 @@ class SizeNode:
             return any(self._decide(a) for a in expr.args)
         if isinstance(expr, sympy.Not):
             return not self._decide(expr.args[0])
-        return self.env.decide(expr, "a shape rule")
+        return layout.decide(self.env, expr, "a shape rule")
 
     bool_ = expect_true = guard_or_false = guard_or_true = guard_size_oblivious = lambda self, *place: self._decide(
         self.expr
@@ -142,6 +148,9 @@ class SizeNode:
     def add(self, other: SizeNode) -> SizeNode:
         return self._number(other, self.expr + other.expr)
 
+    def sym_sum(self, terms: list[SizeNode]) -> SizeNode:
+        return self._new(sum(term.expr for term in terms))
+
     def sub(self, other: SizeNode) -> SizeNode:
         return self._number(other, self.expr - other.expr)
 
@@ -164,6 +173,8 @@ class SizeNode:
     int_floordiv = floordiv
 
     def mod(self, other: SizeNode) -> SizeNode:
+        if layout.theorem(self.env, sympy.Lt(self.expr, other.expr)) and self.env.bounds(self.expr)[0] >= 0:
+            return self
         return self._new(mod(simplify(self.expr), simplify(other.expr)))
 
     def pow(self, other: SizeNode) -> SizeNode:
@@ -307,14 +318,42 @@ def derive_symbolic(
             return type(value)(symbols(v) for v in value)
         return value
 
+    if op.name in derived.MISREPORTED:
+        return _at_hints(op, env, args, kwargs, grad_enabled)
     try:
         with _SymbolicShapes():
             result, inputs = derived.call(
                 op, tuple(map(symbols, args)), {k: symbols(v) for k, v in kwargs.items()}, grad_enabled, make
             )
-    except NotImplementedError as error:
-        raise NotCovered(f"{op.name} on symbolic sizes: {error}") from error
+    except NotCovered:
+        raise
+    except Exception:
+        # Eager's own complaint, or shape code that does not take symbols: the static rule tells which.
+        return _at_hints(op, env, args, kwargs, grad_enabled)
     return _described(derived.describe(result, inputs, device))
+
+
+def _at_hints(
+    op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool
+) -> derived.Derived:
+    """The result for the sizes of this call, which are pinned to their values if it is a good one."""
+    used: set[Any] = set()
+
+    def fixed(value: Any) -> Any:
+        if isinstance(value, sympy.Basic):
+            used.update(value.free_symbols)
+            return env.hint(value)
+        if type(value) is TensorSpec:
+            shape, stride = tuple(map(fixed, value.shape)), tuple(map(fixed, value.stride))
+            return value.with_(shape=shape, stride=stride, offset=fixed(value.offset))
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(fixed, value))
+        return value
+
+    result = derived.derive(op, env, tuple(map(fixed, args)), {k: fixed(v) for k, v in kwargs.items()}, grad_enabled)
+    for symbol in sorted(used, key=str):
+        env.specialize(symbol, f"{op.name} takes known sizes only")
+    return result
 
 
 def _described(found: derived.Derived) -> derived.Derived:
@@ -335,10 +374,17 @@ def _described(found: derived.Derived) -> derived.Derived:
 class _SymbolicShapes(TorchDispatchMode):
     """Runs each op by Python shape code, as torch's C++ shape code takes only plain sizes."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler at the first call
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not _has_symbols((args, kwargs)) or func in _takes_symbols() or torch.Tag.view_copy in func.tags:
+        if not _has_symbols((args, kwargs)) or func in _takes_symbols():
             return func(*args, **kwargs)
+        if func.name() in ("aten::size", "aten::stride"):
+            values = args[0].shape if func.name() == "aten::size" else args[0].stride()
+            return values if len(args) == 1 else values[args[1]]
         rule = _python_rule(func)
         if rule is not None:
             with self:
