@@ -231,8 +231,8 @@ def _arange_length(env: SizeEnv, start: Any, end: Any, step: Any) -> Dim:
 def _arange_element(e: Any, index: Sequence[Any], start: Any, end: Any, step: Any = 1, **options: Any) -> Any:
     if not all(type(v) is int for v in (start, step)):
         raise NotCovered("a range of floats")
-    scaled = index[0] if step == 1 else e.mul(index[0], e.const(step))
-    return scaled if start == 0 else e.add(scaled, e.const(start))
+    scaled = index[0] if step == 1 else e.mul(index[0], step)
+    return scaled if start == 0 else e.add(scaled, start)
 
 
 define(
@@ -279,8 +279,8 @@ def _triangle_element(keep: str) -> Any:
     def element(e: Any, index: Sequence[Any], x: Any, diagonal: Any = 0) -> Any:
         if type(diagonal) is not int:
             raise NotCovered("symbolic diagonal")
-        inside = getattr(e, keep)(e.sub(index[-1], index[-2]), e.const(diagonal))
-        return e.where(inside, x, e.const(0))
+        inside = getattr(e, keep)(e.sub(index[-1], index[-2]), diagonal)
+        return e.where(inside, x, 0)
 
     return element
 

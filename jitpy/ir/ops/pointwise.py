@@ -162,7 +162,7 @@ def _subtracting(env: SizeEnv, x: Any, y: Any, alpha: Any = 1) -> TensorSpec:
 def _scaled(e: Any, y: Any, alpha: Any) -> Any:
     if not isinstance(alpha, (int, float)):
         raise NotCovered("alpha")
-    return y if alpha == 1 else e.mul(y, e.const(alpha))
+    return y if alpha == 1 else e.mul(y, alpha)
 
 
 binary(*both("add"), infer=_arithmetic, scalar=lambda e, x, y, alpha=1: e.add(x, _scaled(e, y, alpha)))
@@ -242,12 +242,12 @@ binary(
 
 
 def _logaddexp(e: Any, x: Any, y: Any) -> Any:
-    same_infinity = e.and_(e.isinf(x), e.eq(x, y))
+    same_infinity = e.logical_and(e.isinf(x), e.eq(x, y))
     return e.where(same_infinity, x, e.add(e.maximum(x, y), e.log1p(e.exp(e.neg(e.abs(e.sub(x, y)))))))
 
 
 def _xlogy(e: Any, x: Any, y: Any) -> Any:
-    zero = e.where(e.eq(x, e.const(0.0)), e.const(0.0), e.mul(x, e.log(y)))
+    zero = e.where(e.eq(x, 0.0), 0.0, e.mul(x, e.log(y)))
     return e.where(e.isnan(y), y, zero)
 
 
@@ -280,7 +280,7 @@ def _power_scalar(e: Any, x: Any, exponent: Any) -> Any:
         return e.reciprocal(x)
     if exponent == -2:
         return e.reciprocal(e.mul(x, x))
-    return e.pow(x, e.const(exponent))
+    return e.pow(x, exponent)
 
 
 define(
@@ -311,28 +311,28 @@ _compare("ge", "greater_equal")
 
 
 def _truth(e: Any, x: Any) -> Any:
-    return e.ne(x, e.const(0))
+    return e.ne(x, 0)
 
 
 binary(
     "aten.logical_and.default",
     infer=_comparing,
     differentiable=False,
-    scalar=lambda e, x, y: e.and_(_truth(e, x), _truth(e, y)),
+    scalar=lambda e, x, y: e.logical_and(_truth(e, x), _truth(e, y)),
 )
 binary(
     "aten.logical_or.default",
     infer=_comparing,
     differentiable=False,
-    scalar=lambda e, x, y: e.or_(_truth(e, x), _truth(e, y)),
+    scalar=lambda e, x, y: e.logical_or(_truth(e, x), _truth(e, y)),
 )
 binary(
     "aten.logical_xor.default",
     infer=_comparing,
     differentiable=False,
-    scalar=lambda e, x, y: e.xor(_truth(e, x), _truth(e, y)),
+    scalar=lambda e, x, y: e.ne(_truth(e, x), _truth(e, y)),
 )
-unary("logical_not", lambda e, x: e.eq(x, e.const(0)), _bool_unary, differentiable=False)
+unary("logical_not", lambda e, x: e.eq(x, 0), _bool_unary, differentiable=False)
 
 
 def _bitwise(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
@@ -349,16 +349,32 @@ def _shift(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
 
 
 binary(
-    *both("bitwise_and"), *both("__and__"), infer=_bitwise, scalar=lambda e, x, y: e.and_(x, y), differentiable=False
+    *both("bitwise_and"),
+    *both("__and__"),
+    infer=_bitwise,
+    scalar=lambda e, x, y: e.bitwise_and(x, y),
+    differentiable=False,
 )
-binary(*both("bitwise_or"), *both("__or__"), infer=_bitwise, scalar=lambda e, x, y: e.or_(x, y), differentiable=False)
-binary(*both("bitwise_xor"), *both("__xor__"), infer=_bitwise, scalar=lambda e, x, y: e.xor(x, y), differentiable=False)
+binary(
+    *both("bitwise_or"),
+    *both("__or__"),
+    infer=_bitwise,
+    scalar=lambda e, x, y: e.bitwise_or(x, y),
+    differentiable=False,
+)
+binary(
+    *both("bitwise_xor"),
+    *both("__xor__"),
+    infer=_bitwise,
+    scalar=lambda e, x, y: e.bitwise_xor(x, y),
+    differentiable=False,
+)
 binary(
     "aten.bitwise_left_shift.Tensor",
     "aten.bitwise_left_shift.Tensor_Scalar",
     *both("__lshift__"),
     infer=_shift,
-    scalar=lambda e, x, y: e.lshift(x, y),
+    scalar=lambda e, x, y: e.shift_left(x, y),
     differentiable=False,
 )
 binary(
@@ -366,7 +382,7 @@ binary(
     "aten.bitwise_right_shift.Tensor_Scalar",
     *both("__rshift__"),
     infer=_shift,
-    scalar=lambda e, x, y: e.rshift(x, y),
+    scalar=lambda e, x, y: e.shift_right(x, y),
     differentiable=False,
 )
 
@@ -377,7 +393,7 @@ def _bitwise_not(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     return _same(env, x)
 
 
-unary("bitwise_not", lambda e, x: e.not_(x), _bitwise_not, differentiable=False)
+unary("bitwise_not", lambda e, x: e.bitwise_not(x), _bitwise_not, differentiable=False)
 
 
 # -- Unary functions ----------------------------------------------------------------------------------------------
@@ -412,8 +428,8 @@ for _name, _primitive in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "at
     float_unary(_name, lambda e, x, _primitive=_primitive: getattr(e, _primitive)(x))
 for _name in ("asinh", "acosh", "atanh", "arcsinh", "arccosh", "arctanh", "erfinv", "digamma", "i0", "sinc"):
     float_unary(_name)
-float_unary("deg2rad", lambda e, x: e.mul(x, e.const(math.pi / 180)))
-float_unary("rad2deg", lambda e, x: e.mul(x, e.const(180 / math.pi)))
+float_unary("deg2rad", lambda e, x: e.mul(x, math.pi / 180))
+float_unary("rad2deg", lambda e, x: e.mul(x, 180 / math.pi))
 
 
 def _numeric(env: SizeEnv, x: TensorSpec) -> TensorSpec:
@@ -441,9 +457,9 @@ unary("frac", lambda e, x: e.sub(x, e.trunc(x)), _absolute)
 test_unary("isnan", lambda e, x: e.isnan(x))
 test_unary("isinf", lambda e, x: e.isinf(x))
 test_unary("isfinite", lambda e, x: e.isfinite(x))
-test_unary("isposinf", lambda e, x: e.eq(x, e.const(math.inf)))
-test_unary("isneginf", lambda e, x: e.eq(x, e.const(-math.inf)))
-test_unary("signbit", lambda e, x: e.lt(e.copysign(e.const(1.0), x), e.const(0.0)))
+test_unary("isposinf", lambda e, x: e.eq(x, math.inf))
+test_unary("isneginf", lambda e, x: e.eq(x, -math.inf))
+test_unary("signbit", lambda e, x: e.signbit(x))
 
 
 def _nan_to_num(env: SizeEnv, x: TensorSpec, nan: Any = None, posinf: Any = None, neginf: Any = None) -> TensorSpec:
@@ -453,10 +469,8 @@ def _nan_to_num(env: SizeEnv, x: TensorSpec, nan: Any = None, posinf: Any = None
 def _nan_to_num_scalar(e: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     if posinf is None or neginf is None:
         raise NotCovered("the largest value of the dtype")
-    finite = e.where(
-        e.eq(x, e.const(math.inf)), e.const(posinf), e.where(e.eq(x, e.const(-math.inf)), e.const(neginf), x)
-    )
-    return e.where(e.isnan(x), e.const(nan or 0.0), finite)
+    finite = e.where(e.eq(x, math.inf), posinf, e.where(e.eq(x, -math.inf), neginf, x))
+    return e.where(e.isnan(x), nan or 0.0, finite)
 
 
 unary("nan_to_num", _nan_to_num_scalar, _nan_to_num)
@@ -529,8 +543,8 @@ def _lerp(env: SizeEnv, x: TensorSpec, end: TensorSpec, weight: Any) -> TensorSp
 def _lerp_scalar(e: Any, x: Any, end: Any, weight: Any) -> Any:
     difference = e.sub(end, x)
     near = e.add(x, e.mul(weight, difference))
-    far = e.sub(end, e.mul(difference, e.sub(e.const(1.0), weight)))
-    return e.where(e.lt(e.abs(weight), e.const(0.5)), near, far)
+    far = e.sub(end, e.mul(difference, e.sub(1.0, weight)))
+    return e.where(e.lt(e.abs(weight), 0.5), near, far)
 
 
 define(
