@@ -300,11 +300,11 @@ def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
 
             return call(ex, world.const_object(found.fget), [value], {})
     if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
-        from .calls import from_payload, recording
+        from .calls import SizePayload, from_payload, recording
 
         with recording(ex, f"Tensor.{name}"):
             payload = ex.recorder.attribute(value.traced, name)
-        return from_payload(ex, payload)
+        return from_payload(ex, SizePayload(payload) if name == "shape" else payload)
     return _descriptor_get(ex, found, value, value.cls, name)
 
 

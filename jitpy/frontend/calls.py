@@ -103,6 +103,8 @@ def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
         return ConstValue(int(payload)) if payload.is_Integer else SymValue(payload)
     if isinstance(payload, StructPayload):
         return TupleValue([from_payload(ex, p) for p in payload.items], None, payload.cls)
+    if isinstance(payload, SizePayload):
+        return TupleValue([from_payload(ex, p) for p in payload], None, torch.Size)
     if isinstance(payload, tuple):
         kind = type(payload)
         known = kind if kind is torch.Size or hasattr(kind, "_fields") else tuple
@@ -112,6 +114,10 @@ def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
     if type(payload) in CONST_TYPES:
         return ConstValue(payload)
     return ex.world.const_object(payload)
+
+
+class SizePayload(tuple):  # noqa: SLOT001
+    """Sizes that eager returns as a torch.Size."""
 
 
 @contextlib.contextmanager
@@ -130,8 +136,8 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
     with recording(ex, getattr(fn, "__name__", str(fn))):
         payload = ex.recorder.call(fn, tuple(to_payload(ex, a) for a in args),
                                    {k: to_payload(ex, v) for k, v in kwargs.items()}, ex.loc())
-    if isinstance(payload, tuple) and type(payload) is tuple and len(payload) == 0:
-        return TupleValue([])
+    if fn is torch.Tensor.size and type(payload) is tuple:
+        payload = SizePayload(payload)
     return from_payload(ex, payload)
 
 
@@ -187,8 +193,8 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         state = torch_state_functions.get(obj)
         if state is not None:
             with recording(ex, fn.describe()):
-                payload = state(ex.recorder, *(to_payload(ex, a) for a in args),
-                                **{k: to_payload(ex, v) for k, v in kwargs.items()})
+                payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
+                                {k: to_payload(ex, v) for k, v in kwargs.items()})
             return from_payload(ex, payload)
     original = unwrap_jitted(obj)
     if original is not None:
@@ -363,8 +369,8 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
         state = torch_state_functions.get(real)
         if state is not None:
             with recording(ex, fn.describe()):
-                payload = state(ex.recorder, *(to_payload(ex, a) for a in args),
-                                **{k: to_payload(ex, v) for k, v in kwargs.items()})
+                payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
+                                {k: to_payload(ex, v) for k, v in kwargs.items()})
             return from_payload(ex, payload)
         if real in POLYFILLS:
             return call(ex, ex.world.const_object(POLYFILLS[real]), args, kwargs)

@@ -446,7 +446,8 @@ class Emitter:
         self.call(types.MethodType, lambda: self.load(value.func), lambda: self.load(value.self))
 
     def _build_builtin_method(self, value: BuiltinMethodValue) -> None:
-        self.call(value.descriptor.__get__, lambda: self.load(value.self))
+        # the owner is passed because CPython 3.11 does not check for its absence
+        self.call(value.descriptor.__get__, lambda: self.load(value.self), lambda: self.const(value.self.cls))
 
     def _build_super(self, value: SuperValue) -> None:
         self.call(super, lambda: self.const(value.start), lambda: self.load(value.obj))

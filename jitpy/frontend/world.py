@@ -196,7 +196,7 @@ class World:
             return ConstValue(obj, source)
         if self.dynamic != "never" and not _is_config_path(source):
             changed = self.history.int_is_dynamic(source.key(), obj)
-            if (changed or self.dynamic == "always") and obj not in (0, 1) and abs(obj) < 1 << 62:
+            if (changed or self.dynamic == "always") and abs(obj) < 1 << 62:
                 return SymValue(self.recorder.int_input(obj, source), source)
         self.guard(source, "eq", obj)
         return ConstValue(obj, source)
@@ -534,10 +534,10 @@ def _is_torch_namespace(owner: Any) -> bool:
 
 
 def _is_config_path(source: Source) -> bool:
-    """Ints read from globals and classes' or modules' attributes that tune library code stay constants."""
+    """Ints of classes and of other modules than the function's own tune library code: they stay constants."""
     base: Source | None = source
     while base is not None:
-        if isinstance(base, (ConstSource, GlobalsSource)):
+        if isinstance(base, ConstSource):
             return True
         base = base.base
     return False
