@@ -97,6 +97,8 @@ def _random_call(rng: random.Random, b: Builder, nodes: list[Node]) -> Node | No
         ("aten.full.default", [3], 2.0), ("aten.arange.default", 3),
     ]
     name, *args = rng.choice(calls)
+    if name == "aten.copy.default" and (x.tensor.requires_grad or y.tensor.requires_grad):
+        return None  # torch has no gradient for it
     try:
         return b.call(name, *args)
     except (RuntimeError, IndexError, TypeError, ValueError, NotCovered):

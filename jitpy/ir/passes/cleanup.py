@@ -7,7 +7,7 @@ from typing import Any
 import sympy
 import torch
 
-from ..alias import AliasGroups, needs_grad
+from ..alias import AliasGroups
 from ..builder import Builder
 from ..graph import CONSTANT, GETITEM, Graph, Node
 from ..spec import TensorSpec
@@ -142,7 +142,7 @@ def _kept_apart(rewriter: Rewriter, node: Node, first: Node) -> bool:
         return rewriter.why_not_share(node, first) is not None
     if isinstance(node.spec, tuple):
         groups = rewriter.groups
-        if needs_grad(node.spec):
+        if rewriter.autograd:
             return groups.escapes(node) or groups.escapes(first)
         return groups.escapes(node) and groups.escapes(first)
     return False

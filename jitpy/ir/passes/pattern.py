@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..alias import AliasGroups, alias_kind
+from ..alias import AliasGroups, alias_kind, any_needs_grad
 from ..builder import Builder
 from ..graph import Graph, Node
 from ..spec import Spec, TensorSpec
@@ -255,6 +255,7 @@ class Rewriter:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._groups: AliasGroups | None = None
+        self._autograd: bool | None = None
         self.mapping: dict[Node, Node] = {}
         self.fresh: set[Node] = set()
         self._out: list[Node] = []
@@ -266,6 +267,13 @@ class Rewriter:
         if self._groups is None:
             self._groups = AliasGroups(self.graph)
         return self._groups
+
+    @property
+    def autograd(self) -> bool:
+        """Whether the graph may run under autograd, which saves arguments and results for the backward pass."""
+        if self._autograd is None:
+            self._autograd = any_needs_grad(self.graph.all_nodes())
+        return self._autograd
 
     def sweep(self) -> Iterator[Node]:
         for node in self.graph.nodes:
@@ -335,8 +343,8 @@ class Rewriter:
                 continue
             if self.groups.escapes(node) and (self.groups.escapes(source) or self.groups.foreign(source)):
                 return "an output would begin to share memory"
-            if a.requires_grad and (self.groups.escapes(node) or self.groups.escapes(source)
-                                    or self.groups.foreign(source)):
+            if self.autograd and (self.groups.escapes(node) or self.groups.escapes(source)
+                                  or self.groups.foreign(source)):
                 # autograd may save this tensor; writing to the other one later would then be an error
                 return "a saved tensor would share memory that the caller can write to"
         return None
