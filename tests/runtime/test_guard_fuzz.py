@@ -259,8 +259,11 @@ def test_relations_agree(a: Any, b: Any, compare: Any, both: bool, numbers: list
     try:
         expected = relation(*(values[s] for s in relation.symbols))
     except (ZeroDivisionError, OverflowError):
-        expected = False
+        assert not guard.check(tuple(numbers[:2]), {}), (relation, values, called)
+        return
     assert guard.check(tuple(numbers[:2]), {}) is expected, (relation, values, called)
-    exact = expr.subs(values)
-    if exact in (sympy.true, sympy.false):
-        assert bool(exact) is expected
+    try:
+        exact = expr.subs(values)
+    except (TypeError, ValueError):
+        return  # sympy folds in another order, and divides by zero on the way
+    assert exact not in (sympy.true, sympy.false) or bool(exact) is expected, (relation, values)

@@ -74,16 +74,19 @@ bool constants_equal(PyObject* a, PyObject* b) {
   }
   if (type == &PyFrozenSet_Type) {
     if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
-    PyObject *x, *y;
-    Py_ssize_t i = 0, j;
-    Py_hash_t hash;
-    while (_PySet_NextEntry(a, &i, &x, &hash)) {
+    PyObject* items = PySequence_Tuple(a);
+    PyObject* others = items == nullptr ? nullptr : PySequence_Tuple(b);
+    if (others == nullptr) PyErr_Clear();
+    bool equal = others != nullptr;
+    for (Py_ssize_t i = 0; equal && i < PyTuple_GET_SIZE(items); i++) {
       bool found = false;
-      j = 0;
-      while (!found && _PySet_NextEntry(b, &j, &y, &hash)) found = constants_equal(x, y);
-      if (!found) return false;
+      for (Py_ssize_t j = 0; !found && j < PyTuple_GET_SIZE(others); j++)
+        found = constants_equal(PyTuple_GET_ITEM(items, i), PyTuple_GET_ITEM(others, j));
+      equal = found;
     }
-    return true;
+    Py_XDECREF(items);
+    Py_XDECREF(others);
+    return equal;
   }
   if (type == &PySlice_Type) {
     auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
@@ -94,7 +97,7 @@ bool constants_equal(PyObject* a, PyObject* b) {
 }
 
 bool keys_equal(PyObject* dict, PyObject* expected) {
-  if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   PyObject* key;
   Py_ssize_t position = 0, i = 0;
   while (PyDict_Next(dict, &position, &key, nullptr))

@@ -39,10 +39,16 @@ int clear_exception() {
   return 0;
 }
 
-// Borrowed referent, or null where it died.
-PyObject* referent(PyObject* weakref) {
-  PyObject* object = PyWeakref_GET_OBJECT(weakref);
-  return object == Py_None ? nullptr : object;
+// Whether the weak reference is alive and refers to the object.
+bool refers_to(PyObject* weakref, PyObject* object) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* referent = nullptr;
+  if (PyWeakref_GetRef(weakref, &referent) < 0) PyErr_Clear();
+  Py_XDECREF(referent);
+  return referent == object;
+#else
+  return PyWeakref_GET_OBJECT(weakref) == object && object != Py_None;
+#endif
 }
 
 // ---- evaluation ----
@@ -101,7 +107,7 @@ int check_passes(PyObject* value, const Check& check, int64_t* symbols) {
     case CheckKind::kId:
       return value == object;
     case CheckKind::kWeakId:
-      return value == referent(object);
+      return refers_to(object, value);
     case CheckKind::kEq:
       return constants_equal(value, object);
     case CheckKind::kLen:
@@ -110,7 +116,7 @@ int check_passes(PyObject* value, const Check& check, int64_t* symbols) {
       return keys_equal(value, object);
     case CheckKind::kHasKey:
     case CheckKind::kNoKey: {
-      if (!PyDict_CheckExact(value)) return 0;
+      if (!PyDict_Check(value)) return 0;
       const bool found = _PyDict_GetItem_KnownHash(value, object, check.number) != nullptr;
       if (!found && PyErr_Occurred()) return clear_exception();
       return found == (check.kind == CheckKind::kHasKey);
@@ -157,7 +163,7 @@ PyObject* read_node(const Node& node, PyObject* base, const Frame& frame) {
     case Step::kDict:
       return instance_dict(base);
     case Step::kItem:
-      if (!PyDict_CheckExact(base)) return nullptr;
+      if (!PyDict_Check(base)) return nullptr;
       return Py_XNewRef(_PyDict_GetItem_KnownHash(base, node.arg.get(), node.hash));
     case Step::kIndex: {
       const bool is_list = PyList_Check(base);
