@@ -65,7 +65,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def fresh_caches() -> None:
-    """Empty folders for what compilers keep on disk, except for the native part of jitpy. Call before importing torch."""
+    """Empty folders for what compilers keep on disk, except for jitpy's native part. Call before importing torch."""
     folder = tempfile.mkdtemp(prefix="jitpy-bench-")
     users = os.environ.get("JITPY_CACHE_DIR") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jitpy")

@@ -14,8 +14,9 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ FLAGS = {
     flag.name: flag
     for flag in (
         Flag("enabled", bool, True, "0 makes every jitted function run as plain Python"),
-        Flag("raise_errors", bool, False, "raise jitpy's internal errors instead of falling back to eager (JITPY_RAISE=1 as well)"),
+        Flag("raise_errors", bool, False, "raise internal errors in place of falling back to eager (also JITPY_RAISE=1)"),
         Flag("recompile_limit", int, 8, "compiled variants per function and instance before it runs eager"),
         Flag("dynamic", str, "auto", "sizes: 'auto' (symbolic once they change), 'always', 'never'"),
         Flag("cache_dir", str, "", "folder for compiled artefacts; empty: the user's cache folder"),
@@ -66,6 +67,26 @@ FLAGS = {
         Flag("debug", bool, False, "keep every stage's text in a debug folder"),
     )
 }
+
+
+if TYPE_CHECKING:  # what a type checker sees where the module object answers
+    enabled: bool
+    raise_errors: bool
+    recompile_limit: int
+    dynamic: str
+    cache_dir: str
+    native_dir: str
+    disk_cache: bool
+    cxx: str
+    simd: str
+    threads_grain: int
+    fusion: bool
+    native: bool
+    hook: str
+    inline_depth: int
+    unroll_limit: int
+    pool_bytes: int
+    debug: bool
 
 
 class Config(types.ModuleType):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable
+from collections.abc import Callable
 
 NAMES = {
     "graph_breaks": "each graph break with its place and reason",
@@ -21,7 +21,13 @@ NAMES = {
 }
 
 _enabled: set[str] = set()
-_sink: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+_sink: Callable[[str], None] = _to_stderr
 
 
 def enable(*names: str) -> None:
