@@ -89,10 +89,8 @@ class Engine:
         self.backend = get_backend(options.backend)
         self.variants: list[Variant] = []
         self.skipped: list[tuple[str, str]] = []
-        self._histories: dict[types.CodeType, History] = {}
+        self._histories: dict[int, History] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
-        self._frames: dict[types.CodeType, Any] = {}
-        self._codes: set[types.CodeType] = set()
         _engines.add(self)
 
     # -- dispatchers ----------------------------------------------------------------------------------------
@@ -164,10 +162,9 @@ class Engine:
     def _compile(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
                  reasons: list[str]) -> Any:
         code = dispatcher.code
-        self._codes.add(code)
         if code.co_flags & (0x20 | 0x80 | 0x200):
             raise Skip("async" if code.co_flags & (0x80 | 0x200) else "generator", code.co_name)
-        history = self._histories.setdefault(code, History())
+        history = self._histories.setdefault(id(code), History())
         forced: dict[int, GraphBreak] = {}
         times: dict[str, float] = {}
         start = time.perf_counter()

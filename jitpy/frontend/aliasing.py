@@ -116,6 +116,14 @@ def _as_real(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Nod
     return recorder.emit_view(_aten.view_as_real.default, value, ())
 
 
+def _conjugated(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit(_aten.conj_physical.default, (value,))
+
+
+def _negated(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    return recorder.emit(_aten.neg.default, (value,))
+
+
 _INVERSES: dict[Any, Inverse] = {
     _aten.alias.default: _identity,
     _aten.view_as.default: _identity,
@@ -135,6 +143,8 @@ _INVERSES: dict[Any, Inverse] = {
     _aten.t.default: _t,
     _aten.permute.default: _permute,
     _aten.view.dtype: _bitcast,
+    _aten._conj.default: _conjugated,
+    _aten._neg_view.default: _negated,
     _aten.view_as_real.default: _as_complex,
     _aten.view_as_complex.default: _as_real,
 }

@@ -6,6 +6,7 @@ import builtins
 import copy
 import enum
 import functools
+import inspect
 import math
 import operator
 import types
@@ -51,6 +52,7 @@ from .values.base import (
     FunctionValue,
     GeneratorValue,
     ListValue,
+    MethodValue,
     ObjectValue,
     PyValue,
     ScalarValue,
@@ -623,6 +625,11 @@ def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 # -- library ------------------------------------------------------------------------------------------------
 
 
+@builtin(torch._C._log_api_usage_once)
+def log_api_usage(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return NONE
+
+
 @builtin(typing.cast)
 def typing_cast(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return args[1]
@@ -674,6 +681,21 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
             ex.world.dict_set(made, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(value, key))
         return made
     raise unsupported(value, "copy.deepcopy()")
+
+
+@builtin(inspect.signature)
+def inspect_signature(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """The signature of a function that exists outside: computed now, and fixed by the function's guards."""
+    target = args[0]
+    bound = 0
+    while isinstance(target, MethodValue):
+        target = target.func
+        bound += 1
+    if not isinstance(target, FunctionValue) or target.real is None or kwargs or bound > 1:
+        raise GraphBreak("unsupported_call", "inspect.signature")
+    ex.world.function_defaults(target)
+    real = types.MethodType(target.real, object()) if bound else target.real
+    return ex.world.const_object(inspect.signature(real))
 
 
 @builtin(functools.update_wrapper)

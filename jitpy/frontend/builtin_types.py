@@ -543,7 +543,7 @@ def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
-@builtin(dict.get)
+@builtin(dict.get, types.MappingProxyType.get)
 def dict_get(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     found = ex.world.dict_get(_dict(ex, args), key_of(ex, args[1]))
     return found if found is not None else args[2] if len(args) > 2 else NONE
@@ -640,6 +640,7 @@ def _view(kind: str) -> Any:
 for _kind in ("keys", "values", "items"):
     BUILTINS[getattr(dict, _kind)] = _view(_kind)
     BUILTINS[getattr(_ORDERED, _kind)] = _view(_kind)
+    BUILTINS[getattr(types.MappingProxyType, _kind)] = _view(_kind)
 
 
 @builtin(_ORDERED.__setitem__)

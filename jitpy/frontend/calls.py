@@ -47,8 +47,8 @@ BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = 
 #: functions that the user marked: run as plain Python / put into the graph as they are
 DISABLED: set[Any] = set()
 ALLOWED: set[Any] = set()
-#: code objects that are run as plain Python, with the reason
-SKIP_CODE: dict[types.CodeType, str] = {}
+#: code objects (by identity) that are run as plain Python, with the reason
+SKIP_CODE: dict[int, str] = {}
 
 
 def builtin(*objects: Any) -> Callable[[Any], Any]:
@@ -378,8 +378,8 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             return record(ex, real, args, kwargs)
         if is_torch_callable(real):
             return record(ex, real, args, kwargs)
-        if code in SKIP_CODE:
-            raise GraphBreak("skipped", f"{fn.describe()}: {SKIP_CODE[code]}")
+        if id(code) in SKIP_CODE:
+            raise GraphBreak("skipped", f"{fn.describe()}: {SKIP_CODE[id(code)]}")
         if real.__module__ and real.__module__.startswith(_SKIPPED_MODULES):
             raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
     if code.co_flags & _ASYNC:

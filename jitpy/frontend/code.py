@@ -94,15 +94,15 @@ def _handler_depths(code: types.CodeType) -> dict[int, int]:
     return {index_at[entry.target]: entry.depth for entry in entries}
 
 
-_views: dict[types.CodeType, CodeView] = {}
+#: by identity: the constants of generated code need not be hashable
+_views: dict[int, CodeView] = {}
 
 
 def view_of(code: types.CodeType) -> CodeView:
-    """The decoded form of a code object (kept)."""
-    # Code objects compare by value, location tables included; what a view holds depends on nothing else.
-    view = _views.get(code)
+    """The decoded form of a code object (kept, and the code with it)."""
+    view = _views.get(id(code))
     if view is None:
-        view = _views[code] = CodeView(code)
+        view = _views[id(code)] = CodeView(code)
     return view
 
 

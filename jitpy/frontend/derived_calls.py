@@ -58,7 +58,7 @@ def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
         spec = value.spec
         if not spec.is_static or type(spec.offset) is not int:
             seen[_SYMBOLIC] = 1
-        return spec, value.is_leaf, bool(value.chain)
+        return (spec, value.is_leaf, *value.lazy_bits) if value.chain else (spec, value.is_leaf)
     if kind is tuple or kind is list:
         return (kind, *[_key(v, tensors, seen) for v in value])
     if kind is dict:
@@ -110,7 +110,7 @@ def _run_on_shadows(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: 
         if env is None and not (spec.is_static and type(spec.offset) is int):
             spec = spec.with_(shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)),
                               offset=fixed(spec.offset))
-        shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf, env)
+        shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf, env, tensor.lazy_bits)
 
     def convert(value: Any) -> Any:
         kind = type(value)
@@ -140,10 +140,10 @@ def _run_on_shadows(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: 
 
 
 def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
-    """Eager's own error where a run on zeros raises the same; otherwise the graph breaks, and eager raises (or not)."""
+    """Eager's own error where a run on zeros fails as well; otherwise the graph breaks, and eager raises (or not)."""
     name = getattr(fn, "__name__", str(fn))
     other = _error_on_zeros(recorder, fn, args, kwargs)
-    if type(other) is type(error) and str(other).splitlines()[:1] == str(error).splitlines()[:1]:
+    if type(other) is type(error):
         other.__traceback__ = None
         return UserError(other)
     return Uncapturable("exception", f"{name}: {type(error).__name__}: {error}")

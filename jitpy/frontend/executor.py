@@ -128,7 +128,7 @@ class Executor:
         self.result: Value | None = None
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
-        self.inlined: dict[types.CodeType, None] = {}
+        self.inlined: dict[int, types.CodeType] = {}
         self._loc_cache: tuple[Frame, int, Loc] | None = None
 
     # -- the loop -------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Executor:
             raise GraphBreak("depth", frame.code.co_name)
         frame.entered = self.step
         self.frames.append(frame)
-        self.inlined.setdefault(frame.code)
+        self.inlined.setdefault(id(frame.code), frame.code)
 
     def leave(self, value: Value) -> None:
         """Return `value` from the innermost frame."""

@@ -23,7 +23,7 @@ from .finish import finish_graph
 from .guards import GuardSet
 from .inputs import make_tensor_input
 from .scalars import record_scalar_op
-from .schemas import SchemaFacts, schema_facts
+from .schemas import SchemaFacts, has_static_size, schema_facts
 from .source import Source
 from .tensor_attrs import read_attribute
 from .torch_calls import is_torch_callable
@@ -188,7 +188,7 @@ class Recorder:
         facts = schema_facts(overload)
         if facts.mutated:
             return self._record_write(facts, args, kwargs, spec)
-        if facts.dynamic and not facts.on_host:
+        if facts.dynamic and not facts.on_host and not has_static_size(overload, args):
             raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
         if facts.is_view:
             return self._record_view(facts, args, kwargs, spec)

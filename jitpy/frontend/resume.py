@@ -65,16 +65,16 @@ class Resumable(Exception):
     """The place cannot be resumed (a form of code that resume functions do not support)."""
 
 
-#: resume function's code -> (original code, for each instruction its index in the original or -1)
-_origins: dict[types.CodeType, tuple[types.CodeType, list[int]]] = {}
+#: resume function's code, by identity -> (that code, original code, each instruction's index in the original or -1)
+_origins: dict[int, tuple[types.CodeType, types.CodeType, list[int]]] = {}
 
 
 def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
     """The original place of an instruction of a resume function (or the place itself)."""
-    found = _origins.get(code)
+    found = _origins.get(id(code))
     if found is None:
         return code, index
-    original, places = found
+    _, original, places = found
     place = places[index]
     if place < 0:
         raise Resumable(f"instruction {index} of {code.co_name} is not the user's")
@@ -82,7 +82,7 @@ def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
 
 
 def is_resume_code(code: types.CodeType) -> bool:
-    return code in _origins
+    return id(code) in _origins
 
 
 def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) -> types.CodeType:
@@ -109,7 +109,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     bytecode.flags = code.co_flags & 0x10 | 0x03
     made = assemble(bytecode)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
-    _origins[made] = (code, places)
+    _origins[id(made)] = (made, code, places)
     if len(view_of(made).instructions) != len(places):
         raise Resumable("the assembled code has other instructions than the original")
     return made

@@ -119,3 +119,9 @@ def _functional(overload: OpOverload) -> OpOverload | None:
         return None if found.name() in _UNUSABLE else found
     except NotCovered:
         return None
+
+
+def has_static_size(overload: OpOverload, args: tuple[Any, ...]) -> bool:
+    """Whether this is an index without masks: torch marks the op as one whose size depends on data."""
+    return overload in (torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor) and not any(
+        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])

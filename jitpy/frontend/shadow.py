@@ -18,7 +18,7 @@ from jitpy.ir import Dim, SizeEnv, TensorSpec
 from jitpy.ir.ops import symbolic
 from jitpy.ir.sizes import simplify
 
-from .schemas import SchemaFacts, schema_facts
+from .schemas import SchemaFacts, has_static_size, schema_facts
 from .traced import Uncapturable
 
 _META = torch.device("meta")
@@ -56,22 +56,34 @@ class ShadowTensor(torch.Tensor):
         return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
 
 
-def shadow_of(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None) -> ShadowTensor:
+def shadow_of(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None,
+              lazy: tuple[bool, bool] = (False, False)) -> ShadowTensor:
     """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view.
 
-    With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there.
+    With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there. `lazy` says whether a
+    conjugation and a negation are pending.
     """
     shape, stride = [torch_number(s, env) for s in spec.shape], [torch_number(s, env) for s in spec.stride]
     meta = torch.empty_strided(shape, stride, dtype=spec.dtype, device=_META)
     if spec.offset != 0:
         meta = torch.empty(torch_number(spec.offset + _extent(spec), env), dtype=spec.dtype, device=_META)
         meta = meta.as_strided(shape, stride, torch_number(spec.offset, env))
+    set_lazy_bits(meta, *lazy)
+    shadow = ShadowTensor(meta, spec.device, spec.requires_grad and is_leaf)
+    set_lazy_bits(shadow, *lazy)
     if not spec.requires_grad or is_leaf:
-        return ShadowTensor(meta, spec.device, spec.requires_grad)
-    shadow = ShadowTensor(meta, spec.device)
+        return shadow
     with torch.enable_grad():
         _NonLeaf.mark(shadow)
     return shadow
+
+
+def set_lazy_bits(tensor: torch.Tensor, conj: bool, neg: bool) -> None:
+    """Mark a tensor as one whose conjugation or negation is pending."""
+    if conj:
+        torch._C._set_conj(tensor, True)
+    if neg:
+        torch._C._set_neg(tensor, True)
 
 
 def _extent(spec: TensorSpec) -> Dim:
@@ -165,7 +177,7 @@ class Tape(DispatchMode):
             return (*result, *(ShadowTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
                                for _ in range(missing)))
         facts = schema_facts(func)
-        if facts.dynamic or _reads_mask(func, args):
+        if facts.dynamic and not has_static_size(func, args):
             raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
         args, kwargs = _lift(args), _lift(kwargs)
         record = Record(facts, self._refer(args), self._refer(kwargs), (), None)
@@ -256,13 +268,6 @@ def _collect(value: Any, into: set[int]) -> None:
             _collect(item, into)
     elif hasattr(value, "items") and isinstance(value.items, tuple):
         _collect(value.items, into)
-
-
-def _reads_mask(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether this is an index by a boolean mask, whose result's size depends on data."""
-    if func not in (_aten.index.Tensor, _aten._unsafe_index.Tensor):
-        return False
-    return any(isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
 
 
 def _lift(value: Any) -> Any:
@@ -381,7 +386,9 @@ def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) ->
             return known
         if value.layout is not torch.strided or value.is_quantized:
             raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
-        return ShadowTensor(value, device)
+        shadow = ShadowTensor(value, device)
+        set_lazy_bits(shadow, value.is_conj(), value.is_neg())
+        return shadow
     if isinstance(value, (tuple, list)):
         return type(value)(_wrap(v, shadows, device) for v in value) if type(value) in (tuple, list) \
             else tuple(_wrap(v, shadows, device) for v in value)

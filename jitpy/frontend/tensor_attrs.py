@@ -234,8 +234,10 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     torch.is_floating_point: lambda recorder, input: input.spec.dtype.is_floating_point,
     torch.is_complex: lambda recorder, input: input.spec.dtype.is_complex,
     torch.is_signed: lambda recorder, input: input.spec.dtype.is_signed,
-    torch.is_conj: lambda recorder, input: False,
-    torch.is_neg: lambda recorder, input: False,
+    torch.is_conj: lambda recorder, input: input.lazy_bits[0],
+    torch.is_neg: lambda recorder, input: input.lazy_bits[1],
+    _Base.is_conj: lambda recorder, self: self.lazy_bits[0],
+    _Base.is_neg: lambda recorder, self: self.lazy_bits[1],
     torch.promote_types: lambda recorder, type1, type2: torch.promote_types(type1, type2),
     torch.can_cast: lambda recorder, from_, to: torch.can_cast(from_, to),
     **{getattr(_Base, name): _refuse_method(name) for name in (

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
+_CONJ, _NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
+
 #: What a shortcut returns for a call that it does not handle.
 DECLINED = object()
 
@@ -130,6 +132,14 @@ class TracedTensor:
     def input(self) -> int | None:
         """The index of the graph input that this very object is, or None."""
         return self.storage.input if not self.chain else None
+
+    @property
+    def lazy_bits(self) -> tuple[bool, bool]:
+        """Whether a conjugation, and whether a negation, is pending on this view."""
+        if not self.chain:
+            return False, False
+        targets = [step.op.target for step in self.chain]
+        return targets.count(_CONJ) % 2 == 1, targets.count(_NEG) % 2 == 1
 
     def state(self) -> tuple[Any, ...]:
         return self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self._spec

@@ -240,6 +240,10 @@ class World:
             value = ExceptionValue(cls, [], source, obj)
             value.args = [self.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
             return self._with_attrs(value, obj)
+        if cls is types.MappingProxyType and _is_config_path(source):
+            proxy = DictValue(source, cls, obj)
+            proxy.vals = {key: self.const_object(item_) for key, item_ in obj.items()}
+            return proxy
         if _is_plain_instance(cls):
             return self._with_attrs(ObjectValue(cls, source, obj), obj)
         return PyValue(obj, source, pinned=isinstance(source, ConstSource))
