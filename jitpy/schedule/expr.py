@@ -75,6 +75,9 @@ class Expr:
     def bounds(self) -> tuple[Dim, Dim] | None:
         return None
 
+    def all_axes(self) -> frozenset[Axis]:
+        return self.axes
+
     def __repr__(self) -> str:
         if self.op == "const":
             return repr(self.attr)
@@ -157,7 +160,7 @@ class ScalarBuilder:
                     axes = axes | arg.axes if axes else arg.axes
             index = attr[1] if op == "load" else attr if op == "index" else None
             if index is not None:
-                axes = axes.union(index.axes())
+                axes = axes.union(index.all_axes())
             found = self._table[key] = Expr(op, args, dtype, attr, axes, len(self._table))
         return found
 

@@ -37,7 +37,7 @@ class Axis:
     def bounds(self) -> tuple[Dim, Dim] | None:
         return 0, self.size - 1
 
-    def axes(self) -> Iterator[Axis]:
+    def all_axes(self) -> Iterator[Axis]:
         yield self
 
     def __repr__(self) -> str:
@@ -71,8 +71,8 @@ class Quotient:
             return None
         return found[0] // self.divisor, found[1] // self.divisor
 
-    def axes(self) -> Iterator[Axis]:
-        return self.index.axes()
+    def all_axes(self) -> Iterator[Axis]:
+        return self.index.all_axes()
 
     def __repr__(self) -> str:
         return f"({self.index})//{self.divisor}"
@@ -183,9 +183,9 @@ class Index:
         found = self.bounds()
         return found is not None and nonnegative(found[0]) and nonnegative(size - 1 - found[1])
 
-    def axes(self) -> Iterator[Axis]:
+    def all_axes(self) -> Iterator[Axis]:
         for atom, _ in self.terms:
-            yield from atom.axes()
+            yield from atom.all_axes()
 
     def coefficient(self, axis: Axis) -> Dim | None:
         """The stride along `axis`: 0 if it does not occur, None if it occurs otherwise than as a plain term."""
@@ -193,7 +193,7 @@ class Index:
         for atom, coefficient in self.terms:
             if atom is axis:
                 result = coefficient
-            elif axis in atom.axes():
+            elif axis in atom.all_axes():
                 return None
         return result
 

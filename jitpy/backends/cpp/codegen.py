@@ -17,7 +17,7 @@ import torch
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, carrier, children
 from ...schedule.index import Axis, Index
-from ...schedule.loops import Kernel, Reduce
+from ...schedule.loops import Kernel, Reduce, Store
 from ...schedule.values import HostScalar, Value
 from .prelude import STORAGE, TYPES
 from .printer import ExprPrinter, literal, order
@@ -30,6 +30,8 @@ COLUMN_CACHE = 1 << 19
 LONG_ROW = 1 << 15
 #: Rows after which a column's running float32 sum is put aside.
 SUM_ROWS = 256
+#: Into how many chunks the rows of a large column reduction are divided.
+ROW_CHUNKS = 32
 
 
 @dataclass(slots=True)
@@ -135,6 +137,8 @@ class KernelPrinter:
         elif style == "scan":
             units = self._scan()
         elif style == "columns":
+            if self._wants_partial_columns():
+                return self._partial_columns()
             units = self._columns()
         elif self._wants_whole():
             return self._finish_whole()
@@ -155,7 +159,7 @@ class KernelPrinter:
         for place in list(places)[:8]:
             text.add(f"//   {place}")
 
-    def _unpack(self, text: Text, used: set[Value]) -> None:
+    def _unpack(self, text: Text, used: set[Value], pointers: str = "ptr") -> None:
         """Typed pointers and sizes at the top of a function."""
         shared = set(self.in_place) | set(self.in_place.values())
         for k, value in enumerate(self.operands):
@@ -168,23 +172,19 @@ class KernelPrinter:
                 kind = "double" if value.kind is float else "int64_t"
             restrict = "" if value in shared else "__restrict "
             const = "" if written else "const "
-            text.add(f"{const}{kind}* {restrict}{name} = ({const}{kind}*)ptr[{k}];")
+            text.add(f"{const}{kind}* {restrict}{name} = ({const}{kind}*){pointers}[{k}];")
         for expr, name in self.sizes.items():
             text.add(f"const int64_t {name} = sz[{self.size_index(expr)}];  // {expr}")
 
     def _entry(self, text: Text, units: _Units) -> None:
+        points = self.kernel.points
+        condition, count = self._condition(), self.size(units.count)
         with text.block('extern "C" void {name}(void* const* ptr, const int64_t* sz)'):
-            points = self.kernel.points
-            many = self._many(points)
-            used = _size_symbols(units.count) | (_size_symbols(points) if many not in ("true", "false") else set())
-            names = {}
-            for expr in used:
-                names[expr] = f"sz[{self.size_index(expr)}]"
-            count = units.text(names)
-            if many == "false":
+            if self._many(points) == "false":
                 text.add(f"{{name}}_part(0, {count}, ptr, sz);")
             else:
-                condition = many if many == "true" else f"{names.get(points, points)} >= {self._least_points()}"
+                if self._many(points) == "?" or not count.isdigit():
+                    self._unpack(text, set())
                 text.add(f"run_parts({count}, {units.align}, {condition}, {{name}}_part, ptr, sz);")
 
     def _work(self) -> int:
@@ -398,7 +398,14 @@ class KernelPrinter:
         return reduction.dtype
 
     def _stages(self) -> int:
-        return 1 + max((self.kernel.stage[e] for e in self.kernel.roots()), default=0)
+        """How many stages have a loop."""
+        stage = self.kernel.stage
+        inner = [r.expr for r in self.kernel.reductions] + [s.expr for s in self.kernel.stores if self._is_inner(s)]
+        return 1 + max((stage[e] for e in inner), default=0)
+
+    def _is_inner(self, store: Store) -> bool:
+        """Whether a store has one element per point, not one per result."""
+        return self._depends(store.expr) or any(a.reduced for a in store.index.all_axes())
 
     def _depends(self, expr: Expr) -> bool:
         """Whether the value changes along reduced axes."""
@@ -460,8 +467,7 @@ class KernelPrinter:
         return found
 
     def _outer_stores(self, stage: int, names: dict[Expr, str]) -> None:
-        stores = [s for s in self.kernel.stores if not self._depends(s.expr)
-                  and not any(a.reduced for a in s.index.axes())]
+        stores = [s for s in self.kernel.stores if not self._is_inner(s)]
         self.emit([s.expr for s in stores], names)
         for store in stores:
             self.store(store.value, store.index, store.expr, names)
@@ -469,8 +475,7 @@ class KernelPrinter:
     def _row_stage(self, stage: int, outer: dict[Expr, str], caches: dict[Expr, tuple[int, str, torch.dtype, Dim]]) -> None:
         kernel = self.kernel
         reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
-        stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage
-                  and (self._depends(s.expr) or any(a.reduced for a in s.index.axes()))]
+        stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and self._is_inner(s)]
         if not reductions and not stores:
             return
         names: dict[Expr, str] = dict(outer)
@@ -602,8 +607,7 @@ class KernelPrinter:
         others = [a for a in kernel.parallel if a is not vector]
         self.begin_checks()
         with self.units(others, (vector, width)) as units:
-            v = vector.name
-            self.text.add(f"const int64_t lanes = {v}_end - {v}_begin;")
+            self._lane_count(vector, width, declared=True)
             arrays: dict[Expr, str] = {}
             for stage in range(self._stages()):
                 self._column_stage(stage, arrays, width)
@@ -632,8 +636,7 @@ class KernelPrinter:
         vector = kernel.vector
         assert vector is not None
         reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
-        stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and (
-            self._depends(s.expr) or any(a.reduced for a in s.index.axes()))]
+        stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and self._is_inner(s)]
         if not reductions and not stores:
             return
         roots = [r.expr for r in reductions] + [s.expr for s in stores]
@@ -715,7 +718,7 @@ class KernelPrinter:
 
     def _column_outer_stores(self, arrays: dict[Expr, str]) -> None:
         kernel = self.kernel
-        stores = [s for s in kernel.stores if not self._depends(s.expr) and not any(a.reduced for a in s.index.axes())]
+        stores = [s for s in kernel.stores if not self._is_inner(s)]
         if not stores:
             return
         assert kernel.vector is not None
@@ -729,15 +732,136 @@ class KernelPrinter:
             for store in stores:
                 self.store(store.value, store.index, store.expr, names)
 
+    # many rows: chunks of rows are reduced to partial rows, in parallel; then these are combined in order
+
+    def _wants_partial_columns(self) -> bool:
+        kernel = self.kernel
+        if self._stages() > 1 or any(map(self._is_inner, kernel.stores)):
+            return False
+        if any(r.kind.startswith("arg") for r in kernel.reductions):
+            return False
+        return kernel.hint(kernel.reduced[0].size) >= 2 * ROW_CHUNKS and kernel.hint(kernel.points) >= 4 * CHUNK
+
+    def _partial_columns(self) -> KernelText:
+        kernel = self.kernel
+        vector = kernel.vector
+        assert vector is not None
+        first, inner_axes = kernel.reduced[0], kernel.reduced[1:]
+        others = [a for a in kernel.parallel if a is not vector]
+        other_count = prod(tuple(a.size for a in others))
+        chunk = _ceil_div(first.size, ROW_CHUNKS)
+        chunks = _ceil_div(first.size, chunk) if isinstance(chunk, int) else ROW_CHUNKS
+        dtypes = [self._column_accumulator(r) for r in kernel.reductions]
+        v, f = vector.name, first.name
+        n, m = self.size(vector.size), self.size(first.size)
+        width = min(2048, (vector.size + 15) // 16 * 16) if isinstance(vector.size, int) else 2048
+        pointer = len(self.operands)
+        row_bytes = sum(d.itemsize for d in dtypes)
+
+        def offsets() -> list[str]:
+            """Where each reduction's partial rows start: element 0 of row 0."""
+            found, before = [], 0
+            for dtype in dtypes:
+                found.append(f"partial + rows * {n} * {before}" if before else "partial")
+                before += dtype.itemsize
+            return found
+
+        def row_text() -> str:
+            text = f"{f}_chunk"
+            for axis in others:
+                text = f"({text}) * {self.size(axis.size)} + {axis.name}"
+            return text
+
+        # the part that reduces one chunk
+        chunk_axis = Axis(chunks)
+        chunk_axis.name = f"{f}_chunk"
+        self.begin_checks()
+        self.text.add(f"char* const partial = (char*)ptr[{pointer}];")
+        rows = self.size(chunks * other_count)
+        self.text.add(f"const int64_t rows = {rows};")
+        with self.units([chunk_axis, *others]) as units:
+            c = self.size(chunk)
+            self.text.add(f"const int64_t {f}_first = {f}_chunk * {c};")
+            self.text.add(f"const int64_t {f}_last = {f}_first + {c} < {m} ? {f}_first + {c} : {m};")
+            with self.text.block(f"for (int64_t {v}_begin = 0; {v}_begin < {n}; {v}_begin += {width})"):
+                self._lane_count(vector, width)
+                lanes = [self._declare_lanes(r, d, str(width), 0) for r, d in zip(kernel.reductions, dtypes)]
+                with self.text.block(f"for (int64_t {f} = {f}_first; {f} < {f}_last; ++{f})"):
+                    with self.loops(inner_axes):
+                        self.simd()
+                        with self._lane_loop(vector):
+                            names: dict[Expr, str] = {}
+                            self.emit([r.expr for r in kernel.reductions], names)
+                            for reduction, lane in zip(kernel.reductions, lanes):
+                                self._combine(reduction, lane, "l", self.printer.ref(reduction.expr, names), names)
+                for lane, place in zip(lanes, offsets()):
+                    kind = TYPES[lane.dtype]
+                    self.text.add(f"{kind}* const {lane.name}_row = ({kind}*)({place}) + ({row_text()}) * {n} + {v}_begin;")
+                    self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {lane.name}_row[l] = {lane.name}[l];")
+        self.end_checks()
+        reduce_lines = self.text.lines
+
+        # the part that combines the partial rows
+        self.text = Text(depth=1)
+        self.text.add(f"char* const partial = (char*)ptr[{pointer}];")
+        self.text.add(f"const int64_t rows = {rows};")
+        with self.units(others, (vector, 256)) as combine_units:
+            self._lane_count(vector, 256, declared=True)
+            arrays: dict[Expr, str] = {}
+            for reduction, dtype, place in zip(kernel.reductions, dtypes, offsets()):
+                wide = torch.float64 if dtype is torch.float32 and reduction.kind in ("sum", "prod") else dtype
+                lane = self._declare_lanes(reduction, wide, "256", 0)
+                kind = TYPES[dtype]
+                with self.text.block(f"for (int64_t {f}_chunk = 0; {f}_chunk < {self.size(chunks)}; ++{f}_chunk)"):
+                    self.text.add(f"const {kind}* const row = (const {kind}*)({place}) + ({row_text()}) * {n} + {v}_begin;")
+                    self.text.add("#pragma omp simd")
+                    self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {combine_text(reduction.kind, lane.name + '[l]', 'row[l]')}")
+                arrays[reduction.result] = lane.name
+            self._column_outer_stores(arrays)
+        combine_lines = self.text.lines
+
+        head = Text()
+        self._comment(head)
+        for suffix, used, lines in (("part", set(kernel.reads), reduce_lines), ("combine", set(self.operands), combine_lines)):
+            with head.block(f"static void {{name}}_{suffix}(int64_t begin, int64_t end, void* const* ptr, const int64_t* sz)"):
+                self._unpack(head, used)
+                head.lines.extend(lines)
+        with head.block('extern "C" void {name}(void* const* args, const int64_t* sz)'):
+            self._unpack(head, set())
+            self._extend_pointers(head, f"{rows} * {n} * {row_bytes}")
+            head.add(f"run_parts({self.size(units.count)}, 1, {self._condition()}, {{name}}_part, ptr, sz);")
+            head.add(f"run_parts({self.size(combine_units.count)}, 1, {n} * {rows} >= {self._least_points()}, "
+                     "{name}_combine, ptr, sz);")
+        return KernelText("\n".join(head.lines) + "\n", self.operands)
+
+    def _lane_count(self, vector: Axis, width: int, declared: bool = False) -> None:
+        """Declare `lanes`, the number of columns from `{vector}_begin` on."""
+        v, n = vector.name, self.size(vector.size)
+        if isinstance(vector.size, int) and vector.size % width == 0:
+            self.text.add(f"const int64_t lanes = {width};")
+        elif declared:
+            self.text.add(f"const int64_t lanes = {v}_end - {v}_begin;")
+        else:
+            self.text.add(f"const int64_t lanes = {v}_begin + {width} < {n} ? {width} : {n} - {v}_begin;")
+
+    def _extend_pointers(self, text: Text, bytes_text: str) -> None:
+        """`ptr` with the scratch memory for partial results behind the operands."""
+        count = len(self.operands)
+        text.add(f"void* ptr[{count + 1}];")
+        text.add(f"for (int k = 0; k < {count}; ++k) ptr[k] = args[k];")
+        text.add("static thread_local Scratch memory;")
+        text.add(f"ptr[{count}] = memory.get({bytes_text});")
+
+    def _condition(self) -> str:
+        """Whether there is enough work for several threads."""
+        many = self._many(self.kernel.points)
+        return many if many != "?" else f"{self.size(self.kernel.points)} >= {self._least_points()}"
+
     # one large reduction of everything
 
     def _wants_whole(self) -> bool:
         kernel = self.kernel
-        if kernel.parallel or self._stages() > 2 or not kernel.reduced:
-            return False
-        if any(self._depends(s.expr) or any(a.reduced for a in s.index.axes()) for s in kernel.stores):
-            return False
-        if any(kernel.stage[r.expr] for r in kernel.reductions):
+        if kernel.parallel or self._stages() > 1 or not kernel.reduced or any(map(self._is_inner, kernel.stores)):
             return False
         return kernel.hint(kernel.points) >= 4 * CHUNK
 
@@ -832,19 +956,11 @@ class KernelPrinter:
                     line = line.replace(f"{{offset{k}}}", bytes_of(offsets[k], "count"))
                 head.lines.append(line)
         with head.block('extern "C" void {name}(void* const* args, const int64_t* sz)'):
-            head.add(f"void* ptr[{pointer + 1}];")
-            head.add(f"for (int k = 0; k < {pointer}; ++k) ptr[k] = args[k];")
-            self._unpack(head, set(self.operands))
+            self._unpack(head, set(self.operands), "args")
             head.add(f"const int64_t count = {count_text_inner};")
-            head.add("static thread_local Scratch memory;")
-            head.add(f"char* const partial = (char*)memory.get({bytes_each} * count);")
-            head.add(f"ptr[{pointer}] = partial;")
-            many = self._many(kernel.points)
-            condition = many if many != "?" else f"{self.size(kernel.points)} >= {self._least_points()}"
-            if many == "?" and self.size(kernel.points) not in "\n".join(head.lines):
-                condition = "count > 4"
-            head.add(f"run_parts(count, 1, {condition}, {{name}}_part, ptr, sz);")
-            self.checks_done = True
+            self._extend_pointers(head, f"{bytes_each} * count")
+            head.add(f"char* const partial = (char*)ptr[{pointer}];")
+            head.add(f"run_parts(count, 1, {self._condition()}, {{name}}_part, ptr, sz);")
             head.lines.extend(tail.lines)
         return KernelText("\n".join(head.lines) + "\n", self.operands)
 
