@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from jitpy.frontend.guards import GuardSet
 from jitpy.frontend.recorder import Finished, Recorder, StructPayload, TracedScalar, TracedTensor, UserError
@@ -22,14 +23,14 @@ class Proxy:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        recorder = next(p.recorder for p in find_proxies((args, kwargs or {})))
-        return call(recorder, func, args, kwargs or {})
+        raise AssertionError("the mode comes first")
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(torch.Tensor, name)
         if callable(method):
             return lambda *args, **kwargs: call(self.recorder, method, (self, *args), kwargs)
-        return to_proxy(self.recorder, self.recorder.attribute(self.payload, name))
+        with torch._C.DisableTorchFunction():
+            return to_proxy(self.recorder, self.recorder.attribute(self.payload, name))
 
     def __len__(self) -> int:
         return self.payload.shape[0]
@@ -93,10 +94,22 @@ def to_proxy(recorder: Recorder, value: Any) -> Any:
 
 
 def call(recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Any:
-    try:
-        return to_proxy(recorder, recorder.call(fn, to_payload(args), to_payload(kwargs)))
-    except UserError as error:
-        raise error.exception from None
+    with torch._C.DisableTorchFunction():
+        try:
+            return to_proxy(recorder, recorder.call(fn, to_payload(args), to_payload(kwargs)))
+        except UserError as error:
+            raise error.exception from None
+
+
+class Calls(TorchFunctionMode):
+    """Sends every torch call to the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(self.recorder, func, args, kwargs or {})
 
 
 class Recording:
@@ -105,7 +118,8 @@ class Recording:
     def __init__(self, fn: Callable[..., Any], *args: Any, dims: Any = None) -> None:
         self.recorder = Recorder(SizeEnv(), GuardSet())
         proxies = tuple(self._input(a, i, dims) for i, a in enumerate(args))
-        result = fn(*proxies)
+        with Calls(self.recorder):
+            result = fn(*proxies)
         self.structure = to_payload(result)
         self.live: list[Any] = []
         _collect(self.structure, self.live)
