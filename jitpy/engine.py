@@ -14,16 +14,18 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from . import config, logs
 from .backends.registry import get_backend
+from .errors import FullGraphError
 from .frontend import (
     hook,
     opcodes,  # noqa: F401  (registers the bytecode handlers)
+    user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Skip
 from .frontend.code import param_names
@@ -36,23 +38,13 @@ from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import History, World
 from .ir import Graph
 from .ir.passes import run_passes
+from .options import Options
 from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher, native_runtime, set_compiling, set_hook_api
 from .runtime.guards import build_guards
 
 #: compiling is serial: tracing reads and guards the state of the whole process
 _lock = threading.RLock()
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What `jitpy.jit` was called with."""
-
-    backend: Any = "codegen"
-    mode: str = "default"
-    fullgraph: bool = False
-    dynamic: bool | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -73,14 +65,6 @@ class Variant:
     is_resume: bool = False
 
 
-class FullGraphError(RuntimeError):
-    """`fullgraph=True`, and the graph breaks. `record` is the break."""
-
-    def __init__(self, record: BreakRecord) -> None:
-        super().__init__(f"fullgraph=True, but the graph breaks:\n{record}")
-        self.record = record
-
-
 class Engine:
     """Compiles what one jitted function runs."""
 
@@ -91,6 +75,7 @@ class Engine:
         self.skipped: list[tuple[str, str]] = []
         self._histories: dict[int, History] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
+        self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
         _engines.add(self)
 
     # -- dispatchers ----------------------------------------------------------------------------------------
@@ -104,13 +89,17 @@ class Engine:
 
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         """Compile for this call; None runs it as plain Python."""
-        with _lock:
+        with _lock, config.patch(**self.options.options):
             if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
                 return None
+            self._dispatchers.add(dispatcher)
             limit = config.recompile_limit
             reasons: list[str] = []
             if dispatcher.entries:
-                reasons = self._explain_miss(dispatcher, params)
+                for entry in dispatcher.entries:
+                    if entry.guard is None or entry.guard.check(params, globals, closure):
+                        return entry  # another thread compiled it meanwhile
+                reasons = self._explain_miss(dispatcher, params, globals, closure)
                 if len(dispatcher.entries) >= limit:
                     self._give_up(dispatcher, limit, reasons)
                     return None
@@ -136,9 +125,10 @@ class Engine:
                 dispatcher.run_original_always = True
                 return None
 
-    def _explain_miss(self, dispatcher: Any, params: tuple[Any, ...]) -> list[str]:
+    def _explain_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any],
+                      closure: Any) -> list[str]:
         reasons = []
-        for number, (_, failing) in enumerate(dispatcher.explain_miss(params)):
+        for number, (_, failing) in enumerate(dispatcher.explain_miss(params, globals, closure)):
             reasons += [f"variant {number}: {text}" for text in failing]
         logs.log("recompiles", lambda: f"{dispatcher.__qualname__}:\n  " + "\n  ".join(reasons))
         return reasons
@@ -266,8 +256,9 @@ class Engine:
 
     def reset(self) -> None:
         """Forget everything that was compiled."""
-        for dispatcher in self._resumes.values():
+        for dispatcher in list(self._dispatchers):
             dispatcher.clear()
+            dispatcher.run_original_always = False
         self._resumes.clear()
         self._histories.clear()
         self.variants.clear()
@@ -278,6 +269,13 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 def all_engines() -> list[Engine]:
     return list(_engines)
+
+
+def reset_all() -> None:
+    """Forget everything that was compiled, by all engines."""
+    with _lock:
+        for engine in all_engines():
+            engine.reset()
 
 
 def _in_fake_mode() -> bool:

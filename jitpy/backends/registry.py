@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..ir import Graph
+if TYPE_CHECKING:
+    from ..ir import Graph
 
 #: `compile(graph, options)`: the compiled callable takes the graph's inputs and returns the tuple of its outputs.
-GraphBackend = Callable[[Graph, dict[str, Any]], Callable[..., tuple[Any, ...]]]
+GraphBackend = Callable[["Graph", dict[str, Any]], Callable[..., tuple[Any, ...]]]
 
 #: `(GraphModule, example_inputs)`: the compiled callable takes the same inputs and returns a tuple, a list or one
 #: tensor.

@@ -13,6 +13,7 @@ import sympy
 import torch
 
 from ..ir import Loc
+from ..marks import ALLOWED, DISABLED, original_of
 from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame, is_library
 from .guards import MISSING
@@ -44,9 +45,6 @@ from .values.base import (
 
 #: C callables (functions, types, method descriptors) modelled in Python: `handler(ex, args, kwargs)`
 BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
-#: functions that the user marked: run as plain Python / put into the graph as they are
-DISABLED: set[Any] = set()
-ALLOWED: set[Any] = set()
 #: code objects (by identity) that are run as plain Python, with the reason
 SKIP_CODE: dict[int, str] = {}
 
@@ -165,11 +163,6 @@ def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -
     raise ex.throw(TypeError, f"{fn.cls.__name__!r} object is not callable")
 
 
-def unwrap_jitted(obj: Any) -> Any:
-    """The plain function below a jitted one (jit inside jit is inlined), or None."""
-    return getattr(obj, "_jitpy_original", None)
-
-
 def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, or an opaque callable."""
     try:
@@ -196,7 +189,7 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
                 payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
                                 {k: to_payload(ex, v) for k, v in kwargs.items()})
             return from_payload(ex, payload)
-    original = unwrap_jitted(obj)
+    original = original_of(obj)
     if original is not None:
         return call(ex, world.const_object(original), args, kwargs)
     if all(isinstance(a, ConstValue) for a in args) and all(isinstance(a, ConstValue) for a in kwargs.values()) \
@@ -206,7 +199,7 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         polyfill = POLYFILLS.get(obj)
         if polyfill is not None:
             return call(ex, world.const_object(polyfill), args, kwargs)
-    if is_torch_callable(obj):
+    if is_torch_callable(obj) or hashable and obj in ALLOWED:
         return record(ex, obj, args, kwargs)
     if isinstance(obj, functools.partial):
         kwvalues = {k: world.const_object(v) for k, v in obj.keywords.items()}
@@ -291,6 +284,8 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
     handler = BUILTINS.get(cls)
     if handler is not None:
         return handler(ex, args, kwargs)
+    if cls in _PURE_TORCH and all(isinstance(a, ConstValue) for a in (*args, *kwargs.values())):
+        return fold(ex, cls, args, kwargs)
     meta = type(cls)
     meta_call = world.class_lookup(meta, "__call__")
     if isinstance(meta_call, types.FunctionType):
@@ -361,6 +356,9 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     code = fn.code
     real = fn.real
     if real is not None:
+        original = original_of(real)
+        if original is not None:
+            return call(ex, ex.world.const_object(original), args, kwargs)
         if real in DISABLED:
             raise GraphBreak("disabled", fn.describe())
         handler = BUILTINS.get(real)

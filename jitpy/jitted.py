@@ -1,0 +1,179 @@
+"""Jitted functions and objects: what `jitpy.jit` returns. The engine comes in at the first call."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from . import config
+from .marks import ORIGINALS, disabled_function
+from .options import Options
+from .runtime import native_build
+from .runtime.dispatch import make_dispatcher
+
+
+class LazyEngine:
+    """The `on_miss` of a jitted function. The engine is imported and made when it is first needed."""
+
+    __slots__ = ("options", "_engine")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._engine: Any = None
+
+    @property
+    def engine(self) -> Any:
+        if self._engine is None:
+            from .engine import Engine
+
+            self._engine = Engine(self.options)
+        return self._engine
+
+    def __call__(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
+        return self.engine.on_miss(dispatcher, params, globals, closure)
+
+
+# -- functions ----------------------------------------------------------------------------------------------
+
+
+def jitted_function(function: types.FunctionType, options: Options, name: str | None = None) -> Any:
+    """The dispatcher that stands for a function; it has the function's name, doc, module and `__wrapped__`.
+
+    Where the native part has still to be built, that waits for the first call, and a Python function stands in front.
+    """
+    if not config.native or native_build.is_built("runtime"):
+        jitted = _dispatcher(function, options, name)
+    else:
+        jitted = _late(function, options, name)
+    functools.update_wrapper(jitted, function)
+    ORIGINALS[jitted] = function
+    return jitted
+
+
+def _dispatcher(function: types.FunctionType, options: Options, name: str | None) -> Any:
+    return make_dispatcher(function.__code__, function.__globals__, closure=function.__closure__,
+                           name=name or function.__name__, qualname=name or function.__qualname__,
+                           on_miss=LazyEngine(options), original=function, native=None if config.native else False)
+
+
+def _late(function: types.FunctionType, options: Options, name: str | None) -> types.FunctionType:
+    made: Any = None
+
+    def jitted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = _dispatcher(function, options, name)
+        return made(*args, **kwargs)
+
+    return jitted
+
+
+def forwarding_function(target: Callable[..., Any]) -> types.FunctionType:
+    """A Python function that calls a callable of another kind."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__name__ = getattr(target, "__name__", type(target).__name__)
+    call.__qualname__ = getattr(target, "__qualname__", call.__name__)
+    call.__doc__ = target.__doc__
+    call.__module__ = getattr(target, "__module__", None) or __name__
+    call.__wrapped__ = target  # type: ignore[attr-defined]
+    return call
+
+
+# -- objects ------------------------------------------------------------------------------------------------
+
+
+class SharingObject:
+    """An instance of the original object's class (by a class made for it) with the original's own `__dict__`.
+
+    Attributes, parameters, hooks and modes are those of the original, in both directions. Only calls differ: they go
+    to `_jitpy_call`. What `forward` sees as `self` is the original.
+    """
+
+    __slots__ = ()
+
+    _jitpy_plain: Any
+    _jitpy_call: Callable[..., Any]
+    _jitpy_options: Options | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keeps the class that is made for sharing away from the user's own `__init_subclass__`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._jitpy_call(*args, **kwargs)
+
+    def __copy__(self) -> Any:
+        return share(copy.copy(self._jitpy_plain), self._jitpy_options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return share(copy.deepcopy(self._jitpy_plain, memo), self._jitpy_options)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return share, (self._jitpy_plain, self._jitpy_options)
+
+    def __reduce__(self) -> Any:
+        return share, (self._jitpy_plain, self._jitpy_options)
+
+
+#: class -> (weakly) the class made for it
+_sharing: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
+
+
+def can_share(cls: type) -> bool:
+    """Whether all the state of the class's instances is in `__dict__` and `__slots__`, and calls are Python's."""
+    call = getattr(cls, "__call__", None)
+    return isinstance(call, types.FunctionType) and all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1])
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def share(plain: Any, options: Options | None) -> Any:
+    """The object whose calls are jitted; with `options` None they run as plain Python."""
+    made = object.__new__(_sharing_class(type(plain)))
+    if hasattr(plain, "__dict__"):
+        made.__dict__ = plain.__dict__
+    call = _call_disabled if options is None else jitted_function(_named_call(type(plain)), options)
+    for name, value in (("plain", plain), ("call", types.MethodType(call, plain)), ("options", options)):
+        object.__setattr__(made, f"_jitpy_{name}", value)
+    return made
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self(*args, **kwargs)
+
+
+_call_disabled = disabled_function(_call)
+
+
+def _named_call(cls: type) -> types.FunctionType:
+    """`_call` under the name of a class, for reports."""
+    function = types.FunctionType(_call.__code__, _call.__globals__, cls.__name__)
+    function.__qualname__ = cls.__qualname__
+    return function
+
+
+def _sharing_class(cls: type) -> type:
+    found = _sharing.get(cls)
+    made = found() if found is not None else None
+    if made is None:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__,
+                 "__slots__": ("_jitpy_plain", "_jitpy_call", "_jitpy_options")}
+        slots = {name for base in cls.__mro__ for name, value in vars(base).items()
+                 if isinstance(value, types.MemberDescriptorType)}
+        made = type(cls)(cls.__name__, (SharingObject, cls), {**names, **{name: _passed_on(name) for name in slots}})
+        _sharing[cls] = weakref.ref(made)
+    return made
+
+
+def _passed_on(name: str) -> property:
+    """A slot of the original's."""
+    return property(lambda self: getattr(self._jitpy_plain, name),
+                    lambda self, value: setattr(self._jitpy_plain, name, value),
+                    lambda self: delattr(self._jitpy_plain, name))
