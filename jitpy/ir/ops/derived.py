@@ -8,7 +8,7 @@ raises, the real CPU kernel decides, on zeros, if that is cheap. Whether a resul
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,9 +214,11 @@ def call(
         return op.target(*call_args, **call_kwargs), inputs
 
 
-def _undispatched() -> contextlib.AbstractContextManager[Any]:
-    """Keep torch-function modes of the user (`torch.device` as a context, ...) away from the stand-ins."""
-    return torch._C.DisableTorchFunction()
+@contextlib.contextmanager
+def _undispatched() -> Iterator[None]:
+    """Keep the user's autocast and torch-function modes (`torch.device` as a context, ...) away from the stand-ins."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+        yield
 
 
 def _number(op: Op, spec: ScalarSpec) -> Any:

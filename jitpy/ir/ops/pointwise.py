@@ -16,7 +16,7 @@ import torch
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride
-from .layout import broadcast_shapes, elementwise_layout
+from .layout import broadcast_shapes, elementwise_layout, preserved_stride
 from .promotion import category, compute_dtype, float_result, result_type, scalar_dtype
 from .table import define
 
@@ -70,7 +70,8 @@ def _same(env: SizeEnv, x: TensorSpec) -> TensorSpec:
 
 
 def _float_unary(env: SizeEnv, x: TensorSpec) -> TensorSpec:
-    return elementwise(env, float_result(x.dtype), (x,))
+    dtype = float_result(x.dtype)
+    return elementwise(env, dtype, (x,), dtype)
 
 
 def _bool_unary(env: SizeEnv, x: TensorSpec) -> TensorSpec:
@@ -597,7 +598,7 @@ def _where(env: SizeEnv, condition: TensorSpec, x: Any, y: Any) -> TensorSpec:
     operands = [condition]
     for v in (x, y):
         if type(v) is TensorSpec and v.dtype is not dtype:
-            v = elementwise(env, dtype, (v,))
+            v = TensorSpec(dtype, v.shape, preserved_stride(env, v.shape, v.stride), v.device)
         operands.append(v)
     return elementwise(env, dtype, tuple(operands))
 
