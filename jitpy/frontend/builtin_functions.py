@@ -680,7 +680,30 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         for key, item in ex.world.dict_items(value):
             ex.world.dict_set(made, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(value, key))
         return made
+    if isinstance(value, SetValue) and value.cls in (set, frozenset):
+        return SetValue({k: _deepcopy(ex, v, memo) for k, v in value.items.items()}, None, value.cls)
+    if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
+        return value
+    if isinstance(value, ObjectValue) and type(value) is ObjectValue and _copies_plainly(ex, value.cls):
+        made = ObjectValue(value.cls)
+        memo[id(value)] = made
+        source = attributes.instance_attrs(ex, value)
+        target = attributes.instance_attrs(ex, made)
+        assert source is not None and target is not None
+        for key, item in ex.world.dict_items(source):
+            ex.world.dict_set(target, key, _deepcopy(ex, item, memo))
+        return made
     raise unsupported(value, "copy.deepcopy()")
+
+
+def _copies_plainly(ex: Executor, cls: type) -> bool:
+    """Whether copying an instance means copying its `__dict__`."""
+    lookup = ex.world.class_lookup
+    slots = any(isinstance(v, types.MemberDescriptorType) for c in cls.__mro__ for v in c.__dict__.values())
+    return (cls.__dictoffset__ != 0 and not slots and lookup(cls, "__deepcopy__") is MISSING
+            and lookup(cls, "__setstate__") is MISSING and lookup(cls, "__reduce__") is object.__reduce__
+            and lookup(cls, "__reduce_ex__") is object.__reduce_ex__
+            and lookup(cls, "__getstate__") in (MISSING, getattr(object, "__getstate__", MISSING)))
 
 
 @builtin(inspect.signature)

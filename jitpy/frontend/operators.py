@@ -143,14 +143,16 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
         if isinstance(a, ListValue) and inplace and a.cls.__iadd__ is list.__iadd__:
             list_extend(ex, a, b)
             return a
-        for kind, base in ((ListValue, list), (TupleValue, tuple)):
-            if isinstance(a, kind) and isinstance(b, kind) and a.cls.__add__ is base.__add__:
-                if b.cls is a.cls or getattr(b.cls, "__radd__", None) is None:
-                    if kind is TupleValue and a.cls is torch.Size and b.cls is torch.Size:
-                        return TupleValue(a.items + b.items, None, torch.Size)
-                    return kind(a.items + b.items)
-        if isinstance(a, TupleValue) and a.cls is torch.Size and isinstance(b, TupleValue):
-            return TupleValue(a.items + b.items, None, torch.Size)
+        if isinstance(a, ListValue) and isinstance(b, ListValue) and a.cls is list and b.cls is list:
+            return ListValue(a.items + b.items)
+        if isinstance(a, TupleValue) and isinstance(b, TupleValue):
+            if a.cls in (tuple, torch.Size) and b.cls in (tuple, torch.Size):
+                return TupleValue(a.items + b.items, None, type(a.cls() + b.cls()))
+            if a.cls.__add__ is tuple.__add__ and not hasattr(b.cls, "__radd__"):
+                return TupleValue(a.items + b.items)
+        if isinstance(a, ListValue) and isinstance(b, ListValue) and a.cls.__add__ is list.__add__ and \
+                not hasattr(b.cls, "__radd__"):
+            return ListValue(a.items + b.items)
     if name == "MULTIPLY":
         for x, y in ((a, b), (b, a)):
             if isinstance(x, (ListValue, TupleValue)) and x.cls in (list, tuple) and \
