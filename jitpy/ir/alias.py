@@ -19,10 +19,16 @@ def alias_kind(graph: Graph, node: Node) -> str:
         return alias_kind(graph, node.args[0])
     from . import ops
 
+    mark = graph.sizes.checkpoint()
     try:
-        return ops.aliasing(op, graph.sizes, node.args, node.kwargs)
+        kind = ops.aliasing(op, graph.sizes, node.args, node.kwargs)
     except NotCovered:
         return "unknown"
+    if graph.sizes.checkpoint() != mark:
+        # an answer that holds for these sizes only
+        graph.sizes.rollback(mark)
+        return "unknown"
+    return kind
 
 
 class _Partition:

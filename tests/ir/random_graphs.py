@@ -91,13 +91,15 @@ def _random_call(rng: random.Random, b: Builder, nodes: list[Node]) -> Node | No
         ("aten.cat.default", [x]), ("aten.cat.default", [x, y]), ("aten.sum.default", x),
         ("aten.view.default", x, list(shape)), ("aten.reshape.default", x, [-1]),
         ("aten.view.default", x, [-1]), ("aten.expand.default", x, list(shape)),
-        ("aten.unsqueeze.default", x, axis), ("aten.squeeze.dim", x, axis), ("aten.transpose.int", x, axis, other),
+        ("aten.unsqueeze.default", x, axis), ("aten.squeeze.dim", x, axis),
+        ("aten.expand.default", x, [2, *shape]), ("aten.copy.default", rng.choice(nodes), x),
+        ("aten.transpose.int", x, axis, other),
         ("aten.transpose.int", x, other, axis), ("aten.permute.default", x, order), ("aten.t.default", x),
         ("aten.slice.Tensor", x, axis, 0, rng.choice([2**63 - 1, 1, 3])), ("aten.detach.default", x),
         ("aten.full.default", [3], 2.0), ("aten.arange.default", 3),
     ]
     name, *args = rng.choice(calls)
-    if name == "aten.copy.default" and (x.tensor.requires_grad or y.tensor.requires_grad):
+    if name == "aten.copy.default" and any(arg.tensor.requires_grad for arg in args):
         return None  # torch has no gradient for it
     try:
         return b.call(name, *args)

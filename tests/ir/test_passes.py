@@ -82,6 +82,11 @@ def _compare_gradients(before: list[torch.Tensor], xs: list[torch.Tensor], after
     (lambda b, x: b.call("aten.view.default", b.call("aten.view.default", x, [6]), [3, 2]), 1),
     (lambda b, x: b.call("aten.relu.default", b.call("aten.relu.default", x)), 1),
     (lambda b, x: b.call("aten.dropout.default", x, 0.5, False), 0),
+    (lambda b, x: b.call("aten.squeeze.dim", x, 0), 0),
+    (lambda b, x: b.call("aten.expand.default", b.call("aten.expand.default", x, [4, -1, 3]), [5, 4, 2, -1]), 1),
+    (lambda b, x: b.call("aten.to.dtype", b.call("aten.to.dtype", x, torch.float64), torch.float16), 1),
+    (lambda b, x: b.call("aten.copy.default", b.call("aten.exp.default", x), x), 0),
+    (lambda b, x: b.call("aten.copy.default", b.call("aten.to.dtype", x, torch.int64), x), 1),
     # these change a bit somewhere and must stay
     (lambda b, x: b.call("aten.add.Tensor", x, 0.0), 1),
     (lambda b, x: b.call("aten.add.Tensor", x, 0), 1),
@@ -106,6 +111,20 @@ def test_division_by_a_power_of_two_is_a_product() -> None:
     run_passes(graph)
     assert names(graph) == ["aten.mul.Tensor", "aten.div.Tensor"]
     assert graph.nodes[0].args == (x, 0.125)
+
+
+def test_copies_into_a_layout_become_what_kernels_know() -> None:
+    graph = Graph()
+    x = graph.add_input(contiguous_spec(torch.float32, (4, 1)), "x")
+    y = graph.add_input(contiguous_spec(torch.int64, (4, 3)), "y")
+    b = Builder(graph)
+    graph.outputs = [b.call("aten.copy.default", y, x), b.call("aten.copy.default", x, x)]
+    run_passes(graph)
+    assert names(graph) == ["aten.to.dtype", "aten.expand.default", "aten.clone.default", "aten.clone.default"]
+    value, target = torch.randn(4, 1) * 5, torch.zeros(4, 3, dtype=torch.int64)
+    wide, same = interpret(graph, [value, target])
+    assert torch.equal(wide, target.copy_(value)) and wide.is_contiguous()
+    assert torch.equal(same, value) and same.data_ptr() != value.data_ptr()
 
 
 def test_complex_numbers_keep_their_multiplications() -> None:
@@ -215,6 +234,17 @@ def test_constants_are_folded_but_not_into_outputs() -> None:
     first[1].add_(1)
     assert torch.equal(interpret(graph, [value])[1], torch.tensor([0, 3, 6]))
     assert torch.equal(first[0], value + torch.tensor([2, 4, 6]))
+
+
+def test_a_rewrite_does_not_depend_on_the_sizes_of_this_call() -> None:
+    graph = Graph()
+    n = graph.sizes.new_symbol(2, None, 0)
+    x = graph.add_input(contiguous_spec(torch.float32, (n, 3)), "x")
+    y = graph.add_input(F32, "y")
+    copy = Builder(graph).call("aten.copy.default", x, y, spec=x.tensor)
+    graph.outputs = [Builder(graph).call("aten.exp.default", copy)]
+    run_passes(graph)
+    assert graph.sizes.relations == [] and names(graph) == ["aten.copy.default", "aten.exp.default"]
 
 
 def test_two_inputs_may_swap() -> None:

@@ -231,11 +231,14 @@ def _rewrite_once(rewriter: Rewriter, rules: Rules, node: Node, done: list[str])
         if not one.pattern.match(node, bindings):
             continue
         builder = rewriter.builder(node)
+        sizes = rewriter.graph.sizes
+        mark = sizes.checkpoint()
         new = one.replacement(builder, **bindings)
-        if new is None or new is node:
+        if sizes.checkpoint() != mark:
+            # the guards are made already: what holds for these sizes only is no reason to rewrite
+            sizes.rollback(mark)
             continue
-        why_not = rewriter.refusal(node, new, one.name)
-        if why_not:
+        if new is None or new is node or rewriter.refusal(node, new, one.name):
             continue
         rewriter.accept(builder.created)
         rewriter.groups.substitute(node, new)

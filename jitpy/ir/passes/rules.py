@@ -99,6 +99,34 @@ def _chained_conversion(b: Builder, x: Node, middle: Any, dtype: Any) -> Node | 
     return None
 
 
+def _shortened_conversion(b: Builder, x: Node, middle: Any, dtype: Any) -> Node | None:
+    """x -> wider -> another dtype goes there at once. Not under autograd, which would round the gradient elsewhere."""
+    if not isinstance(x.spec, TensorSpec) or x.spec.requires_grad or (x.spec.dtype, middle) not in _WIDENING:
+        return None
+    return b.call("aten.to.dtype", x, dtype)
+
+
+def _copied(b: Builder, old: Node, x: Node) -> Node | None:
+    """`copy(old, x)`, a write of x into memory laid out as `old`, as the conversion, expansion and copy that it is."""
+    want, have = old.tensor, x.tensor
+    if want.device != have.device or want.requires_grad or have.requires_grad or \
+            have.dtype.is_complex and not want.dtype.is_complex:
+        return None
+    if have.dtype != want.dtype:
+        x = b.call("aten.to.dtype", x, want.dtype)
+    if x.tensor.shape != want.shape:
+        x = b.call("aten.expand.default", x, list(want.shape))
+    if x.tensor.stride != want.stride and want.is_contiguous():
+        x = b.call("aten.clone.default", x, memory_format=torch.contiguous_format)
+    return x if x.tensor.stride == want.stride else None
+
+
+def _copied_apart(b: Builder, old: Node, x: Node) -> Node | None:
+    """The same where x itself must not stand for the copy."""
+    same = _copied(b, old, x)
+    return b.call("aten.clone.default", same) if same is x else None
+
+
 _WIDENING = frozenset({
     (torch.float16, torch.float32), (torch.float16, torch.float64),
     (torch.bfloat16, torch.float32), (torch.bfloat16, torch.float64),
@@ -115,6 +143,10 @@ CONVERSIONS = Rules(
     rule(P.op("aten._to_copy.default", P.node("x"), dtype=P.const("dtype")), _unconverted, "to the same dtype"),
     rule(P.op("aten.to.dtype", P.op("aten.to.dtype", P.node("x"), P.const("middle")), P.const("dtype")),
          _chained_conversion, "to a wider dtype and back"),
+    rule(P.op("aten.to.dtype", P.op("aten.to.dtype", P.node("x"), P.const("middle")), P.const("dtype")),
+         _shortened_conversion, "to a wider dtype on the way"),
+    rule(P.copy(P.node("old"), P.node("x")), _copied, "copy into a layout"),
+    rule(P.copy(P.node("old"), P.node("x")), _copied_apart, "copy into a layout"),
     rule(P.type_as(P.node("x"), P.node("y")), lambda b, x, y: _if_same(x, y.tensor.dtype)
          if x.tensor.device == y.tensor.device else None, "type_as of the same dtype"),
     rule(P.clone(P.node("x")), _same, "clone"),
@@ -186,6 +218,26 @@ def _whole_slice(b: Builder, x: Node, dim: Any, start: Any, end: Any) -> Node | 
         type(end) is int and type(size) is int and end >= size) else None
 
 
+def _no_axis_to_squeeze(b: Builder, x: Node, dim: Any) -> Node | None:
+    if type(dim) is not int or x.tensor.ndim == 0:
+        return None
+    size = x.tensor.shape[dim]
+    return x if type(size) is int and size != 1 else None
+
+
+def _last_expand(b: Builder, x: Node, first: Any, size: Any) -> Node | None:
+    if not all(isinstance(s, (tuple, list)) for s in (first, size)):
+        return None
+    shape = _expanded(x.tensor.shape, first)
+    return b.call("aten.expand.default", x, _expanded(shape, size))
+
+
+def _expanded(shape: Any, size: Any) -> list[Any]:
+    """The shape that `expand(size)` gives."""
+    kept = (None,) * (len(size) - len(shape)) + tuple(shape)
+    return [old if type(new) is int and new == -1 else new for old, new in zip(kept, size, strict=True)]
+
+
 def _squeeze_back(b: Builder, x: Node, i: Any, j: Any) -> Node | None:
     if type(i) is not int or type(j) is not int:
         return None
@@ -212,6 +264,8 @@ VIEWS = Rules(
          _whole_slice, "slice of all"),
     rule(P.op("aten.squeeze.dim", P.unsqueeze(P.node("x"), P.any("i")), P.any("j")),
          _squeeze_back, "squeeze of unsqueeze"),
+    rule(P.op("aten.squeeze.dim", P.node("x"), P.any("dim")), _no_axis_to_squeeze, "squeeze of nothing"),
+    rule(P.expand(P.expand(P.node("x"), P.any("first")), P.any("size")), _last_expand, "expand of expand"),
 )
 
 #: Everything that `simplify` applies.
