@@ -40,6 +40,18 @@ _POOL_FACTS = ("limit", "cached_bytes", "cached_blocks", "used_bytes", "used_blo
 _KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
+def _keys(*names: str) -> int:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, names[0]))
+    for name in names[1:]:
+        keys = keys.add(getattr(torch._C.DispatchKey, name))
+    return keys.raw_repr()
+
+
+#: dispatch keys of tensors whose memory does not hold their values
+_NOT_PLAIN = _keys("Conjugate", "Negative", "ZeroTensor", "Python", "Functionalize", "FuncTorchBatched",
+                   "FuncTorchGradWrapper")
+
+
 class Executable(Protocol):
     """What `make_executable` returns."""
 
@@ -281,10 +293,10 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
                 return call.workspace + call.size(pointer.offset)
             value = call.slots[pointer.slot]
             if isinstance(value, torch.Tensor):
-                if value.is_conj() or value.is_neg() or value._is_zerotensor():
+                if torch._C._dispatch_keys(value).raw_repr() & _NOT_PLAIN:
                     raise RuntimeError(
                         f"kernel {step.name} reads slot {pointer.slot}, whose memory does not hold its values "
-                        "(a lazy conjugate or negative)"
+                        "(a lazy conjugate or negative, or a wrapper)"
                     )
                 return value.data_ptr()
             if isinstance(value, float):

@@ -78,8 +78,11 @@ def test_live_outputs_do_not_overlap():
 
 def test_small_outputs_are_not_pooled():
     used = pool_stats()["used_blocks"]
-    y = maker(1000)()
-    assert pool_stats()["used_blocks"] == used and y.data_ptr() % 64 == 0
+    for size in range(0, 3000, 7):
+        y = maker(size)()
+        y.fill_(1)
+        assert y.data_ptr() % 64 == 0 and int(y.sum()) == size
+    assert pool_stats()["used_blocks"] == used
 
 
 def test_blocks_are_at_most_an_eighth_too_large():
@@ -143,22 +146,31 @@ def test_workspace_is_reused():
 # ---------------------------------------------------------------------------------------------- outputs as tensors
 
 
+N = 200_000
+
+
 @pytest.fixture
 def output() -> torch.Tensor:
-    y = maker(200_000)()
-    y.copy_(torch.arange(200_000, dtype=torch.int64).remainder(251))
+    return filled(N)
+
+
+def filled(n: int) -> torch.Tensor:
+    y = maker(n)()
+    y.copy_(values(n))
     return y
 
 
-def values(n: int = 200_000) -> torch.Tensor:
+def values(n: int = N) -> torch.Tensor:
     return torch.arange(n, dtype=torch.int64).remainder(251).to(torch.uint8)
 
 
-def test_resize(output):
+@pytest.mark.parametrize("n", [N, 5000, 150])
+def test_resize(n):
+    output = filled(n)
     output.resize_(100)
     assert torch.equal(output, values(100))
     output.resize_(900_000)
-    assert torch.equal(output[:200_000], values())
+    assert torch.equal(output[:n], values(n))
     output.untyped_storage().resize_(10)
     assert output.untyped_storage().nbytes() == 10
     output.untyped_storage().resize_(2_000_000)
@@ -168,32 +180,39 @@ def test_resize(output):
     gc.collect()
 
 
-def test_copies(output):
-    assert torch.equal(copy.deepcopy(output), values())
-    assert torch.equal(output.clone(), values())
-    assert torch.equal(torch._lazy_clone(output).add_(0), values())
-    assert torch.equal(pickle.loads(pickle.dumps(output)), values())
+@pytest.mark.parametrize("n", [N, 5000])
+def test_copies(n):
+    output = filled(n)
+    assert torch.equal(copy.deepcopy(output), values(n))
+    assert torch.equal(output.clone(), values(n))
+    assert torch.equal(torch._lazy_clone(output).add_(0), values(n))
+    assert torch.equal(pickle.loads(pickle.dumps(output)), values(n))
     buffer = io.BytesIO()
     torch.save(output, buffer)
     buffer.seek(0)
-    assert torch.equal(torch.load(buffer), values())
+    assert torch.equal(torch.load(buffer), values(n))
 
 
-def test_lazy_copies_outlive_the_original(output):
+@pytest.mark.parametrize("n", [N, 5000])
+def test_lazy_copies_outlive_the_original(n):
+    output = filled(n)
     clone = torch._lazy_clone(output)
+    output[1] = 8
     del output
     gc.collect()
     clone[0] = 9
-    assert torch.equal(clone[1:], values()[1:])
+    assert clone[0] == 9 and torch.equal(clone[1:], values(n)[1:])
 
 
-def test_numpy_and_dlpack(output):
+@pytest.mark.parametrize("n", [N, 5000])
+def test_numpy_and_dlpack(n):
+    output = filled(n)
     array = output.numpy()
     exchanged = torch.from_dlpack(output)
     del output
     gc.collect()
-    maker(200_000)().fill_(0)
-    assert (array == values().numpy()).all() and torch.equal(exchanged, values())
+    maker(n)().fill_(0)
+    assert (array == values(n).numpy()).all() and torch.equal(exchanged, values(n))
 
 
 def test_shared_memory(output):
@@ -214,11 +233,12 @@ def test_set_and_views(output):
 
 def test_memory_profiler_sees_outputs():
     make = maker(3 * MEGABYTE)
+    small = maker(12_345)
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        y = make()
-        del y
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    assert sorted(e.nbytes() for e in events if abs(e.nbytes()) > MEGABYTE) == [-3 * MEGABYTE, 3 * MEGABYTE]
+        y, z = make(), small()
+        del y, z
+    events = [e.nbytes() for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    assert sorted(events) == [-3 * MEGABYTE, -12_345, 12_345, 3 * MEGABYTE]
 
 
 def test_operators_may_return_pooled_memory():

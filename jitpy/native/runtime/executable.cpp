@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
-#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 
@@ -81,7 +80,7 @@ class AllocStep final : public Step {
  private:
   at::Tensor make(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
     if (!device_.is_cpu()) return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
-    c10::Allocator* allocator = bytes < kPooledTensorBytes ? c10::GetCPUAllocator() : pool_allocator();
+    c10::Allocator* allocator = pool_allocator();
     auto storage = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), allocator->allocate(bytes), allocator, true);
     auto tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -146,10 +145,12 @@ class KernelStep final : public Step {
 
  private:
   void* address(const at::Tensor& tensor, const Pointer& pointer) const {
-    static constexpr c10::DispatchKeySet lazy(
-        {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
-    TORCH_CHECK(!tensor.key_set().has_any(lazy), "kernel ", name_, " reads slot ", pointer.slot,
-                ", whose memory does not hold its values (a lazy conjugate or negative)");
+    static constexpr c10::DispatchKeySet not_plain(
+        {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
+         c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
+         c10::DispatchKey::FuncTorchGradWrapper});
+    TORCH_CHECK(!tensor.key_set().has_any(not_plain), "kernel ", name_, " reads slot ", pointer.slot,
+                ", whose memory does not hold its values (a lazy conjugate or negative, or a wrapper)");
     // reading must not materialise a lazily copied input
     if (pointer.input && !pointer.written) return const_cast<void*>(tensor.const_data_ptr());
     return tensor.mutable_data_ptr();

@@ -12,11 +12,10 @@
 
 namespace jitpy {
 
-// Tensors smaller than this many bytes come from torch's own allocator, which serves them faster.
+// Tensors smaller than this many bytes come from malloc, which serves them faster.
 constexpr size_t kPooledTensorBytes = 64 << 10;
 
-// The allocator of pooled tensors. It takes any size and hands small ones on to torch's CPU allocator, so that a
-// storage that the user resizes keeps working.
+// The allocator of tensors, of any size: it is the one of their storages, which the user may resize. 64-byte aligned.
 c10::Allocator* pool_allocator();
 
 // Memory for `bytes` bytes, 64-byte aligned, uninitialised. Throws c10::Error where the system has none left.
