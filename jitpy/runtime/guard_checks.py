@@ -55,9 +55,9 @@ def missing_marker(lookup: Any) -> Any:
 
 
 def instance_dict(value: Any) -> Any:
-    """The dict of an object's own attributes; a class gives its own namespace. TypeError where there is none."""
+    """The dict of an object's own attributes; a class gives a copy of its own. TypeError where there is none."""
     if issubclass(type(value), type):  # isinstance would ask the value for its __class__
-        return type.__dict__["__dict__"].__get__(value)
+        return dict(type.__dict__["__dict__"].__get__(value))
     for cls in type(value).__mro__:
         descriptor = type.__dict__["__dict__"].__get__(cls).get("__dict__")
         if isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
@@ -66,9 +66,12 @@ def instance_dict(value: Any) -> Any:
 
 
 def item(container: Any, key: Any) -> Any:
-    if type(container) is not dict and type(container) is not types.MappingProxyType:
-        raise TypeError(f"{type(container).__name__} is not dict")
-    return container[key]
+    if not issubclass(type(container), dict):
+        raise TypeError(f"{type(container).__name__} is no dict")
+    found = dict.get(container, key, _MISSING)  # dict.__getitem__ would call __missing__
+    if found is _MISSING:
+        raise KeyError(key)
+    return found
 
 
 def index(container: Any, i: int) -> Any:
@@ -125,15 +128,17 @@ def length(value: Any) -> int:
 
 
 def keys(value: Any, expected: tuple[Any, ...]) -> bool:
-    return type(value) is dict and len(value) == len(expected) and all(map(constants_equal, value, expected))
+    if not issubclass(type(value), dict) or dict.__len__(value) != len(expected):
+        return False
+    return all(map(constants_equal, dict.__iter__(value), expected))
 
 
 def has_key(value: Any, key: Any) -> bool:
-    return type(value) is dict and key in value
+    return issubclass(type(value), dict) and dict.__contains__(value, key)
 
 
 def lacks_key(value: Any, key: Any) -> bool:
-    return type(value) is dict and key not in value
+    return issubclass(type(value), dict) and not dict.__contains__(value, key)
 
 
 def is_function(value: Any, code: Any, defaults: Any, kwdefaults: Any) -> bool:

@@ -200,7 +200,7 @@ def test_keys() -> None:
     assert not check({"a": 1, True: 2})
     assert not check({"a": 1})
     assert not check({"a": 1, 1: 2, "b": 3})
-    assert not check(collections.OrderedDict([("a", 1), (1, 2)]))
+    assert check(collections.OrderedDict([("a", 1), (1, 2)]))
     assert not check([("a", 1)])
 
 
@@ -211,7 +211,9 @@ def test_haskey_and_nokey() -> None:
     assert not both(X, "nokey", "a")({"a": None})
     for kind in ("haskey", "nokey"):
         assert not both(X, kind, "a")([1])
-        assert not both(X, kind, "a")(collections.OrderedDict(a=1))
+        assert both(X, kind, "a")(collections.OrderedDict(a=1)) is (kind == "haskey")
+        filling = collections.defaultdict(int)
+        assert both(X, kind, "a")(filling) is (kind == "nokey") and not filling
     parameter = torch.nn.Parameter(torch.zeros(2))  # hashes by identity, and its == makes a tensor
     assert both(X, "haskey", parameter)({parameter: 1})
     assert both(X, "nokey", parameter)({torch.zeros(2): 1})
@@ -384,7 +386,10 @@ def test_paths() -> None:
     for key in (1, None, (1, "a"), torch.float32, Plain):
         assert both(src.item(X, key), "eq", 7)({key: 7})
         assert not both(src.item(X, key), "eq", 7)({})
-    assert not both(src.item(X, "k"), "eq", 1)(collections.OrderedDict(k=1))
+    assert both(src.item(X, "k"), "eq", 1)(collections.OrderedDict(k=1))
+    filling = collections.defaultdict(int)
+    assert not both(src.item(X, "k"), "eq", 0)(filling) and not filling
+    assert not both(src.item(X, "k"), "eq", 1)(types.MappingProxyType({"k": 1}))
     assert both(src.index(X, 0), "eq", 1)(torch.Size([1]))
     assert not both(src.index(X, 0), "eq", "a")("abc")
 
@@ -437,6 +442,8 @@ def test_instance_dicts() -> None:
     module.a = 1  # type: ignore[attr-defined]
     assert check(module)
     assert check(Made) and not check(Plain) and not check(int)
+    assert both(src.instance_dict(X), "haskey", "a")(Made) and both(src.instance_dict(X), "nokey", "a")(Plain)
+    assert both(src.instance_dict(X), "keys", tuple(vars(Made)))(Made)
     assert both(src.item(src.instance_dict(X), "__add__"), "id", int.__dict__["__add__"])(int)
     for value in (3, Slotted(), None, [1]):
         assert not check(value)

@@ -17,5 +17,5 @@ Py_ssize_t container_length(PyObject* object);
 // constants, torch.Size and torch.device are equal if they are the same object.
 bool constants_equal(PyObject* a, PyObject* b);
 
-// Whether the exact dict has the keys in the tuple `expected`, in that order.
+// Whether the dict (or object derived from one) has the keys in the tuple `expected`, in that order.
 bool keys_equal(PyObject* dict, PyObject* expected);
