@@ -27,7 +27,7 @@ import torch
 from ..alias import AliasGroups, alias_kind, any_needs_grad
 from ..builder import Builder
 from ..graph import Graph, Node
-from ..spec import Spec, TensorSpec
+from ..spec import Dim, TensorSpec
 
 Bindings = dict[str, Any]
 
@@ -314,7 +314,7 @@ class Rewriter:
         a, b = node.spec, new.spec
         if not (isinstance(a, TensorSpec) and isinstance(b, TensorSpec)):
             return None if a == b else "another kind of value"
-        if (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device):
+        if (a.dtype, a.device) != (b.dtype, b.device) or not self._same_sizes(a.shape, b.shape):
             if new in self.groups:
                 return "another dtype or shape"
             raise ValueError(f"rule {name!r} replaces {node.name}: {a} by {new.name}: {b}")
@@ -323,7 +323,7 @@ class Rewriter:
     def why_not_share(self, node: Node, new: Node) -> str | None:
         """Why an existing or new tensor must not stand for `node`, though its elements are the same."""
         a, b = node.tensor, new.tensor
-        if a.stride != b.stride:
+        if not self._same_sizes(a.stride, b.stride):
             return "other strides"
         if a.requires_grad != b.requires_grad or (a.requires_grad and not node.grad_enabled):
             return "another requires_grad"
@@ -352,6 +352,13 @@ class Rewriter:
                 return "a saved tensor would share memory that the caller can write to"
         return None
 
+    def _same_sizes(self, a: tuple[Dim, ...], b: tuple[Dim, ...]) -> bool:
+        """Whether sizes are equal, also where one names a symbol that is known to equal the other."""
+        if a == b:
+            return True
+        canonical = self.graph.sizes.canonical
+        return len(a) == len(b) and all(canonical(x) == canonical(y) for x, y in zip(a, b, strict=True))
+
     def _memory_of(self, node: Node) -> list[Node]:
         """The nodes of the graph whose memory a node that a rule built may share."""
         if node in self.groups:
@@ -359,11 +366,3 @@ class Rewriter:
         if alias_kind(self.graph, node) == "copy":
             return []
         return [found for n in node.input_nodes() if isinstance(n.spec, TensorSpec) for found in self._memory_of(n)]
-
-
-def same_value_spec(a: Spec, b: Spec) -> bool:
-    """Whether two results look alike to every reader: dtype, shape, strides, device, requires_grad."""
-    if isinstance(a, TensorSpec) and isinstance(b, TensorSpec):
-        return (a.dtype, a.shape, a.stride, a.device, a.requires_grad) == (
-            b.dtype, b.shape, b.stride, b.device, b.requires_grad)
-    return a == b
