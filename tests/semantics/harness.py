@@ -221,9 +221,13 @@ class Keywords:
 
 
 def _described(error: BaseException, filename: str, depth: int = 0) -> Any:
-    frames = [
-        (frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename
-    ]
+    frames: list[tuple[str, int | None]] = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == filename and not frame.name.startswith("<"):  # 3.12 inlines comprehensions
+            # A function that was resumed after a break shows twice: where it left, then where it was.
+            if frames and frames[-1][0] == frame.name:
+                frames.pop()
+            frames.append((frame.name, frame.lineno))
     chain = None
     if depth < 3:
         cause = error.__cause__ if error.__cause__ is not None else error.__context__

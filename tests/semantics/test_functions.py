@@ -281,7 +281,7 @@ def walrus(x):
 def conditional_expressions(x):
     a = x if x.dim() == 1 else x.flatten()
     b = 1 if not a.shape else 2
-    return a * b and None or 5, 1 < b < 3, not a.shape, (0 or "x"), (a is x and b == 2)
+    return a * b, b and None or 5, 1 < b < 3, not a.shape, (0 or "x"), (a is x and b == 2)
 
 
 @case(lambda: (vec(), 3))
