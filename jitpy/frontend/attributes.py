@@ -116,7 +116,8 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
         return value.attrs
     if isinstance(value, (FunctionValue, TensorValue)):
         if value.attrs is None:
-            real = value.real.__dict__ if isinstance(value, FunctionValue) and value.real is not None else None
+            real = value.real.__dict__ if isinstance(value, FunctionValue) and value.real is not None else \
+                value.real_dict if isinstance(value, TensorValue) else None
             if real is not None and value.source is not None:
                 value.attrs = DictValue(instance_dict(value.source), dict, real, real)
             else:
@@ -275,33 +276,29 @@ def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
 
 
 def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
+    from .calls import SizePayload, call, from_payload, recording
+
     world = ex.world
-    if value.attrs is not None:
-        own = world.dict_get(value.attrs, name)
-        if own is not None:
-            return own
     if name == "__class__":
         return world.const_object(value.cls)
-    if name == "__dict__":
-        attrs = instance_attrs(ex, value)
-        assert attrs is not None
-        return attrs
     found = world.class_lookup(value.cls, name)
-    if found is MISSING:
-        raise attribute_error(ex, value, name)
     kind = type(found)
+    if found is MISSING or not _is_data_descriptor(found):
+        attrs = value.attrs if found is not MISSING else instance_attrs(ex, value)
+        own = world.dict_get(attrs, name) if attrs is not None else None
+        if own is not None:
+            return own
+        if found is MISSING:
+            raise attribute_error(ex, value, name)
+    if name == "__dict__":
+        return instance_attrs(ex, value)
     if kind is types.FunctionType:
         return MethodValue(world.const_object(found), value)
     if kind in _C_METHODS:
         return BuiltinMethodValue(found, value)
-    if kind is property and name not in ("grad",):
-        if isinstance(found.fget, types.FunctionType):
-            from .calls import call
-
-            return call(ex, world.const_object(found.fget), [value], {})
+    if kind is property and name != "grad" and isinstance(found.fget, types.FunctionType):
+        return call(ex, world.const_object(found.fget), [value], {})
     if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
-        from .calls import SizePayload, from_payload, recording
-
         with recording(ex, f"Tensor.{name}"):
             payload = ex.recorder.attribute(value.traced, name)
         return from_payload(ex, SizePayload(payload) if name == "shape" else payload)

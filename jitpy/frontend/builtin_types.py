@@ -196,6 +196,16 @@ def make_size(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return TupleValue(iterate(ex, args[0]) if args else [], None, torch.Size)
 
 
+@builtin(torch.Size.numel)
+def size_numel(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    from .operators import binary
+
+    total: Value = const(1)
+    for item in iterate(ex, args[0]):
+        total = binary(ex, "MULTIPLY", total, item)
+    return total
+
+
 @builtin(dict)
 def make_dict(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     made = DictValue()

@@ -118,6 +118,11 @@ class SizePayload(tuple):  # noqa: SLOT001
     """Sizes that eager returns as a torch.Size."""
 
 
+@builtin(torch.autograd.Function.apply.__func__)
+def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    raise GraphBreak("unsupported_call", "torch.autograd.Function.apply")
+
+
 @contextlib.contextmanager
 def recording(ex: Executor, what: str) -> Iterator[None]:
     """Turn the recorder's refusals into graph breaks, and its user errors into exceptions of the traced program."""

@@ -471,6 +471,9 @@ class Emitter:
             self.emit("POP_TOP")
 
     def _build_sequence_iterator(self, value: SequenceIterator) -> None:
+        if value.guarded is not None and value.of is not None and value.guarded.source is not None:
+            self._load_dict_iterator(value)
+            return
         rest = [self.world.force(v) for v in value.items[value.index:]]
         numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
         if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
@@ -480,6 +483,18 @@ class Emitter:
         else:
             self.call(iter, lambda: self.emit("BUILD_TUPLE", self.load_many(rest)))
         self.remember(value)
+
+    def _load_dict_iterator(self, value: SequenceIterator) -> None:
+        """A real iterator, advanced before the dict is changed, so that it notices the change."""
+        before, self.out = self.out, self.prelude
+        self.call(advanced, lambda: self.load_source(value.guarded.source),  # type: ignore[union-attr]
+                  lambda: self.const(value.of.kind if isinstance(value.of, DictViewValue) else "keys"),
+                  lambda: self.const(value.index))
+        name = self.store_temp()
+        self.out = before
+        self._held.append(value)
+        self._memo[id(value)] = name
+        self.emit("LOAD_FAST", name)
 
     def _build_zip(self, value: ZipIterator) -> None:
         self.call(zip, *(_later(self.load, it) for it in value.iterators))
@@ -580,6 +595,14 @@ class Emitter:
         bytecode.first_lineno = code.co_firstlineno
         bytecode.flags = code.co_flags & 0x10 | 0x03
         return assemble(bytecode)
+
+
+def advanced(mapping: dict[Any, Any], kind: str, count: int) -> Any:
+    """An iterator over a dict's keys, values or items, `count` steps in (run by compiled code)."""
+    iterator = iter(getattr(dict, kind)(mapping))
+    for _ in range(count):
+        next(iterator)
+    return iterator
 
 
 def assemble(bytecode: Bytecode) -> types.CodeType:

@@ -25,6 +25,7 @@ from .values.base import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
+    LastiValue,
     Value,
 )
 from .world import World
@@ -212,7 +213,7 @@ class Executor:
             if handler is not None:
                 del frame.stack[handler.depth:]
                 if handler.push_lasti:
-                    frame.stack.append(ConstValue(ins.index))
+                    frame.stack.append(LastiValue(frame.code, ins.index))
                 frame.stack.append(exception)
                 frame.ip = handler.target
                 return

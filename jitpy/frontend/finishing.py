@@ -14,7 +14,7 @@ from .codegen import Emitter, Unreconstructable
 from .executor import Executor, Frame
 from .resume import ResumePoint, Resumable, origin_of
 from .traced import Uncapturable
-from .values.base import CellValue, ExceptionValue, ExcInfoValue, NullValue, Value
+from .values.base import CellValue, ExceptionValue, ExcInfoValue, LastiValue, NullValue, Value
 from .world import World
 
 _PY311 = sys.version_info < (3, 12)
@@ -42,6 +42,8 @@ _POPS: dict[str, Callable[[Any], int]] = {
         4: ("STORE_SLICE",),
     }.items() for name in names},
 }
+#: stack entries that the resume function makes itself
+_NOT_PASSED = (NullValue, ExcInfoValue, LastiValue)
 #: instructions whose meaning depends on the frame that runs them
 _FRAME_BOUND = {"IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS"}
 
@@ -161,7 +163,7 @@ class Finisher:
         names: dict[int, str] = {}
 
         def keep(value: Any) -> None:
-            if isinstance(value, (NullValue, ExcInfoValue)) or id(value) in names:
+            if isinstance(value, _NOT_PASSED) or id(value) in names:
                 return
             emitter.load(value)
             names[id(value)] = emitter.store_temp()
@@ -183,7 +185,9 @@ class Finisher:
                 continue
             if isinstance(value, NullValue):
                 layout.append("null")
-            elif layout and isinstance(value, ExceptionValue) and _is_handled(stack, value):
+            elif isinstance(value, LastiValue):
+                layout.append(f"lasti {origin_of(value.code, value.index)[1]}")
+            elif isinstance(value, ExceptionValue) and _is_handled(stack, value):
                 layout.append("handled")
             else:
                 layout.append("value")
@@ -210,7 +214,7 @@ class Finisher:
             if depth and _cell_order(frame):
                 out.append(tuple(frame.cells[n] for n in _cell_order(frame)))
             own = stack if depth == len(frames) - 1 else frame.stack
-            out += [v for v in own if not isinstance(v, (NullValue, ExcInfoValue))]
+            out += [v for v in own if not isinstance(v, _NOT_PASSED)]
             out += [frame.locals[n] for n in sorted(n for n in frame.locals if not n.startswith("___"))]
         return out
 
@@ -339,7 +343,8 @@ class Finisher:
             instruction = Instr(name, jump, lineno=ins.line)
             pushes = 2 if name == "FOR_ITER" else 0
             return instruction, pushes
-        instruction = Instr(name, *(() if _takes_none(ins) else (arg,)), lineno=emitter.line)
+        unchanged = name == ins.name and arg is ins.arg
+        instruction = frame.view.bytecode[ins.item].copy() if unchanged else Instr(name, arg, lineno=ins.line)
         pops = _POPS[ins.name](ins.arg)
         effect = instruction.stack_effect(jump=False)
         if name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW"):
@@ -349,11 +354,6 @@ class Finisher:
         if name == "MATCH_KEYS":
             return instruction, 3
         return instruction, effect + pops
-
-
-def _takes_none(ins: Ins) -> bool:
-    return ins.item >= 0 and not Instr(ins.name, *([ins.arg] if ins.arg is not None else [])).has_arg() \
-        if ins.arg in (0, None) and not isinstance(ins.arg, bool) else False
 
 
 def _with_null(ins: Ins, results: list[Any]) -> list[Any]:

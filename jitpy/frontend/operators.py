@@ -825,7 +825,7 @@ class ListIterator(IteratorValue):
 class SequenceIterator(IteratorValue):
     """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
 
-    __slots__ = ("cls", "guarded", "index", "items", "size")  # noqa: RUF023
+    __slots__ = ("cls", "guarded", "index", "items", "of", "size")  # noqa: RUF023
 
     def __init__(self, items: list[Any], cls: type, guarded: Any = None) -> None:
         self.source = None
@@ -833,6 +833,7 @@ class SequenceIterator(IteratorValue):
         self.index = 0
         self.cls = cls
         self.guarded = guarded  # the dict or set iterated over: it must not change its size meanwhile
+        self.of: Value | None = None  # what `iter` was called with, for dicts
         self.size = len(items)
 
     def step(self, ex: Any) -> Value:
@@ -956,7 +957,9 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
         return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
     if isinstance(value, DictValue):
         keys = [world.dict_key_value(value, k) for k, _ in world.dict_items(value)]
-        return SequenceIterator(keys, type(iter({})), value)
+        made = SequenceIterator(keys, type(iter({})), value)
+        made.of = value
+        return made
     if isinstance(value, DictViewValue):
         of = value.of
         pairs = world.dict_items(of)
@@ -966,7 +969,9 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
             items = [v for _, v in pairs]
         else:
             items = [TupleValue([world.dict_key_value(of, k), v]) for k, v in pairs]
-        return SequenceIterator(items, type(iter({})), of)
+        made = SequenceIterator(items, type(iter({})), of)
+        made.of = value
+        return made
     if isinstance(value, SetValue):
         return SequenceIterator(list(value.items.values()), type(iter(set())), value)
     if isinstance(value, ConstValue) and isinstance(value.value, (str, bytes)):

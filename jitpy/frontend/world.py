@@ -273,7 +273,7 @@ class World:
         found = self.tensors.get(id(traced))
         if found is not None:
             return found
-        value = TensorValue(traced, cls, source)
+        value = TensorValue(traced, cls, source, obj.__dict__)
         self.tensors[id(traced)] = value
         if obj.__dict__:
             value.attrs = DictValue(instance_dict(source), dict, obj.__dict__, obj.__dict__)

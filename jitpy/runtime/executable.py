@@ -182,7 +182,11 @@ class PythonExecutable:
         if plan.n_sizes:
             sizes = _size_table(plan, tuple(_symbol(binding, slots) for binding in plan.symbols))
         call = _Call(slots, sizes, plan.workspace if isinstance(plan.workspace, int) else sizes[plan.workspace.index])
-        with contextlib.nullcontext() if plan.autograd else torch._C._AutoDispatchBelowAutograd():
+        # the graph holds autocast's casts as nodes already
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+            torch._C.DispatchKey.AutocastCUDA)
+        below = contextlib.nullcontext() if plan.autograd else torch._C._AutoDispatchBelowAutograd()
+        with torch._C._ExcludeDispatchKeyGuard(keys), below:
             for action in self._actions:
                 action(call)
         return tuple(slots[slot] for slot in plan.outputs)

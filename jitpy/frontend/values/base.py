@@ -105,13 +105,15 @@ class ScalarValue(Value):
 class TensorValue(Value):
     """A tensor; `traced` is the recorder's `TracedTensor`. `attrs` holds Python attributes set while tracing."""
 
-    __slots__ = ("cls", "traced", "attrs")  # noqa: RUF023
+    __slots__ = ("cls", "traced", "attrs", "real_dict")  # noqa: RUF023
 
-    def __init__(self, traced: Any, cls: type, source: Source | None = None) -> None:
+    def __init__(self, traced: Any, cls: type, source: Source | None = None,
+                 real_dict: dict[str, Any] | None = None) -> None:
         self.source = source
         self.traced = traced
         self.cls = cls
         self.attrs: DictValue | None = None
+        self.real_dict = real_dict
 
 
 class PyValue(Value):
@@ -384,6 +386,17 @@ class ExcInfoValue(Value):
     def __init__(self, previous: Value | None) -> None:
         self.source = None
         self.previous = previous
+
+
+class LastiValue(Value):
+    """The instruction index that unwinding pushes for a later RERAISE."""
+
+    __slots__ = ("code", "index")
+
+    def __init__(self, code: types.CodeType, index: int) -> None:
+        self.source = None
+        self.code = code
+        self.index = index
 
 
 #: exact types whose instances are constants: immutable, compared by value, no user code

@@ -512,6 +512,9 @@ struct Program {
     if (n_sizes != 0) fill_sizes(frame);
     Scratch scratch(workspace_bytes(frame));
     frame.workspace = scratch.data();
+    // the graph holds autocast's casts as nodes already
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> recorded;
+    if (has_calls) recorded.emplace(c10::autocast_dispatch_keyset);
     if (has_calls && !autograd) {
       // nothing needs a gradient here: operators skip autograd, but not the bookkeeping of views and versions
       at::AutoDispatchBelowAutograd below;
