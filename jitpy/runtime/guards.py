@@ -32,19 +32,24 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 class Node:
     """One access path: how its value is read from its parent's, and what must hold of it."""
 
-    __slots__ = ("step", "arg", "parent", "path", "children", "checks", "depth", "end", "keep", "name")
+    __slots__ = ("step", "arg", "parent", "source", "children", "checks", "depth", "end", "keep", "name")
 
-    def __init__(self, step: str, arg: Any, parent: Node | None, path: str):
+    def __init__(self, step: str, arg: Any, parent: Node | None, source: Any):
         self.step = step
         self.arg = arg
         self.parent = parent
-        self.path = path
+        self.source = source
         self.children: dict[Any, Node] = {}
         self.checks: list[checks.Check] = []
         self.depth = 0 if parent is None else parent.depth + 1
         self.end = -1
         self.keep = -1
         self.name = ""
+
+    @property
+    def path(self) -> str:
+        """The value as an expression in the user's words. Made on demand: long paths take long to print."""
+        return str(self.source)
 
 
 class GuardTree:
@@ -110,16 +115,16 @@ class GuardTree:
         if kind not in (ROOTS if source.base is None else STEPS):
             raise ValueError(f"{source}: unknown access step {kind!r}")
         parent = None if source.base is None else self.node(source.base)
-        node = self._child(parent, kind, arg, str(source))
+        node = self._child(parent, kind, arg, source)
         self._by_source[id(source)] = (source, node)  # holds the source, so that its id stays its own
         return node
 
-    def _child(self, parent: Node | None, kind: str, arg: Any, path: str) -> Node:
+    def _child(self, parent: Node | None, kind: str, arg: Any, source: Any) -> Node:
         siblings = self.roots if parent is None else parent.children
         key = (kind, type(arg), arg) if type(arg) in (str, bytes, int, float, bool, type(None)) else (kind, id(arg))
         node = siblings.get(key)
         if node is None:
-            node = siblings[key] = Node(kind, arg, parent, path)
+            node = siblings[key] = Node(kind, arg, parent, source)
         return node
 
     def _cell_node(self, source: Any) -> Node:
@@ -154,7 +159,8 @@ class GuardTree:
         taken = {"type", "getattr", "min", "max", "abs", "Exception", "L", "G", "C", "S", "guard"}
         taken.update(checks.HELPERS, map(str, self.slots))
         for i, node in enumerate(self.nodes):
-            name = node.path if node.step == "local" and node.path.isidentifier() else f"v{i}"
+            name = node.path if node.step == "local" else ""
+            name = name if name.isidentifier() else f"v{i}"
             while name in taken or keyword.iskeyword(name):
                 name += "_"
             taken.add(name)
@@ -360,7 +366,8 @@ def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
     if any(check.kind in ("tensor", "int") for node in tree.nodes for check in node.checks):
         lines.append((f"S = [None] * {len(tree.slots)}", ", ".join(["sizes", *map(str, tree.slots)])))
     for node in tree.nodes:
-        lines.append((f"{node.name} = {_read_text(node, names)}", node.path if node.path != node.name else ""))
+        path = node.path
+        lines.append((f"{node.name} = {_read_text(node, names)}", path if path != node.name else ""))
         for check in node.checks:
             comments = [checks.tensor_facts(check.arg)] if check.kind == "tensor" else []
             comments += [check.why] if check.why else []
