@@ -93,7 +93,7 @@ def _unflattened(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwarg
 
 
 def _chunked(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return list(recorder.record(overload, args, kwargs))
+    return recorder.record(overload, args, kwargs)
 
 
 LOWERINGS: dict[Any, Lowering] = {

@@ -203,6 +203,8 @@ def _refer_result(tape: Tape, value: Any) -> Any:
         number = tape.numbers.get(id(value))
         if number is None:
             raise Uncapturable("unsupported_op", "a result that no recorded operation made")
+        if value.requires_grad and value.is_leaf and number >= tape.inputs:
+            raise Uncapturable("unsupported_op", "a new leaf tensor that requires grad")
         return Ref(number)
     kind = type(value)
     if kind is tuple or kind is list:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import NotCovered, TensorSpec
+from jitpy.ir import NotCovered, ScalarSpec, TensorSpec
 from jitpy.ir import ops as table
 
 from .composites import LOWERINGS
@@ -54,7 +54,9 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     bound, keywords = plan.arguments(args, kwargs)
     facts = plan.facts
     try:
-        if plan.composite:
+        if facts.on_host:
+            result = _host_value(recorder, facts, bound, keywords)
+        elif plan.composite:
             lowering = LOWERINGS.get(facts.overload)
             if lowering is not None:
                 result = lowering(recorder, facts.overload, bound, keywords)
@@ -78,7 +80,9 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _usable(plan: Plan | None) -> Plan | None:
-    if plan is None or plan.facts.dynamic or plan.facts.overload._schema.name in _HIDDEN_WRITES:
+    if plan is not None and plan.facts.on_host:
+        return plan
+    if plan is None or plan.facts.dynamic and plan.facts.overload is not _aten.index.Tensor or plan.facts.overload._schema.name in _HIDDEN_WRITES:
         return None
     overload = plan.facts.overload
     if plan.composite:
@@ -89,6 +93,20 @@ def _usable(plan: Plan | None) -> Plan | None:
     if plan.facts.mutated and (plan.facts.returns != ("self",) or plan.facts.functional is None):
         return None
     return plan
+
+
+def _host_value(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A question whose answer depends on data (equal, allclose): a number that the graph computes."""
+    kind = _HOST_KINDS.get(str(facts.overload._schema.returns[0].type))
+    if kind is None or len(facts.returns) != 1 or facts.overload not in _QUESTIONS:
+        return DECLINED
+    return recorder.record(facts.overload, args, kwargs, ScalarSpec(kind))
+
+
+_HOST_KINDS = {"bool": bool, "int": int, "float": float}
+
+#: Those whose arguments cannot be wrong in a way that only a run would tell.
+_QUESTIONS = frozenset({_aten.equal.default})
 
 
 def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

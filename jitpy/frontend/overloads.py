@@ -14,15 +14,13 @@ from typing import Any
 import sympy
 import torch
 
+from .scalars import SAMPLES
 from .schemas import SchemaFacts, schema_facts
 from .shadow import DispatchMode, ShadowTensor, shadow_of
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload
 _aten = torch.ops.aten
-
-#: Stand-in numbers for computed scalars while torch is asked.
-SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
 #: Overloads of torchscript's and of named tensors.
 _NEVER_CALLED = ("_out", "dimname", "DimnameList", "hacked_twin")
@@ -336,7 +334,12 @@ def _agrees(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], real_args
         return values | dict(zip(names, found_args, strict=False)) | found_kwargs
 
     own, real = table(own_args, own_kwargs), table(real_args, real_kwargs)
-    return all(_same(own[n], real[n]) for n in names)
+    return all(_same(own[n], real[n]) or own[n] is None and real[n] in _FACTORY_DEFAULTS.get(n, ()) for n in names)
+
+
+#: What torch's bindings pass for options of factories that the caller left out.
+_FACTORY_DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "device": (torch.device("cpu"),), "pin_memory": (False,), "layout": (torch.strided,)}
 
 
 def _same(own: Any, real: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 import torch
 
-from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, Op, ScalarSpec, SizeEnv, Spec, TensorSpec
+from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, NotCovered, Op, ScalarSpec, SizeEnv, Spec, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import check_write
 
@@ -22,7 +22,7 @@ from . import aliasing, torch_calls
 from .finish import finish_graph
 from .guards import GuardSet
 from .inputs import make_tensor_input
-from .scalars import record_scalar_op
+from .scalars import record_scalar_op, with_sample_numbers
 from .schemas import SchemaFacts, has_static_size, schema_facts
 from .source import Source
 from .tensor_attrs import read_attribute
@@ -136,7 +136,13 @@ class Recorder:
         op = self.op(overload)
         grad = self.state.grad_enabled
         if spec is None:
-            spec = table.infer(op, self.sizes, args, kwargs or {}, grad)
+            try:
+                spec = table.infer(op, self.sizes, args, kwargs or {}, grad)
+            except NotCovered:
+                sampled = with_sample_numbers(overload, args)
+                if sampled is None:
+                    raise
+                spec = table.infer(op, self.sizes, sampled, kwargs or {}, grad)
         return self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
 
     def emit_view(self, overload: Any, base: Node, args: tuple[Any, ...]) -> Node:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import Op, ScalarSpec
+from jitpy.ir import Node, Op, ScalarSpec
 
 from .traced import TracedScalar, TracedTensor, Uncapturable, UserError
 
@@ -28,7 +28,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
 _OPS: dict[Any, Op] = {fn: Op(f"py.{fn.__name__.strip('_')}", fn, kind="host") for fn in _FUNCTIONS}
 
 #: Sample values: no zero, so that division works.
-_SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
+SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
 
 def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> TracedScalar:
@@ -40,8 +40,8 @@ def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tup
     samples = []
     for arg in args:
         if isinstance(arg, TracedScalar):
-            samples.append(_SAMPLES[arg.kind])
-        elif type(arg) in _SAMPLES:
+            samples.append(SAMPLES[arg.kind])
+        elif type(arg) in SAMPLES:
             samples.append(arg)
         else:
             raise Uncapturable("unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}")
@@ -56,6 +56,20 @@ def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tup
     node = recorder.graph.add(op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc,
                               grad_enabled=recorder.state.grad_enabled)
     return TracedScalar(node)
+
+
+def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with computed numbers replaced by samples where their value cannot decide the result's size.
+
+    None if there is nothing to replace.
+    """
+    replaced = False
+    result = list(args)
+    for index, (value, argument) in enumerate(zip(args, overload._schema.arguments, strict=False)):
+        if isinstance(value, Node) and isinstance(value.spec, ScalarSpec) and "number" in str(argument.type):
+            result[index] = SAMPLES[value.spec.kind]
+            replaced = True
+    return tuple(result) if replaced else None
 
 
 def _integer_power(args: tuple[Any, ...]) -> bool:

@@ -160,6 +160,7 @@ class Tape(DispatchMode):
         self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
         self.values: list[torch.Tensor] = list(inputs)
         self.template = Template()
+        self.inputs = len(inputs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -235,7 +236,16 @@ class Tape(DispatchMode):
                 kept.append(record)
                 _collect((record.args, record.kwargs), needed)
         template.records = kept[::-1]
+        self._skip_detach(template)
         return template
+
+    def _skip_detach(self, template: Template) -> None:
+        """Bindings of factories end in a detach() of the tensor that they just made: the same tensor to everybody."""
+        last = template.records[-1] if template.records else None
+        if len(template.records) == 2 and last.facts.overload is _aten.detach.default and \
+                template.result == Ref(last.results[0]) and last.args == (Ref(template.records[0].results[0]),):
+            template.result = last.args[0]
+            template.records.pop()
 
 
 def torch_number(value: Dim, env: SizeEnv | None) -> Any:

@@ -10,6 +10,7 @@ import torch
 from jitpy.ir import TensorSpec
 
 from . import derived_calls
+from .source import attr
 from .traced import TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _aten = torch.ops.aten
 def read_attribute(recorder: Recorder, tensor: TracedTensor, name: str) -> Any:
     """See `Recorder.attribute`. Uncapturable for attributes that only a real tensor has."""
     reader = _ATTRIBUTES.get(name)
-    if reader is None:
+    if reader is None or not hasattr(torch.Tensor, name):
         raise Uncapturable("unsupported_value", f"Tensor.{name}")
     return reader(recorder, tensor)
 
@@ -79,7 +80,9 @@ def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
     if entry.value.is_leaf and entry.value.grad is None:
         recorder.guards.add(entry.source, "python", has_no_grad, "grad was read")
         return None
-    raise Uncapturable("unsupported_value", "Tensor.grad that is set")
+    if entry.value.grad is not None:
+        return recorder.tensor_input(entry.value.grad, attr(entry.source, "grad"))
+    raise Uncapturable("unsupported_value", "Tensor.grad of a tensor that is no leaf")
 
 
 def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
@@ -199,6 +202,12 @@ def _length(recorder: Recorder, self: TracedTensor) -> Any:
     return self.shape[0]
 
 
+def _is_inference(recorder: Any, self: TracedTensor) -> bool:
+    if self.storage.input is not None:
+        return bool(recorder._inputs[self.storage.input].value.is_inference())
+    return bool(recorder.state.inference_mode)
+
+
 def _requires_grad_(recorder: Recorder, self: TracedTensor, requires_grad: bool = True) -> TracedTensor:
     if self.spec.requires_grad == requires_grad and self.input is not None:
         return self
@@ -227,7 +236,7 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.is_floating_point: lambda recorder, self: self.spec.dtype.is_floating_point,
     _Base.is_complex: lambda recorder, self: self.spec.dtype.is_complex,
     _Base.is_signed: lambda recorder, self: self.spec.dtype.is_signed,
-    _Base.is_inference: lambda recorder, self: recorder.state.inference_mode and self.storage.input is None,
+    _Base.is_inference: _is_inference,
     _Base.requires_grad_: _requires_grad_,
     _Base.__len__: _length,
     torch.numel: _numel,

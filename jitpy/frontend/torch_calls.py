@@ -15,6 +15,7 @@ import torch
 from jitpy.ir import NotCovered
 
 from . import derived_calls, fast_calls
+from .constructors import CONSTRUCTORS
 from .indexing import getitem, setitem
 from .scalars import scalar_methods
 from .tensor_attrs import metadata_methods
@@ -36,9 +37,7 @@ PYTHON_FUNCTIONS: set[Any] = {
     torch.functional.atleast_1d, torch.functional.atleast_2d, torch.functional.atleast_3d, torch.functional.cartesian_prod,
     torch.functional.chain_matmul, torch.functional.stft, torch.functional.lu, torch.functional.unravel_index,
     torch.functional.broadcast_shapes, torch.Tensor.split, torch.Tensor.norm, torch.Tensor.stft, torch.Tensor.istft,
-    torch.Tensor.__rsub__, torch.Tensor.__rdiv__, torch.Tensor.__rpow__, torch.Tensor.__rfloordiv__, torch.Tensor.__rmod__,
-    torch.Tensor.__rtruediv__, torch.Tensor.__rlshift__, torch.Tensor.__rrshift__, torch.Tensor.__rmatmul__,
-    torch.Tensor.__pow__, torch.Tensor.__ipow__, torch.Tensor.lu, torch.Tensor.unflatten,
+    torch.Tensor.__rlshift__, torch.Tensor.__rrshift__, torch.Tensor.__ipow__, torch.Tensor.lu, torch.Tensor.unflatten,
     torch.Tensor.__contains__, torch.nn.functional.one_hot, torch.nn.functional.grid_sample,
     torch.nn.functional.multi_head_attention_forward,
 }
@@ -47,11 +46,18 @@ PYTHON_FUNCTIONS: set[Any] = {
 def is_torch_callable(fn: Any) -> bool:
     """Whether `Recorder.call` takes `fn`."""
     try:
+        fn = _unwrapped(fn)
         if fn in torch_state_functions or fn in _HANDLERS or fn in _SHORTCUTS or fn in PYTHON_FUNCTIONS:
             return True
     except TypeError:
         return False
     return _is_aten(fn)
+
+
+def _unwrapped(fn: Any) -> Any:
+    """torch.compile, once imported, wraps some functions of torch (`torch.manual_seed`): the original."""
+    inner = getattr(fn, "__wrapped__", None)
+    return inner if inner in torch_state_functions else fn
 
 
 def _is_aten(fn: Any) -> bool:
@@ -75,12 +81,21 @@ _TORCH_BUILTINS = frozenset(
 
 def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Any) -> Any:
     """See `Recorder.call`; `mark` is the state before the call."""
+    if type(fn) is types.FunctionType:
+        fn = _unwrapped(fn)
     handler = _HANDLERS.get(fn)
     if handler is not None:
         return handler(recorder, *args, **kwargs)
     handler = torch_state_functions.get(fn)
     if handler is not None:
         return handler(recorder, args, kwargs)
+    return record_call(recorder, fn, args, kwargs, mark)
+
+
+def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Any = None) -> Any:
+    """Record a call of an op: by a shortcut, else on the derived path."""
+    if mark is None:
+        mark = recorder.checkpoint()
     state = recorder.state
     if not state.autocast_enabled and state.default_device is None:
         result = _shortcut(recorder, fn, args, kwargs)
@@ -111,6 +126,7 @@ _SHORTCUTS: dict[Any, Any] = {
     torch._C.TensorBase.__setitem__: setitem,
     operator.getitem: getitem,
     operator.setitem: setitem,
+    **CONSTRUCTORS,
 }
 
 __all__ = ["PYTHON_FUNCTIONS", "dispatch", "is_torch_callable"]

@@ -273,8 +273,19 @@ _constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 _constant(False, torch.jit.is_scripting, torch.jit.is_tracing, torch.onnx.is_in_onnx_export,
           torch._C._is_tracing, torch.compiler.is_exporting)
 _constant(None, torch._C._get_tracing_state)
+_constant(True, torch._C._is_torch_function_enabled)
 _constant(False, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
           torch.overrides.has_torch_function_variadic)
+
+
+@_handles(torch._C._is_torch_function_mode_enabled)
+def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return torch._C._is_torch_function_mode_enabled()  # under the state guard
+
+
+@_handles(torch._C._len_torch_function_stack)
+def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+    return torch._C._len_torch_function_stack()  # under the state guard
 
 
 @_handles(torch.is_tensor)

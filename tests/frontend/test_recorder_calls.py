@@ -1,0 +1,330 @@
+"""Which calls reach the graph and how: attributes, metadata, modes, computed numbers, symbolic sizes, operators."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+
+from jitpy.frontend.guards import GuardSet
+from jitpy.frontend.recorder import Recorder, StructPayload, TracedScalar, Uncapturable, UserError, is_torch_callable
+from jitpy.frontend.source import LocalSource
+from jitpy.ir import SizeEnv
+from jitpy.ir.interpret import interpret
+from tests.frontend.recording import Proxy, Recording, call
+
+Base = torch._C.TensorBase
+
+
+def start(*tensors, dims=None):
+    recorder = Recorder(SizeEnv(), GuardSet())
+    return recorder, *(recorder.tensor_input(t, LocalSource(i, f"a{i}"), dims) for i, t in enumerate(tensors))
+
+
+def names(recorder):
+    return [node.op.name for node in recorder.graph.nodes]
+
+
+@pytest.mark.parametrize("fn", [
+    torch.add, Base.add, torch.Tensor.__add__, torch._C._nn.gelu, torch.ops.aten.add.Tensor, torch.ops.aten.relu, torch.tensor,
+    torch.softmax, torch._C._linalg.linalg_norm, torch._C._fft.fft_fft, torch.is_grad_enabled, torch._C._set_grad_enabled,
+    Base.size, Base.item, torch.einsum, torch.Tensor.__rsub__, torch.zeros, torch.Tensor.__getitem__,
+], ids=str)
+def test_torch_callables(fn):
+    assert is_torch_callable(fn)
+
+
+@pytest.mark.parametrize("fn", [len, print, dict.get, operator.add, str.join, F.relu, torch.nn.Linear, torch.save, lambda: 0, []],
+                         ids=str)
+def test_other_callables(fn):
+    assert not is_torch_callable(fn)
+
+
+@pytest.mark.parametrize("call_it, expected", [
+    (lambda r, a, w: r.call(torch._C._nn.linear, (a, w), {}), ["aten.linear.default"]),
+    (lambda r, a, w: r.call(torch.layer_norm, (a, (4,)), {"eps": 1e-6}), ["aten.layer_norm.default"]),
+    (lambda r, a, w: r.call(Base.softmax, (a, -1), {}), ["aten.softmax.int"]),
+    (lambda r, a, w: r.call(Base.softmax, (a,), {"dim": 1}), ["aten.softmax.int"]),
+    (lambda r, a, w: r.call(torch.matmul, (a, w), {}), ["aten.matmul.default"]),
+    (lambda r, a, w: r.call(torch.Tensor.__mul__, (a, 2.5), {}), ["aten.mul.Tensor"]),
+    (lambda r, a, w: r.call(torch.Tensor.__eq__, (a, 1), {}), ["aten.eq.Scalar"]),
+    (lambda r, a, w: r.call(Base.sum, (a, 0), {}), ["aten.sum.dim_IntList"]),
+    (lambda r, a, w: r.call(Base.mean, (a,), {"axis": (0, 1), "keepdim": True}), ["aten.mean.dim"]),
+    (lambda r, a, w: r.call(torch.cat, ([a, w],), {"dim": 0}), ["aten.cat.default"]),
+    (lambda r, a, w: r.call(Base.view, (a, 2, -1), {}), ["aten.view.default"]),
+    (lambda r, a, w: r.call(Base.permute, (a, 1, 0), {}), ["aten.permute.default"]),
+    (lambda r, a, w: r.call(Base.reshape, (a, (16,)), {}), ["aten.view.default"]),
+    (lambda r, a, w: r.call(torch.rsub, (a, 1), {}), ["aten.rsub.Scalar"]),
+    (lambda r, a, w: r.call(torch.Tensor.__rsub__, (a, 1), {}), ["aten.rsub.Scalar"]),
+    (lambda r, a, w: r.call(Base.float, (a,), {}), []),
+    (lambda r, a, w: r.call(Base.half, (a,), {}), ["aten._to_copy.default"]),
+    (lambda r, a, w: r.call(Base.to, (a, torch.float64), {}), ["aten._to_copy.default"]),
+    (lambda r, a, w: r.call(Base.to, (a, "cpu"), {}), []),
+    (lambda r, a, w: r.call(Base.type_as, (a, w), {}), []),
+    (lambda r, a, w: r.call(torch.zeros, (2, 3), {}), ["aten.zeros.default"]),
+    (lambda r, a, w: r.call(torch._C._nn.scaled_dot_product_attention, (a, a, w), {}),
+     ["aten.scaled_dot_product_attention.default"]),
+])
+def test_recorded_as_the_user_called_it(call_it, expected):
+    recorder, a, w = start(torch.randn(4, 4), torch.randn(4, 4))
+    call_it(recorder, a, w)
+    assert names(recorder) == expected
+
+
+def test_named_tuples_keep_their_type():
+    recorder, a = start(torch.randn(3, 4))
+    for fn, args in ((torch.max, (a, 1)), (Base.sort, (a,)), (torch.topk, (a, 2)), (torch.linalg.qr, (a,))):
+        result = recorder.call(fn, args, {})
+        assert isinstance(result, StructPayload) and result.cls is type(fn(torch.randn(3, 4), *args[1:]))
+
+
+def test_several_results_come_in_eagers_container():
+    recorder, a = start(torch.randn(4, 4))
+    assert type(recorder.call(torch.split, (a, 2), {})) is tuple
+    assert type(recorder.call(Base.unbind, (a,), {})) is tuple
+    assert type(recorder.call(Base.chunk, (a, 2), {})) is tuple
+    assert type(recorder.call(torch.ops.aten.split.Tensor, (a, 2), {})) is list
+
+
+def test_attributes():
+    t = torch.randn(3, 4, requires_grad=True)
+    recorder, a = start(t)
+    for name in ("dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "is_cpu", "is_cuda", "is_sparse",
+                 "is_quantized", "is_meta", "is_leaf", "grad", "grad_fn", "is_nested"):
+        assert recorder.attribute(a, name) == getattr(t, name), name
+    assert recorder.attribute(a, "shape") == (3, 4)
+    assert recorder.attribute(a, "T").shape == recorder.attribute(a, "mT").shape == (4, 3)
+    b = recorder.call(torch.add, (a, 1), {})
+    assert not recorder.attribute(b, "is_leaf") and recorder.attribute(b, "requires_grad")
+    assert not recorder.attribute(recorder.attribute(a, "data"), "requires_grad")
+    for name in ("_version", "grad_fn"):
+        with pytest.raises(Uncapturable):
+            recorder.attribute(b, name)
+    t.grad = torch.ones(3, 4)
+    assert str(recorder._inputs[recorder.attribute(a, "grad").input].source) == "a0.grad"
+
+
+def test_metadata_methods():
+    t = torch.randn(3, 4).t()
+    recorder, a = start(t)
+    for fn, args in ((Base.size, ()), (Base.size, (1,)), (Base.size, (-1,)), (Base.stride, ()), (Base.stride, (0,)), (Base.dim, ()),
+                     (Base.numel, ()), (torch.numel, ()), (Base.is_contiguous, ()), (Base.element_size, ()), (Base.get_device, ()),
+                     (Base.is_floating_point, ()), (torch.is_complex, ()), (Base.__len__, ()), (Base.nelement, ()), (torch.is_tensor, ())):
+        assert recorder.call(fn, (a, *args), {}) == fn(t, *args), fn
+    assert not recorder.graph.nodes
+    with pytest.raises(UserError, match="Dimension out of range"):
+        recorder.call(Base.size, (a, 2), {})
+    for fn in (Base.data_ptr, Base.numpy, Base.untyped_storage):
+        with pytest.raises(Uncapturable):
+            recorder.call(fn, (a,), {})
+
+
+def test_grad_mode():
+    w = torch.ones(3, requires_grad=True)
+    recorder, a = start(w)
+    b = recorder.call(torch.mul, (a, 2), {})
+    assert b.spec.requires_grad and recorder.call(torch.is_grad_enabled, (), {}) is True
+    recorder.call(torch._C._set_grad_enabled, (False,), {})
+    c = recorder.call(torch.mul, (b, 2), {})
+    d = recorder.call(torch.einsum, ("i,i->", b, b), {})
+    assert not c.spec.requires_grad and not d.spec.requires_grad
+    assert recorder.state.changes() == {"grad_enabled": False} and torch.is_grad_enabled()
+    assert [n.grad_enabled for n in recorder.graph.nodes[:2]] == [True, False]
+    recorder.call(torch._C._set_grad_enabled, (True,), {})
+    assert recorder.state.changes() == {}
+    with pytest.raises(ValueError, match="no torch mode"):
+        recorder.state.set("colour", 1)
+
+
+def test_autocast_records_eagers_casts():
+    def fn(x, w):
+        h = F.softmax(F.layer_norm(torch.matmul(x, w), (4,)), -1)
+        return h @ w, h.sum(), torch.cat([x, h.to(x.dtype)])
+
+    x, w = torch.randn(3, 4), torch.randn(4, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        recording = Recording(fn, x, w)
+        expected = fn(x, w)
+    for a, b in zip(expected, recording(x, w), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_autocast_switched_while_tracing():
+    recorder, a = start(torch.randn(4, 4))
+    recorder.call(torch.set_autocast_enabled, ("cpu", True), {})
+    recorder.call(torch.set_autocast_dtype, ("cpu", torch.bfloat16), {})
+    assert recorder.call(torch.autocast_increment_nesting, (), {}) == 1
+    assert recorder.call(torch.is_autocast_enabled, ("cpu",), {}) is True and not torch.is_autocast_enabled("cpu")
+    assert recorder.call(torch.mm, (a, a), {}).dtype == torch.bfloat16
+    assert recorder.call(torch.autocast_decrement_nesting, (), {}) == 0
+    recorder.call(torch.set_autocast_enabled, ("cpu", False), {})
+    assert recorder.call(torch.mm, (a, a), {}).dtype == torch.float32
+
+
+def test_compile_time_questions():
+    recorder, a = start(torch.ones(2))
+    for fn, answer in ((torch.compiler.is_compiling, True), (torch.compiler.is_dynamo_compiling, True), (torch.jit.is_scripting, False),
+                       (torch.jit.is_tracing, False), (torch._C._get_tracing_state, None), (torch.onnx.is_in_onnx_export, False)):
+        assert recorder.call(fn, (), {}) is answer
+    assert recorder.call(torch.overrides.has_torch_function, ((a,),), {}) is False
+    with pytest.raises(Uncapturable, match="rng_state"):
+        recorder.call(torch.manual_seed, (0,), {})
+
+
+def test_computed_numbers():
+    recorder, a = start(torch.tensor([1.5, 2.5, 4.0]))
+    total = recorder.call(Base.item, (recorder.call(torch.sum, (a,), {}),), {})
+    assert isinstance(total, TracedScalar) and total.kind is float
+    half = recorder.scalar_op(operator.truediv, total, 2)
+    big = recorder.scalar_op(operator.gt, half, 3)
+    count = recorder.scalar_op(int, half)
+    assert (half.kind, big.kind, count.kind) == (float, bool, int)
+    b = recorder.call(torch.mul, (a, half), {})
+    c = recorder.call(torch.Tensor.__rsub__, (b, total), {})
+    d = recorder.call(torch.tensor, ([total, half],), {})
+    e = recorder.call(torch.full, ((2,), count), {"dtype": torch.int64})
+    f = recorder.call(torch.Tensor.__getitem__, (a, recorder.call(torch.argmax, (a,), {})), {})
+    g = recorder.call(torch.equal, (a, a), {})
+    finished = recorder.finish([big, count, b, c, d, e, f, g])
+    assert [place for place, _ in finished.places] == ["output"] * 8
+    t = torch.tensor([1.0, 2.0, 6.0])
+    results = interpret(recorder.graph, [t])
+    s = t.sum().item()
+    expected = (s / 2 > 3, int(s / 2), t * (s / 2), s - t * (s / 2), torch.tensor([s, s / 2]), torch.full((2,), int(s / 2)), t[2], True)
+    for own, other in zip(results, expected, strict=True):
+        if isinstance(other, torch.Tensor):
+            torch.testing.assert_close(own, other)
+        else:
+            assert own == other and type(own) is type(other)
+    assert results[6].untyped_storage().data_ptr() == t.untyped_storage().data_ptr()
+
+
+def test_tensors_as_python_numbers():
+    recorder, a, b = start(torch.tensor(2), torch.tensor([True, False]))
+    assert recorder.call(Base.__float__, (a,), {}).kind is float
+    assert recorder.call(Base.__bool__, (a,), {}).kind is bool
+    assert recorder.call(Base.__index__, (a,), {}).kind is int
+    values = recorder.call(Base.tolist, (b,), {})
+    assert type(values) is list and [v.kind for v in values] == [bool, bool]
+    with pytest.raises(UserError, match="ambiguous"):
+        recorder.call(Base.__bool__, (b,), {})
+    with pytest.raises(UserError, match="cannot be converted to Scalar"):
+        recorder.call(Base.item, (b,), {})
+
+
+@pytest.mark.parametrize("fn", [torch.nonzero, torch.unique, torch.argwhere], ids=lambda f: f.__name__)
+def test_sizes_that_depend_on_data(fn):
+    recorder, a = start(torch.ones(3))
+    with pytest.raises(Uncapturable, match="dynamic_shape"):
+        recorder.call(fn, (a,), {})
+
+
+def test_masks_have_dynamic_results():
+    recorder, a, m = start(torch.ones(3), torch.ones(3, dtype=torch.bool))
+    with pytest.raises(Uncapturable, match="dynamic_shape"):
+        recorder.call(torch.Tensor.__getitem__, (a, m), {})
+
+
+@pytest.mark.parametrize("fn, args", [
+    (torch.matmul, (torch.ones(2, 3), torch.ones(2, 3))), (torch.add, (torch.ones(2), torch.ones(3))), (Base.view, (torch.ones(6), 4)),
+    (torch.cat, ([torch.ones(2, 2), torch.ones(3, 3)], 0)), (Base.__getitem__, (torch.ones(3), 5)), (torch.cumsum, (torch.ones(2), 4)),
+    (Base.expand, (torch.ones(2), 3)), (torch.add, (torch.ones(2), "x")), (torch.einsum, ("ij,jk", torch.ones(2), torch.ones(2))),
+    (Base.transpose, (torch.ones(2), 0, 3)), (torch._C._nn.linear, (torch.ones(2, 3), torch.ones(2, 4))),
+    (Base.view, (torch.ones(2, 3).t(), 6)), (torch.zeros, (-1,)), (Base.masked_fill, (torch.ones(2), torch.ones(2), 1.0)),
+], ids=lambda v: getattr(v, "__name__", ""))
+def test_errors_are_eagers(fn, args):
+    with pytest.raises(Exception) as eager:
+        fn(*args)
+    recorder = Recorder(SizeEnv(), GuardSet())
+
+    def payload(value):
+        if isinstance(value, torch.Tensor):
+            return recorder.tensor_input(value, LocalSource(len(recorder.graph.inputs), "a"))
+        return [payload(v) for v in value] if isinstance(value, list) else value
+
+    payloads = [payload(a) for a in args]
+    with pytest.raises(UserError) as own:
+        recorder.call(fn, tuple(payloads), {})
+    assert type(own.value.exception) is eager.type and str(own.value.exception) == str(eager.value)
+    assert not recorder.graph.nodes
+
+
+def symbolic(fn, *args):
+    recording = Recording(fn, *args, dims=[("dynamic",) * a.dim() for a in args])
+    return recording
+
+
+@pytest.mark.parametrize("fn", [
+    lambda a: (a + 1).softmax(-1), lambda a: a.reshape(-1)[2:], lambda a: a.t().reshape(a.shape[1], -1) * a.shape[0],
+    lambda a: torch.einsum("ij,kj->ik", a, a), lambda a: a.view(a.shape[0], 2, -1).transpose(1, 2).flatten(1),
+    lambda a: F.layer_norm(a, a.shape[1:]), lambda a: torch.cat([a, a.flip(0)]).cumsum(0),
+    lambda a: a[None].expand(3, -1, -1).contiguous(), lambda a: a[:, None] - a[None], lambda a: a.new_zeros(a.shape) + a,
+    lambda a: F.pad(a, (1, 2)), lambda a: a.kthvalue(1, 0).values, lambda a: a.flatten(0, 1).unflatten(0, (a.shape[0], -1)).sum(0),
+    lambda a: F.interpolate(a[None, None], scale_factor=2), lambda a: a.mul_(2)[1:].add_(1),
+], ids=range(15))
+def test_symbolic_sizes(fn):
+    recording = symbolic(fn, torch.randn(4, 6))
+    hints = recording.recorder.sizes
+    for shape in ((4, 6), (5, 8)):
+        values = {s: shape[info.dim] for s, info in hints.symbols.items()}
+        if not all(bool(r.subs(values)) for r in hints.relations):
+            assert shape != (4, 6)
+            continue
+        own, other = torch.randn(shape), None
+        other = own.clone()
+        torch.testing.assert_close(recording(own), fn(other), rtol=0, atol=0, check_stride=True)
+        torch.testing.assert_close(own, other, rtol=0, atol=0)
+
+
+def test_common_operations_keep_their_sizes_symbolic():
+    def fn(a, w):
+        h = F.softmax(F.linear(a, w).view(a.shape[0], a.shape[1], 2, 4).transpose(1, 2), -1)
+        return h.transpose(1, 2).reshape(a.shape[0], a.shape[1], -1)[:, 0]
+
+    a = torch.randn(3, 5, 8)
+    recording = Recording(fn, a, torch.randn(8, 8), dims=[("dynamic", "dynamic", 8), None])
+    assert recording.recorder.sizes.relations == []
+    assert isinstance(recording.live[0].shape[0], sympy.Symbol)
+
+
+def test_int_inputs():
+    recorder, a = start(torch.ones(10, 3))
+    n = recorder.int_input(4, LocalSource(1, "n"))
+    assert recorder.int_input(4, LocalSource(1, "n")) is n
+    head = recorder.call(torch.Tensor.__getitem__, (a, slice(None, n)), {})
+    assert head.shape == (n, 3)
+    recorder.finish([head])
+    (result,) = interpret(recorder.graph, [torch.ones(10, 3), 7])
+    assert result.shape == (7, 3)
+
+
+def test_same_layer_twice_is_replayed():
+    """The second call of a composite function with the same metadata runs nothing."""
+    recorder, a = start(torch.randn(2, 3))
+    first = recorder.call(torch.einsum, ("ij,kj->ik", a, a), {})
+    count = len(recorder.graph.nodes)
+    from jitpy.frontend import derived_calls
+
+    def fail(*args):
+        raise AssertionError("ran again")
+
+    original = derived_calls._make_template
+    derived_calls._make_template = fail
+    try:
+        second = recorder.call(torch.einsum, ("ij,kj->ik", a, a), {})
+    finally:
+        derived_calls._make_template = original
+    assert first.spec == second.spec and len(recorder.graph.nodes) == 2 * count
+
+
+def test_random_operations_stay_in_order():
+    recorder, a = start(torch.ones(3))
+    noise = Proxy(recorder, a)
+    call(recorder, F.dropout, (noise, 0.5, True), {})
+    call(recorder, torch.rand, (3,), {})
+    call(recorder, Base.uniform_, (call(recorder, torch.empty, (3,), {}),), {})
+    assert [n.op.name for n in recorder.graph.nodes if n.op.is_random] == [
+        "aten.bernoulli.p", "aten.rand.default", "aten.uniform.default"]
