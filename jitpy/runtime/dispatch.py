@@ -28,6 +28,7 @@ OnMiss = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]", "tuple[Any, ...] | 
 
 _enabled = True
 _thread = threading.local()
+_hook: tuple[Callable[[], None], Callable[[], None]] | None = None
 _native: ModuleType | None = None  # the native module, once loaded; it keeps switches of its own
 
 
@@ -123,6 +124,15 @@ def set_hook_api(capsule: Any | None) -> None:
         module.set_hook_api(capsule)
 
 
+def set_hook_functions(enter: Callable[[], None], leave: Callable[[], None]) -> None:
+    """What is called around entries with `needs_hook`, by native dispatchers where `set_hook_api` gave them nothing."""
+    global _hook
+    _hook = (enter, leave)
+    module = native_runtime()
+    if module is not None:
+        module.set_hook_functions(enter, leave)
+
+
 class PythonEntry:
     """One compiled variant; see `_jitpy_runtime.Entry`."""
 
@@ -141,7 +151,7 @@ class PythonEntry:
 
 
 class PythonDispatcher:
-    """The dispatcher in pure Python. Frame hooks are not for it: `needs_hook` is kept and has no effect."""
+    """The dispatcher in pure Python."""
 
     def __init__(
         self,
@@ -265,7 +275,15 @@ class PythonDispatcher:
             if entry is None:
                 return self._call_original(args, kwargs)
         entry.hits += 1
-        return self._function(entry, closure)(*params)
+        function = self._function(entry, closure)
+        if not entry.needs_hook or _hook is None:
+            return function(*params)
+        enter, leave = _hook
+        enter()
+        try:
+            return function(*params)
+        finally:
+            leave()
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """All parameters in the order of co_varnames; None where the arguments do not fit."""

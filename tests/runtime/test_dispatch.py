@@ -651,3 +651,31 @@ def test_frames_below_a_call_are_served_through_the_hook() -> None:
         module.set_eval_frame(before)
     with pytest.raises((ValueError, TypeError)):
         dispatch.set_hook_api(3)
+
+
+def test_hook_functions(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a native hook, plain functions are called around entries that need it."""
+    calls: list[str] = []
+
+    def fail(a: Any) -> Any:
+        calls.append("call")
+        if a is None:
+            raise KeyError("mine")
+        return a
+
+    monkeypatch.setattr(dispatch, "_hook", None)
+    dispatcher = wrap(fail, native)
+    dispatcher.add_entry(guard_type(0, int, native), fail.__code__)
+    needing = wrap(fail, native)
+    needing.add_entry(None, fail.__code__, needs_hook=True)
+    dispatch.set_hook_functions(lambda: calls.append("enter"), lambda: calls.append("leave"))
+    try:
+        assert needing(1) == 1 and calls == ["enter", "call", "leave"]
+        calls.clear()
+        with pytest.raises(KeyError, match="mine"):
+            needing(None)
+        assert calls == ["enter", "call", "leave"]
+        calls.clear()
+        assert dispatcher(1) == 1 and calls == ["call"]
+    finally:
+        dispatch.set_hook_functions(lambda: None, lambda: None)

@@ -15,7 +15,9 @@
 
 namespace {
 
-const JitpyHookApi* hook_api;  // null: no frame hook in this process
+const JitpyHookApi* hook_api;  // null: no native frame hook in this process
+PyObject* hook_enter;          // without `hook_api`: what is called around entries that need the hook, or null
+PyObject* hook_leave;
 bool dispatch_enabled = true;
 thread_local bool compiling;  // this thread is tracing or compiling
 
@@ -246,14 +248,38 @@ Entry* miss(Dispatcher* self, const Bound& bound) {
   return nullptr;
 }
 
+PyObject* call_with_hook(PyObject* function, const Bound& bound) {
+  const JitpyHookApi* hook = hook_api;
+  PyObject* leave = nullptr;
+  if (hook != nullptr) {
+    hook->enter();
+  } else if (hook_enter != nullptr) {
+    leave = Py_NewRef(hook_leave);
+    PyObject* entered = PyObject_CallNoArgs(hook_enter);
+    if (entered == nullptr) Py_CLEAR(leave);
+    Py_XDECREF(entered);
+    if (leave == nullptr) return nullptr;
+  }
+  PyObject* result = PyObject_Vectorcall(function, bound.params, bound.n, nullptr);
+  if (hook != nullptr) hook->leave();
+  if (leave != nullptr) {
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject* left = PyObject_CallNoArgs(leave);
+    if (left == nullptr) PyErr_WriteUnraisable(leave);
+    Py_XDECREF(left);
+    PyErr_Restore(type, error, traceback);
+    Py_DECREF(leave);
+  }
+  return result;
+}
+
 PyObject* call_entry(Dispatcher* self, Entry* entry, const Bound& bound) {
   PyObject* function = entry_function(self, entry, bound);
   if (function == nullptr) return nullptr;
   entry->hits++;
-  const JitpyHookApi* hook = entry->needs_hook ? hook_api : nullptr;
-  if (hook != nullptr) hook->enter();
-  PyObject* result = PyObject_Vectorcall(function, bound.params, bound.n, nullptr);
-  if (hook != nullptr) hook->leave();
+  PyObject* result = entry->needs_hook ? call_with_hook(function, bound)
+                                       : PyObject_Vectorcall(function, bound.params, bound.n, nullptr);
   Py_DECREF(function);
   return result;
 }
@@ -774,6 +800,14 @@ PyObject* set_hook_api(PyObject*, PyObject* capsule) {
   Py_RETURN_NONE;
 }
 
+PyObject* set_hook_functions(PyObject*, PyObject* args) {
+  PyObject *enter, *leave;
+  if (!PyArg_ParseTuple(args, "OO:set_hook_functions", &enter, &leave)) return nullptr;
+  Py_XSETREF(hook_enter, Py_NewRef(enter));
+  Py_XSETREF(hook_leave, Py_NewRef(leave));
+  Py_RETURN_NONE;
+}
+
 PyMethodDef module_functions[] = {
     {"set_enabled", set_enabled, METH_O,
      "set_enabled(flag) -> bool: the switch for all dispatchers; returns what it was"},
@@ -781,6 +815,8 @@ PyMethodDef module_functions[] = {
     {"is_compiling", is_compiling, METH_NOARGS, "is_compiling() -> bool: whether this thread is marked as compiling"},
     {"set_hook_api", set_hook_api, METH_O,
      "set_hook_api(capsule or None): the frame hook that serves `needs_hook` entries"},
+    {"set_hook_functions", set_hook_functions, METH_VARARGS,
+     "set_hook_functions(enter, leave): called around `needs_hook` entries where there is no native frame hook"},
     {nullptr, nullptr, 0, nullptr},
 };
 
