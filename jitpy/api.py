@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from . import explain as _reports
 from . import options as _options
 from .backends.registry import list_backends, register_backend
 from .jitted import SharingObject, can_share, forwarding_function, jitted_function, share
@@ -93,9 +94,7 @@ def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Report]:
 
     options: as `jit` takes them (default: those of `fn`, where it is jitted).
     """
-    from .explain.report import explain as run
-
-    return run(fn, options)
+    return _reports.explain(fn, options)
 
 
 def reset() -> None:

@@ -19,16 +19,15 @@ from typing import Any
 
 import torch
 
-from . import config, logs
+from . import config, frames_below, logs
 from .backends.registry import get_backend
 from .errors import FullGraphError
 from .frontend import (
-    hook,
     opcodes,  # noqa: F401  (registers the bytecode handlers)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Skip
-from .frontend.code import param_names
+from .frontend.code import all_positional, param_names
 from .frontend.codegen import Unreconstructable
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finishing import Finisher
@@ -36,11 +35,12 @@ from .frontend.resume import ResumePoint, is_resume_code, resume_code
 from .frontend.source import LocalSource
 from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import History, World
+from .instances import is_method_call, split
 from .ir import Graph
 from .ir.passes import run_passes
 from .options import Options
 from .runtime.compiler import CompilerError
-from .runtime.dispatch import make_dispatcher, native_runtime, set_compiling, set_hook_api
+from .runtime.dispatch import make_dispatcher
 from .runtime.guards import build_guards
 
 #: compiling is serial: tracing reads and guards the state of the whole process
@@ -68,11 +68,14 @@ class Variant:
 class Engine:
     """Compiles what one jitted function runs."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, splits: bool = True) -> None:
         self.options = options
+        #: whether a method that reaches the recompile limit is split by instance (`instances.py`)
+        self.splits = splits
+        self._root: Any = None
         self.backend = get_backend(options.backend)
         self.variants: list[Variant] = []
-        self.skipped: list[tuple[str, str]] = []
+        self.skipped: list[BreakRecord] = []
         self._histories: dict[int, History] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -92,7 +95,7 @@ class Engine:
         with _lock, config.patch(**self.options.options):
             if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
                 return None
-            self._dispatchers.add(dispatcher)
+            self._note(dispatcher, params)
             limit = config.recompile_limit
             reasons: list[str] = []
             if dispatcher.entries:
@@ -101,15 +104,13 @@ class Engine:
                         return entry  # another thread compiled it meanwhile
                 reasons = self._explain_miss(dispatcher, params, globals, closure)
                 if len(dispatcher.entries) >= limit:
-                    self._give_up(dispatcher, limit, reasons)
-                    return None
+                    return self._give_up(dispatcher, limit, reasons)
             try:
                 return self._compile(dispatcher, params, globals, closure, reasons)
             except FullGraphError:
                 raise
             except Skip as skip:
-                self._skip(dispatcher, skip)
-                return None
+                return self._skip(dispatcher, skip)
             except CompilerError as error:
                 warnings.warn(f"jitpy: {error}; {dispatcher.__qualname__} runs eagerly", stacklevel=2)
                 dispatcher.run_original_always = True
@@ -125,6 +126,16 @@ class Engine:
                 dispatcher.run_original_always = True
                 return None
 
+    def _note(self, dispatcher: Any, params: tuple[Any, ...]) -> None:
+        """Remember a dispatcher of this engine, and whether the first one is a method's."""
+        if dispatcher in self._dispatchers:
+            return
+        self._dispatchers.add(dispatcher)
+        if not _is_below(dispatcher):
+            frames_below.own(dispatcher.code, self)
+        if self.splits and self._root is None and is_method_call(dispatcher, params):
+            self._root = weakref.ref(dispatcher)
+
     def _explain_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any],
                       closure: Any) -> list[str]:
         reasons = []
@@ -133,19 +144,37 @@ class Engine:
         logs.log("recompiles", lambda: f"{dispatcher.__qualname__}:\n  " + "\n  ".join(reasons))
         return reasons
 
-    def _give_up(self, dispatcher: Any, limit: int, reasons: list[str]) -> None:
+    def _give_up(self, dispatcher: Any, limit: int, reasons: list[str]) -> Any:
+        root = self._root() if self._root is not None else None
+        if root is not None:
+            self._root = None
+            entry = split(self, root)
+            if dispatcher is root:
+                return entry
+            dispatcher.run_original_always = True
+            return None
         changed = "\n  ".join(dict.fromkeys(reasons)) or "(no guard failed)"
         warnings.warn(f"jitpy: {dispatcher.__qualname__} was compiled {limit} times and still does not fit "
                       f"(jitpy.config.recompile_limit); it runs eagerly from now on. What kept changing:\n  {changed}",
                       stacklevel=2)
         dispatcher.run_original_always = True
+        return None
 
-    def _skip(self, dispatcher: Any, skip: Skip) -> None:
-        self.skipped.append((dispatcher.__qualname__, f"{skip.reason.title}: {skip.detail}"))
-        logs.log("graph_breaks", f"{dispatcher.__qualname__} is not captured: {skip.reason.title}: {skip.detail}")
-        dispatcher.run_original_always = True
+    def _skip(self, dispatcher: Any, skip: Skip) -> Any:
+        """Run a frame as plain Python from now on; what it calls may still be compiled."""
+        code = dispatcher.code
+        record = _record_at(skip.reason, skip.detail, code, code.co_firstlineno)
+        self.skipped.append(record)
+        logs.log("graph_breaks", f"{dispatcher.__qualname__} is not captured: {record}")
         if self.options.fullgraph:
-            raise FullGraphError(_record_at(skip.reason, skip.detail, dispatcher.code, dispatcher.code.co_firstlineno))
+            raise FullGraphError(record)
+        if code.co_flags & (0x20 | 0x80 | 0x200) or dispatcher.entries or _is_below(dispatcher):
+            dispatcher.run_original_always = True
+            return None
+        frames_below.install()
+        plain = all_positional(code)
+        frames_below.own(plain, self)
+        return dispatcher.add_entry(None, plain, True, None)
 
     # -- compiling ------------------------------------------------------------------------------------------
 
@@ -177,7 +206,9 @@ class Engine:
         if not guards.check(params, globals, closure):
             failing = guards.explain(params, globals, closure)
             raise RuntimeError(f"guards of {code.co_name} do not hold right after tracing: {failing}")
-        hook.skip_code(made)
+        frames_below.own(made, self)
+        if needs_hook:
+            frames_below.install()
         entry = dispatcher.add_entry(guards, made, needs_hook, None)
         times["total"] = time.perf_counter() - start
         variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
@@ -248,11 +279,10 @@ class Engine:
             found = make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
                                     on_miss=self.on_miss, native=None if config.native else False)
             if not captured:
+                frames_below.own(code, self)
                 found.run_original_always = True
             self._resumes[key] = found
         return found
-
-    # -- frames below ---------------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Forget everything that was compiled."""
@@ -262,6 +292,9 @@ class Engine:
         self._resumes.clear()
         self._histories.clear()
         self.variants.clear()
+        self.skipped.clear()
+        self._dispatchers.clear()
+        self._root = None
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -274,8 +307,14 @@ def all_engines() -> list[Engine]:
 def reset_all() -> None:
     """Forget everything that was compiled, by all engines."""
     with _lock:
+        frames_below.forget()
         for engine in all_engines():
             engine.reset()
+
+
+def _is_below(dispatcher: Any) -> bool:
+    """Whether the hook asked for the dispatcher: the function itself was not jitted."""
+    return dispatcher.original is None and not is_resume_code(dispatcher.code)
 
 
 def _in_fake_mode() -> bool:
@@ -325,11 +364,4 @@ def _effects(ex: Executor) -> list[str]:
     return out
 
 
-def install_hook() -> None:
-    """Choose the frame hook's provider and tell the native runtime of it."""
-    hook.select(config.hook)
-    if native_runtime() is not None:
-        set_hook_api(hook.native_api())
-
-
-__all__ = ["Engine", "FullGraphError", "Options", "Variant", "all_engines", "install_hook", "set_compiling"]
+__all__ = ["Engine", "FullGraphError", "Options", "Variant", "all_engines", "reset_all"]

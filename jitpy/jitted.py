@@ -127,7 +127,7 @@ _sharing: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDi
 
 def can_share(cls: type) -> bool:
     """Whether all the state of the class's instances is in `__dict__` and `__slots__`, and calls are Python's."""
-    call = getattr(cls, "__call__", None)
+    call = next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
     return isinstance(call, types.FunctionType) and all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1])
 
 

@@ -112,6 +112,12 @@ def n_params(code: types.CodeType) -> int:
     return (code.co_argcount + code.co_kwonlyargcount + bool(flags & 0x04) + bool(flags & 0x08))
 
 
+def all_positional(code: types.CodeType) -> types.CodeType:
+    """The same code with every parameter positional, `*args` and `**kwargs` as a tuple and a dict."""
+    return code.replace(co_argcount=n_params(code), co_posonlyargcount=0, co_kwonlyargcount=0,
+                        co_flags=code.co_flags & ~0x0C)
+
+
 def param_names(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[: n_params(code)]
 

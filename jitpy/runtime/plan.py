@@ -124,6 +124,16 @@ Step = Union[AllocStep, KernelStep, CallStep, ViewStep, CopyStep, FreeStep]
 
 
 @dataclass(slots=True)
+class ScheduleNotes:
+    """What reports say of a plan: its kernel calls (`KernelInfo` of the backend), the graph nodes that run eagerly with
+    the reason for each, and the fusions that were refused (each printable)."""
+
+    kernels: list[Any]
+    eager: dict[str, str]
+    refusals: list[Any]
+
+
+@dataclass(slots=True)
 class Plan:
     """A compiled graph. Calling it returns the tuple of the values in `outputs`.
 
@@ -144,3 +154,4 @@ class Plan:
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early
     autograd: bool = False
+    notes: ScheduleNotes | None = None

@@ -19,7 +19,7 @@ from ...ir.alias import any_needs_grad
 from ...ir.graph import Graph
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError, load_text_cached
-from ...runtime.plan import Plan
+from ...runtime.plan import Plan, ScheduleNotes
 from .flags import compiler_flags
 from .planner import Planner
 
@@ -65,7 +65,10 @@ def plan_graph(graph: Graph) -> Plan:
     if text:
         logs.log("output_code", text)
         library = load_text_cached(text, compiler_flags(config.simd))
-    return planner.plan(library)
+    plan = planner.plan(library)
+    eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
+    plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
+    return plan
 
 
 __all__ = ["accepts", "compile_graph", "plan_graph", "torch"]

@@ -1,0 +1,289 @@
+"""`jitpy.explain(fn)(*args, **kwargs)`: runs a function once, compiled anew, and reports what became of it.
+
+    report = jitpy.explain(model)(x)
+    print(report)                     # all of it as text
+    report.graph_break_count, report.break_reasons, report.kernels, report.to_dict()
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .. import frames_below
+from .. import options as _options
+from ..engine import Engine, Variant
+from ..frontend.breaks import BreakRecord
+from ..ir import CONSTANT, GETITEM, Graph
+from ..jitted import LazyEngine, SharingObject, forwarding_function
+from ..marks import DISABLED, original_of
+from ..options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One kernel call: what it computes, and the bytes that it reads and writes (at the sizes of this run)."""
+
+    name: str
+    graph: int
+    ops: list[str]
+    lines: list[str]
+    style: str
+    bytes_read: int
+    bytes_written: int
+
+    def __str__(self) -> str:
+        where = f"  [{', '.join(self.lines)}]" if self.lines else ""
+        return (f"{self.name} ({self.style}): {' + '.join(self.ops)}; reads {_bytes(self.bytes_read)}, "
+                f"writes {_bytes(self.bytes_written)}{where}")
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReport:
+    """One captured frame: the function, or what goes on behind a graph break, or a function called between graphs.
+
+    graph_number   its place in `Report.graphs`, or None where nothing was recorded
+    eager          operations that run as torch's own kernels: (op, why)
+    refusals       fusions that were not made, with the reason
+    """
+
+    name: str
+    filename: str
+    line: int
+    is_resume: bool
+    graph_number: int | None
+    graph: Graph | None
+    op_count: int
+    kernels: list[KernelReport]
+    eager: list[tuple[str, str]]
+    refusals: list[str]
+    guards: str
+    side_effects: list[str]
+    specialized: list[str]
+    break_record: BreakRecord | None
+    times: dict[str, float]
+
+
+class Report:
+    """What `jitpy.explain` found. `str(report)` is the whole text.
+
+    result           what the call returned
+    frames           a FrameReport for each captured frame, in the order in which they were compiled
+    graphs           the graphs after the passes (`jitpy.ir.Graph`: printable, `to_fx()`)
+    graph_count, graph_break_count, op_count
+    break_reasons    a BreakRecord for each break: `.reason.id`, `.filename`, `.line`, `.source_line`, `.detail`
+    kernels          a KernelReport for each kernel call
+    guards           the guard function of each frame, as text
+    specialized      sizes and numbers that became constants of the code although they might change
+    side_effects     what is written back to objects outside, and calls made for their effect
+    compile_times    seconds by stage, over all frames
+    """
+
+    def __init__(self, name: str, options: Options, frames: list[FrameReport], skipped: list[BreakRecord],
+                 result: Any) -> None:
+        self.name = name
+        self.options = options
+        self.frames = frames
+        self.result = result
+        self.graphs = [frame.graph for frame in frames if frame.graph is not None]
+        self.break_reasons = [frame.break_record for frame in frames if frame.break_record is not None] + skipped
+        self.kernels = [kernel for frame in frames for kernel in frame.kernels]
+        self.guards = [frame.guards for frame in frames]
+        self.specialized = [text for frame in frames for text in frame.specialized]
+        self.side_effects = [text for frame in frames for text in frame.side_effects]
+        self.graph_count = len(self.graphs)
+        self.graph_break_count = len(self.break_reasons)
+        self.op_count = sum(frame.op_count for frame in frames)
+        self.compile_times: dict[str, float] = {}
+        for frame in frames:
+            for stage, seconds in frame.times.items():
+                self.compile_times[stage] = self.compile_times.get(stage, 0.0) + seconds
+
+    def __str__(self) -> str:
+        lines = [self._headline(), ""]
+        for number, record in enumerate(self.break_reasons, 1):
+            lines += [f"Break {number}: {record}", f"    why: {record.reason.explanation}"]
+            lines += [f"    docs: {record.reason.anchor}", ""]
+        for frame in self.frames:
+            lines += [*_frame_text(frame), ""]
+        if self.compile_times:
+            lines.append(f"Compile time: {_times(self.compile_times)}")
+        return "\n".join(lines).rstrip()
+
+    def __repr__(self) -> str:
+        return f"<{self._headline()}>"
+
+    def _headline(self) -> str:
+        return (f"{self.name}: {_count(self.graph_count, 'graph')}, {_count(self.graph_break_count, 'graph break')}, "
+                f"{_count(self.op_count, 'op')}, {_count(len(self.kernels), 'kernel')}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report in plain containers, strings and numbers (the result is left out)."""
+        return {
+            "name": self.name,
+            "graph_count": self.graph_count,
+            "graph_break_count": self.graph_break_count,
+            "op_count": self.op_count,
+            "break_reasons": [record.to_dict() for record in self.break_reasons],
+            "frames": [_frame_dict(frame) for frame in self.frames],
+            "compile_times": dict(self.compile_times),
+        }
+
+
+# -- running ------------------------------------------------------------------------------------------------
+
+
+def explain(fn: Callable[..., Any], keywords: dict[str, Any]) -> Callable[..., Report]:
+    """See `jitpy.explain`. TypeError and ValueError as `jitpy.jit` raises them."""
+    if not callable(fn):
+        raise TypeError(f"jitpy.explain takes a callable, not {type(fn).__name__}")
+    options = _merged(fn, keywords)
+
+    def run(*args: Any, **kwargs: Any) -> Report:
+        engine = Engine(options)
+        function, bound = _function_of(fn)
+        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+        if function in DISABLED:
+            return Report(name, options, [], [], fn(*args, **kwargs))
+        with frames_below.asked_anew():
+            result = engine.dispatcher(function)(*bound, *args, **kwargs)
+        return Report(name, options, _frames(engine.variants), list(engine.skipped), result)
+
+    return run
+
+
+def _merged(fn: Any, keywords: dict[str, Any]) -> Options:
+    """The options of a jitted `fn`, changed by keywords."""
+    known = ("backend", "mode", "fullgraph", "dynamic", "options")
+    for name in keywords:
+        if name not in known:
+            raise TypeError(f"jitpy.explain got an unexpected keyword {name!r}; it takes: {', '.join(known)}")
+    base = Options()
+    on_miss = getattr(getattr(fn, "__func__", fn), "on_miss", None)
+    if isinstance(fn, SharingObject) and fn._jitpy_options is not None:
+        base = fn._jitpy_options
+    elif isinstance(on_miss, LazyEngine):
+        base = on_miss.options
+    chosen = replace(base, **keywords)
+    return _options.check(chosen.backend, chosen.mode, chosen.fullgraph, chosen.dynamic, chosen.options)
+
+
+def _function_of(fn: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
+    """The plain function behind a callable, and the arguments that it is bound to."""
+    if isinstance(fn, SharingObject):
+        fn = fn._jitpy_plain
+    if isinstance(fn, types.MethodType):
+        function, bound = _function_of(fn.__func__)
+        return function, (*bound, fn.__self__)
+    found = original_of(fn) or fn
+    if isinstance(found, types.FunctionType):
+        return found, ()
+    return forwarding_function(fn), ()
+
+
+def _frames(variants: list[Variant]) -> list[FrameReport]:
+    frames: list[FrameReport] = []
+    count = 0
+    for variant in variants:
+        graph = variant.graph if variant.graph is not None and variant.graph.nodes else None
+        number = count if graph is not None else None
+        count += graph is not None
+        frames.append(_frame(variant, graph, number))
+    return frames
+
+
+def _frame(variant: Variant, graph: Graph | None, number: int | None) -> FrameReport:
+    nodes = {node.name: node for node in graph.nodes} if graph is not None else {}
+    notes = getattr(getattr(variant.compiled, "plan", None), "notes", None) if graph is not None else None
+    kernels: list[KernelReport] = []
+    eager: list[tuple[str, str]] = []
+    refusals: list[str] = []
+    if notes is not None and number is not None:
+        for kernel in notes.kernels:
+            members = [nodes[name] for name in kernel.nodes if name in nodes]
+            lines = dict.fromkeys(f"{os.path.basename(n.loc.filename)}:{n.loc.line}" for n in members if n.loc)
+            kernels.append(KernelReport(kernel.name, number, [str(n.op) for n in members] or list(kernel.nodes),
+                                        list(lines), kernel.style, kernel.bytes_read, kernel.bytes_written))
+        eager = [(str(nodes[name].op) if name in nodes else name, why) for name, why in notes.eager.items()]
+        refusals = [str(refusal) for refusal in notes.refusals]
+    ops = [node for node in nodes.values() if node.op is not GETITEM and node.op is not CONSTANT]
+    if notes is None:
+        eager = [(str(node.op), "the backend makes no kernels for this graph") for node in ops]
+    return FrameReport(variant.name, variant.filename, variant.line, variant.is_resume, number, graph, len(ops),
+                       kernels, eager, refusals, variant.guards.source_text, variant.side_effects, variant.specialized,
+                       variant.break_record, variant.times)
+
+
+# -- text ---------------------------------------------------------------------------------------------------
+
+
+def _frame_text(frame: FrameReport) -> list[str]:
+    what = "continues" if frame.is_resume else "captured"
+    title = f"{frame.name} {what} ({frame.filename}:{frame.line})"
+    lines = [title, "-" * len(title)]
+    if frame.graph is None:
+        lines.append("no tensor operations")
+    else:
+        lines += [f"graph {frame.graph_number}: {_count(frame.op_count, 'op')}", *_indented(str(frame.graph))]
+    if frame.kernels:
+        lines += ["kernels:", *(f"  {kernel}" for kernel in frame.kernels)]
+    if frame.eager:
+        lines += ["eager operations:", *(f"  {op}: {why}" for op, why in _grouped(frame.eager))]
+    if frame.refusals:
+        lines += ["not fused:", *(f"  {text}" for text in frame.refusals)]
+    if frame.specialized:
+        lines += ["specialised:", *(f"  {text}" for text in frame.specialized)]
+    if frame.side_effects:
+        lines += ["side effects:", *(f"  {text}" for text in frame.side_effects)]
+    lines += ["guards:", *_indented(frame.guards), f"times: {_times(frame.times)}"]
+    return lines
+
+
+def _grouped(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Equal pairs once, with their number."""
+    counts: dict[tuple[str, str], int] = {}
+    for pair in pairs:
+        counts[pair] = counts.get(pair, 0) + 1
+    return [(op if n == 1 else f"{op} ({n} times)", why) for (op, why), n in counts.items()]
+
+
+def _frame_dict(frame: FrameReport) -> dict[str, Any]:
+    return {
+        "name": frame.name,
+        "file": frame.filename,
+        "line": frame.line,
+        "is_resume": frame.is_resume,
+        "graph": None if frame.graph is None else str(frame.graph),
+        "op_count": frame.op_count,
+        "kernels": [{"name": k.name, "ops": k.ops, "lines": k.lines, "style": k.style, "bytes_read": k.bytes_read,
+                     "bytes_written": k.bytes_written} for k in frame.kernels],
+        "eager": [{"op": op, "why": why} for op, why in frame.eager],
+        "refusals": list(frame.refusals),
+        "guards": frame.guards,
+        "side_effects": list(frame.side_effects),
+        "specialized": list(frame.specialized),
+        "break": None if frame.break_record is None else frame.break_record.to_dict(),
+        "times": dict(frame.times),
+    }
+
+
+def _indented(text: str, by: int = 2) -> list[str]:
+    return [" " * by + line for line in text.splitlines()]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _bytes(n: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= size:
+            return f"{n / size:.1f} {unit}"
+    return f"{n} bytes"
+
+
+def _times(times: dict[str, float]) -> str:
+    return ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in times.items())

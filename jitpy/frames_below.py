@@ -1,0 +1,201 @@
+"""Frames below a jitted call that tracing did not inline: which of them are compiled, and by which engine.
+
+While an entry with `needs_hook` runs, the frame hook asks `_handler` once about each code object that it meets. Code
+of torch, of jitpy and of the standard library runs as it is, as do functions that have nothing to do with tensors. For
+the others, the engine whose compiled code is innermost on the stack makes a dispatcher, which lives as long as the
+code object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import config
+from .frontend import hook
+from .frontend.resume import is_resume_code
+from .runtime.dispatch import (
+    PythonDispatcher,
+    is_compiling,
+    make_dispatcher,
+    native_runtime,
+    set_compiling,
+    set_hook_api,
+    set_hook_functions,
+)
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+_SUSPENDED = (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+              | inspect.CO_ITERABLE_COROUTINE)
+_SITE = f"{os.sep}site-packages{os.sep}"
+_OURS = os.path.dirname(__file__) + os.sep
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+
+_installed = False
+#: id of a code object -> (the code object, the engine that made it, or that serves it as a root or resume function)
+_owned: dict[int, tuple[weakref.ref[types.CodeType], weakref.ref[Engine]]] = {}
+#: code objects for which the handler gave a dispatcher
+_served: dict[int, weakref.ref[types.CodeType]] = {}
+
+
+def install() -> None:
+    """Choose the hook's provider and connect it, once; called before the first entry that needs the hook."""
+    global _installed
+    if _installed:
+        return
+    hook.select(config.hook)
+    hook.set_eval_frame(_handler)
+    set_hook_api(hook.native_api() if native_runtime() is not None else None)
+    set_hook_functions(hook.enter, hook.leave)
+    _installed = True
+
+
+def own(code: types.CodeType, engine: Engine) -> None:
+    """Frames of this code belong to `engine`, and are not replaced."""
+    key = id(code)
+    if key not in _owned or _owned[key][1]() is None:
+        _owned[key] = (weakref.ref(code, lambda _: _owned.pop(key, None)), weakref.ref(engine))
+
+
+def forget() -> None:
+    """Ask again about every code object below, and give up what was compiled for it."""
+    for ref in list(_served.values()):
+        code = ref()
+        if code is not None:
+            hook.forget_code(code)
+    _served.clear()
+
+
+@contextlib.contextmanager
+def asked_anew() -> Iterator[None]:
+    """For a `with` block, frames below go to the engine that runs in it."""
+    forget()
+    try:
+        yield
+    finally:
+        forget()
+
+
+# -- the handler --------------------------------------------------------------------------------------------
+
+
+def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
+    """What the hook does with frames of `code`: a dispatcher, or None to run them as they are."""
+    if id(code) in _owned or is_resume_code(code) or code.co_flags & _SUSPENDED or _is_library(code.co_filename):
+        return None
+    engine = _running_engine()
+    if engine is None or engine.options.fullgraph:
+        return None
+    dispatcher = make_dispatcher(code, function.__globals__, closure_first=True, name=function.__name__,
+                                 qualname=function.__qualname__, on_miss=functools.partial(_on_miss, engine),
+                                 native=None if config.native else False)
+    key = id(code)
+    _served[key] = weakref.ref(code, lambda _: _served.pop(key, None))
+    if isinstance(dispatcher, PythonDispatcher) or hook.native_api() is None:
+        return functools.partial(_look_up, dispatcher)
+    return dispatcher
+
+
+def _is_library(filename: str) -> bool:
+    if filename.startswith(("<frozen", "<string>", _OURS, _TORCH)):
+        return True
+    return filename.startswith(_STDLIB) and _SITE not in filename
+
+
+def _running_engine() -> Engine | None:
+    """The engine of the innermost compiled code on this thread's stack."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = _owned.get(id(frame.f_code))
+        if found is not None:
+            return found[1]()
+        frame = frame.f_back
+    return None
+
+
+def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
+    if not dispatcher.entries and not _concerns_tensors(dispatcher.code, params, globals, closure):
+        dispatcher.run_original_always = True
+        return None
+    count = len(engine.variants)
+    entry = engine.on_miss(dispatcher, params, globals, closure)
+    if entry is not None and len(engine.variants) == count + 1:
+        variant = engine.variants[-1]
+        if variant.break_record is None and (variant.graph is None or not variant.graph.nodes):
+            dispatcher.run_original_always = True  # nothing was gained: it calls no tensor operation
+            engine.variants.pop()
+            return None
+    return entry
+
+
+def _look_up(dispatcher: Any, function: types.FunctionType, params: tuple[Any, ...]) -> Callable[..., Any] | None:
+    """As the native dispatcher does it: the function that runs instead of a frame."""
+    if not config.enabled or dispatcher.run_original_always or is_compiling():
+        return None
+    globals, closure = function.__globals__, function.__closure__
+    for entry in dispatcher.entries:
+        if entry.guard is None or entry.guard.check(params, globals, closure):
+            break
+    else:
+        before = set_compiling(True)
+        try:
+            entry = dispatcher.on_miss(dispatcher, params, globals, closure)
+        finally:
+            set_compiling(before)
+        if entry is None:
+            return None
+    code = entry.code
+    return types.FunctionType(code, globals, code.co_name, None, closure if code.co_freevars else None)
+
+
+# -- which functions are worth it ---------------------------------------------------------------------------
+
+
+def _concerns_tensors(code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> bool:
+    """Whether tensors are in reach of a call: among its parameters, or behind a name that its code mentions."""
+    if any(_holds_tensor(value, 3) for value in params):
+        return True
+    for cell in closure or ():
+        with contextlib.suppress(ValueError):
+            if _leads_to_torch(cell.cell_contents):
+                return True
+    return any(name in globals and _leads_to_torch(globals[name]) for name in _names(code))
+
+
+def _holds_tensor(value: Any, depth: int) -> bool:
+    if isinstance(value, (torch.Tensor, torch.nn.Module)):
+        return True
+    if not depth:
+        return False
+    if isinstance(value, (list, tuple)):
+        return any(_holds_tensor(item, depth - 1) for item in value[:8])
+    if isinstance(value, dict):
+        return any(_holds_tensor(item, depth - 1) for item in list(value.values())[:8])
+    inner = getattr(value, "__dict__", None)
+    return isinstance(inner, dict) and any(_holds_tensor(item, depth - 1) for item in list(inner.values())[:16])
+
+
+def _leads_to_torch(value: Any) -> bool:
+    if isinstance(value, types.ModuleType):
+        return value.__name__.partition(".")[0] == "torch" or "torch" in vars(value)
+    return _holds_tensor(value, 2) or "torch" in getattr(value, "__globals__", ())
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _names(const)
