@@ -275,6 +275,7 @@ class Engine:
         found = self._resumes.get(key)
         if found is None:
             code = resume_code(point, globals_by_id)
+            frames_below.own(code, self)
             space = globals_by_id[point.globals_id]
             found = make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
                                     on_miss=self.on_miss, native=None if config.native else False)
