@@ -186,7 +186,8 @@ class PythonExecutable:
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
             torch._C.DispatchKey.AutocastCUDA)
         below = contextlib.nullcontext() if plan.autograd else torch._C._AutoDispatchBelowAutograd()
-        with torch._C._ExcludeDispatchKeyGuard(keys), below:
+        # the guard that was made first is entered first: in the other order keys stay excluded afterwards
+        with below, torch._C._ExcludeDispatchKeyGuard(keys):
             for action in self._actions:
                 action(call)
         return tuple(slots[slot] for slot in plan.outputs)
