@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +48,8 @@ class Flag:
 FLAGS = {
     flag.name: flag
     for flag in (
-        Flag("enabled", bool, True, "0 makes every jitted function run as plain Python"),
-        Flag("raise_errors", bool, False, "raise internal errors in place of falling back to eager (also JITPY_RAISE=1)"),
+        Flag("enabled", bool, True, "0 makes every jitted function run as plain Python, in all threads"),
+        Flag("raise_errors", bool, False, "raise internal errors in place of falling back to eager (or JITPY_RAISE=1)"),
         Flag("recompile_limit", int, 8, "compiled variants per function and instance before it runs eager"),
         Flag("dynamic", str, "auto", "sizes: 'auto' (symbolic once they change), 'always', 'never'"),
         Flag("cache_dir", str, "", "folder for compiled artefacts; empty: the user's cache folder"),
@@ -105,6 +105,7 @@ class Config(types.ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in FLAGS:
             _values[name] = _check(name, value)
+            _tell((name,))
         elif name.startswith("__"):
             super().__setattr__(name, value)
         else:
@@ -121,10 +122,23 @@ def patch(**flags: Any) -> contextlib.AbstractContextManager[None]:
 def _patched(checked: dict[str, Any]) -> Iterator[None]:
     before = getattr(_local, "overrides", None)
     _local.overrides = {**(before or {}), **checked}
+    _tell(checked)
     try:
         yield
     finally:
         _local.overrides = before
+        _tell(checked)
+
+
+def on_change(name: str, callback: Callable[[Any], object]) -> None:
+    """Call `callback(value)` when a flag is set or patched, in any thread, and when a patch ends."""
+    _callbacks.setdefault(name, []).append(callback)
+
+
+def _tell(names: Iterable[str]) -> None:
+    for name in names:
+        for callback in _callbacks.get(name, ()):
+            callback(getattr(sys.modules[__name__], name))
 
 
 def as_dict() -> dict[str, Any]:
@@ -153,6 +167,7 @@ def _from_environment(flag: Flag) -> Any:
     return flag.default if text is None else flag.parse(text)
 
 
+_callbacks: dict[str, list[Callable[[Any], object]]] = {}
 _values = {flag.name: _from_environment(flag) for flag in FLAGS.values()}
 _local = threading.local()
 sys.modules[__name__].__class__ = Config

@@ -44,7 +44,7 @@ _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
-_installed = False
+_selected = False
 #: id of a code object -> (the code object, the engine that made it, or that serves it as a root or resume function)
 _owned: dict[int, tuple[weakref.ref[types.CodeType], weakref.ref[Engine]]] = {}
 #: code objects for which the handler gave a dispatcher
@@ -52,15 +52,14 @@ _served: dict[int, weakref.ref[types.CodeType]] = {}
 
 
 def install() -> None:
-    """Choose the hook's provider and connect it, once; called before the first entry that needs the hook."""
-    global _installed
-    if _installed:
-        return
-    hook.select(config.hook)
+    """Choose the hook's provider (once) and connect it; called before an entry that needs the hook."""
+    global _selected
+    if not _selected:
+        hook.select(config.hook)
+        _selected = True
     hook.set_eval_frame(_handler)
     set_hook_api(hook.native_api() if native_runtime() is not None else None)
     set_hook_functions(hook.enter, hook.leave)
-    _installed = True
 
 
 def own(code: types.CodeType, engine: Engine) -> None:

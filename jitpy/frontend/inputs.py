@@ -79,8 +79,9 @@ def describe(recorder: Recorder, tensor: torch.Tensor, source: Source,
     ranges: list[tuple[sympy.Symbol, int, int | None]] = []
     if dims is not None:
         for axis, dim in enumerate(dims):
-            if dim == "dynamic" and sizes[axis] >= 2:
-                symbol = recorder.sizes.new_symbol(tensor.shape[axis], source, axis)
+            kind, low, high = dim if isinstance(dim, tuple) else (dim, None, None)
+            if kind == "dynamic" and sizes[axis] >= 2:
+                symbol = recorder.sizes.new_symbol(tensor.shape[axis], source, axis, max(low or 2, 2), high)
                 info = recorder.sizes.symbols[symbol]
                 ranges.append((symbol, info.low, info.high))
                 sizes[axis] = symbol

@@ -77,8 +77,8 @@ class Recorder:
     def tensor_input(self, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None = None) -> TracedTensor:
         """The payload of a real tensor found at `source`.
 
-        `dims` says for each axis whether it is an int (this size only) or 'dynamic' (a symbol); None makes all static.
-        The same object at a second source is the same payload. Uncapturable for tensors of special kinds.
+        `dims` says for each axis whether it is an int (this size only), 'dynamic' (a symbol) or ('dynamic', min, max);
+        None makes all static. The same object at a second source is the same payload. Uncapturable for tensors of special kinds.
         """
         return make_tensor_input(self, tensor, source, dims)
 

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from .. import config
 from .native_build import NativeUnavailable, load_native
 
 OnMiss = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]", "tuple[Any, ...] | None"], "Any | None"]
@@ -98,6 +99,10 @@ def set_enabled(flag: bool) -> bool:
     if _native is not None:
         _native.set_enabled(bool(flag))
     return before
+
+
+config.on_change("enabled", set_enabled)
+set_enabled(config.enabled)
 
 
 def set_compiling(flag: bool) -> bool:

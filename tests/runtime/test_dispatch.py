@@ -637,6 +637,7 @@ def test_frames_below_a_call_are_served_through_the_hook() -> None:
     entry = top.add_entry(None, outer.__code__, needs_hook=True)
     without = wrap(outer, True)
     without.add_entry(None, outer.__code__)
+    dispatch.set_hook_api(None)
     assert top(1) == ("plain", 1)
     before = module.set_eval_frame(handler)
     dispatch.set_hook_api(module.api)
