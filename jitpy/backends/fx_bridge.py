@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from jitpy import config
+
 from ..ir import Graph, TensorSpec
 from ..ir.fx import example_inputs, to_fx
 from ..ir.interpret import bind_symbols
 from ..ir.specialize import specialize
+from . import eager
 
 
 def adapt(fn: Callable[..., Callable[..., Any]]) -> Callable[[Graph, dict[str, Any]], Callable[..., tuple[Any, ...]]]:
@@ -71,18 +75,31 @@ def zeros_inputs(graph: Graph) -> list[Any]:
 
 
 class _PerSize:
-    """One compiled callable for each combination of sizes."""
+    """One compiled callable for each combination of sizes; past the recompile limit new ones run op by op."""
 
     def __init__(self, graph: Graph, compile_one: Callable[[Graph], Callable[..., tuple[Any, ...]]]) -> None:
         self.graph = graph
         self.compile_one = compile_one
         self.symbols = sorted(graph.symbol_bindings(), key=str)
         self.compiled: dict[tuple[int, ...], Callable[..., tuple[Any, ...]]] = {}
+        self.limit: int = config.recompile_limit
+        self.eager: Callable[..., tuple[Any, ...]] | None = None
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         values = bind_symbols(self.graph, inputs)
         key = tuple(values[symbol] for symbol in self.symbols)
         found = self.compiled.get(key)
         if found is None:
+            if len(self.compiled) >= self.limit:
+                return self._run_eagerly(inputs)
             found = self.compiled[key] = self.compile_one(specialize(self.graph, values))
         return found(*inputs)
+
+    def _run_eagerly(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.eager is None:
+            names = ", ".join(map(str, self.symbols))
+            warnings.warn(f"jitpy: {self.graph.name} was handed to its backend for {self.limit} combinations of the "
+                          f"sizes {names} (jitpy.config.recompile_limit); further ones run with eager kernels",
+                          stacklevel=3)
+            self.eager = eager.compile_graph(self.graph, {})
+        return self.eager(*inputs)

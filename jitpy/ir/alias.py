@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
 from .graph import CONSTANT, GETITEM, INPUT, Graph, Node
 from .op import NotCovered
 from .spec import Spec, TensorSpec
@@ -17,6 +19,8 @@ def alias_kind(graph: Graph, node: Node) -> str:
         return "copy"
     if op is GETITEM:
         return alias_kind(graph, node.args[0])
+    if not isinstance(op.target, torch._ops.OpOverload) and op.infer is None and "aliasing" not in op.facets:
+        return "unknown"  # a function of the user's: it is not run to find out
     from . import ops
 
     mark = graph.sizes.checkpoint()

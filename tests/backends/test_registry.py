@@ -10,6 +10,7 @@ import torch.fx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jitpy import config
 from jitpy.backends import registry
 from jitpy.backends.eager import plan_graph
 from jitpy.backends.registry import get_backend, list_backends, register_backend
@@ -233,6 +234,22 @@ def test_a_backend_may_specialise_on_sizes() -> None:
         x, y = torch.randn(rows, 5), torch.zeros(rows, 5)
         assert torch.equal(compiled(x, y)[1], x.sin().reshape(-1)) and torch.equal(y, x.sin())
     assert shapes == [(4, 5), (7, 5)]
+
+
+def test_past_the_limit_new_sizes_run_eagerly() -> None:
+    compiled_for: list[int] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        compiled_for.append(len(inputs[0]))
+        return module
+
+    with config.patch(recompile_limit=2):
+        compiled = get_backend(backend)(sample(dynamic=True), {})
+    with pytest.warns(UserWarning, match="2 combinations of the sizes s0") as caught:
+        for rows in (4, 5, 6, 7, 4):
+            x, y = torch.randn(rows, 5), torch.zeros(rows, 5)
+            assert torch.equal(compiled(x, y)[1], x.sin().reshape(-1)) and torch.equal(y, x.sin())
+    assert compiled_for == [4, 5] and len(caught) == 1
 
 
 def test_results_are_made_a_tuple() -> None:

@@ -44,19 +44,25 @@ def random_graph(seed: int, size: int = 12, *, grad: bool = False, dynamic: bool
         sizes = tuple(symbol if n == 2 else n for n in shape)
         graph.add_input(TensorSpec(dtype, sizes, value.stride(), requires_grad=needs), "x")
         inputs.append(value)
-    builder = Builder(graph)
     nodes: list[Node] = list(graph.inputs)
     values: dict[Node, Any] = dict(zip(nodes, inputs, strict=True))
     while len(nodes) < size:
+        builder = Builder(graph, grad_enabled=not grad or rng.random() < 0.8)
         node = _random_call(rng, builder, nodes)
         if node is None:
             continue
         try:
-            values[node] = node.op.target(*resolve(node.args, values, {symbol: 2}))
+            with torch.set_grad_enabled(node.grad_enabled):
+                values[node] = node.op.target(*resolve(node.args, values, {symbol: 2}))
         except (RuntimeError, NotImplementedError):
             graph.nodes.remove(node)  # a kernel that does not exist for this dtype
             continue
-        nodes.append(node)
+        if isinstance(node.spec, tuple):
+            for i in rng.sample(range(len(node.spec)), rng.randint(0, len(node.spec))):
+                nodes.append(builder.getitem(node, i))
+                values[nodes[-1]] = values[node][i]
+        else:
+            nodes.append(node)
     graph.outputs = [rng.choice(nodes) for _ in range(rng.randint(1, 3))]
     if mutate:
         for i in range(len(graph.inputs)):
@@ -98,6 +104,8 @@ def _random_call(rng: random.Random, b: Builder, nodes: list[Node]) -> Node | No
         ("aten.slice.Tensor", x, axis, 0, rng.choice([2**63 - 1, 1, 3])), ("aten.detach.default", x),
         ("aten.full.default", [3], 2.0), ("aten.arange.default", 3),
     ]
+    calls += [("aten.split.Tensor", x, 2, axis), ("aten.unbind.int", x, axis), ("aten.max.dim", x, axis),
+              ("aten.sort.default", x, axis), ("aten.chunk.default", x, 2, axis), ("aten.select.int", x, axis, 0)]
     name, *args = rng.choice(calls)
     if name == "aten.copy.default" and any(arg.tensor.requires_grad for arg in args):
         return None  # torch has no gradient for it

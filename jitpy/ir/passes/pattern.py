@@ -315,8 +315,9 @@ class Rewriter:
         if not (isinstance(a, TensorSpec) and isinstance(b, TensorSpec)):
             return None if a == b else "another kind of value"
         if (a.dtype, a.device) != (b.dtype, b.device) or not self._same_sizes(a.shape, b.shape):
-            if new in self.groups:
-                return "another dtype or shape"
+            hints = self.graph.sizes.hints
+            if new in self.groups or (a.dtype, a.device, hints(a.shape)) == (b.dtype, b.device, hints(b.shape)):
+                return "another dtype, or a shape that is not known to be equal"
             raise ValueError(f"rule {name!r} replaces {node.name}: {a} by {new.name}: {b}")
         return self.why_not_share(node, new)
 
