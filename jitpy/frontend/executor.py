@@ -17,6 +17,7 @@ from .. import config, logs
 from ..ir import Loc
 from .breaks import GraphBreak, Restart
 from .code import CodeView, Ins, view_of
+from .polyfills.registry import is_polyfill
 from .values.base import (
     NONE,
     CellValue,
@@ -25,7 +26,6 @@ from .values.base import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
-    LastiValue,
     Value,
 )
 from .world import World
@@ -190,6 +190,9 @@ class Executor:
             except GraphBreak as cause:
                 if sync:
                     raise
+                outer = self.polyfill_caller()
+                if outer is not None:
+                    raise Restart(outer, cause) from None
                 clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
                 if not clean or len(frames) != depth_before or frames[-1] is not frame:
                     raise Restart(self.step, cause) from None
@@ -202,6 +205,16 @@ class Executor:
                 self.result = None
                 return result
 
+    def polyfill_caller(self) -> int | None:
+        """The step of the user's call that the innermost frames stand for, if those are polyfills: a break in there
+        is a break of that call, which then runs the C function itself."""
+        step = None
+        for frame in reversed(self.frames):
+            if not is_polyfill(frame.code):
+                break
+            step = frame.entered
+        return step
+
     def unwind(self, exception: ExceptionValue, base: int) -> None:
         """Go on at the handler of an exception, or leave the loop with it."""
         if exception.step < 0:
@@ -213,7 +226,7 @@ class Executor:
             if handler is not None:
                 del frame.stack[handler.depth:]
                 if handler.push_lasti:
-                    frame.stack.append(LastiValue(frame.code, ins.index))
+                    frame.stack.append(ConstValue(ins.index))
                 frame.stack.append(exception)
                 frame.ip = handler.target
                 return

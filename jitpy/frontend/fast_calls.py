@@ -46,7 +46,7 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     except KeyError:
         if len(_PLANS) >= _LIMIT:
             _PLANS.clear()
-        plan = _PLANS[key] = _usable(make_plan(fn, args, kwargs))
+        plan = _PLANS[key] = _usable(make_plan(recorder.sizes, fn, args, kwargs))
     except TypeError:
         return DECLINED
     if plan is None:
@@ -60,10 +60,10 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
             lowering = LOWERINGS.get(facts.overload)
             if lowering is not None:
                 result = lowering(recorder, facts.overload, bound, keywords)
-            elif facts.overload in _ALWAYS_NEW or _is_new(recorder, facts, bound, keywords):
+            elif facts.overload in _ALWAYS_NEW:
                 result = recorder.record(facts.overload, bound, keywords)
             else:
-                return DECLINED
+                result = _by_aliasing(recorder, facts, bound, keywords)
         elif facts.mutated:
             result = _write(recorder, facts, bound, keywords)
         else:
@@ -123,6 +123,10 @@ def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs
     return recorder.record(facts.overload, args, kwargs)
 
 
-def _is_new(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _by_aliasing(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A composite op that the table knows: whole where its result is new memory, nothing where it is its argument."""
     op = table.get(facts.overload)
-    return table.aliasing(op, recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs)) == "copy"
+    found = table.aliasing(op, recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
+    if found == "self":
+        return args[0]
+    return recorder.record(facts.overload, args, kwargs) if found == "copy" else DECLINED

@@ -14,7 +14,7 @@ from .codegen import Emitter, Unreconstructable
 from .executor import Executor, Frame
 from .resume import ResumePoint, Resumable, origin_of
 from .traced import Uncapturable
-from .values.base import CellValue, ExceptionValue, ExcInfoValue, LastiValue, NullValue, Value
+from .values.base import CellValue, ExceptionValue, ExcInfoValue, NullValue, Value
 from .world import World
 
 _PY311 = sys.version_info < (3, 12)
@@ -42,8 +42,6 @@ _POPS: dict[str, Callable[[Any], int]] = {
         4: ("STORE_SLICE",),
     }.items() for name in names},
 }
-#: stack entries that the resume function makes itself
-_NOT_PASSED = (NullValue, ExcInfoValue, LastiValue)
 #: instructions whose meaning depends on the frame that runs them
 _FRAME_BOUND = {"IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS"}
 
@@ -149,21 +147,29 @@ class Finisher:
         frames = self.ex.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
+        self._leave_handlers(frames, cause)
         state = self._materialize(emitter, frames)
         self.write_effects(emitter)
-        handled = any(isinstance(v, ExcInfoValue) for f in frames for v in f.stack)
         pops = _POPS.get(ins.name)
-        if cause.tail or handled or pops is None or (len(frames) > 1 and ins.name in _FRAME_BOUND):
+        if cause.tail or pops is None or (len(frames) > 1 and ins.name in _FRAME_BOUND):
             self._write_tail(emitter, frames, state, ins)
             return
         self._write_instruction(emitter, frames, state, ins, pops(ins.arg))
+
+    def _leave_handlers(self, frames: list[Frame], cause: GraphBreak) -> None:
+        """A break while an exception is handled: break where it was raised, and let plain Python raise it. So the
+        exception, its traceback and what `sys.exc_info()` says are the program's own."""
+        steps = [v.current.step for f in frames for v in f.stack if isinstance(v, ExcInfoValue)
+                 and isinstance(v.current, ExceptionValue)]
+        if steps:
+            raise Restart(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
 
     def _materialize(self, emitter: Emitter, frames: list[Frame]) -> dict[int, str]:
         """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name."""
         names: dict[int, str] = {}
 
         def keep(value: Any) -> None:
-            if isinstance(value, _NOT_PASSED) or id(value) in names:
+            if isinstance(value, NullValue) or id(value) in names:
                 return
             emitter.load(value)
             names[id(value)] = emitter.store_temp()
@@ -181,16 +187,7 @@ class Finisher:
                raises: bool = False) -> ResumePoint:
         layout: list[str] = []
         for value in stack:
-            if isinstance(value, ExcInfoValue):
-                continue
-            if isinstance(value, NullValue):
-                layout.append("null")
-            elif isinstance(value, LastiValue):
-                layout.append(f"lasti {origin_of(value.code, value.index)[1]}")
-            elif isinstance(value, ExceptionValue) and _is_handled(stack, value):
-                layout.append("handled")
-            else:
-                layout.append("value")
+            layout.append("null" if isinstance(value, NullValue) else "value")
         space = frame.globals.real_dict
         self.globals_by_id[id(space)] = space
         code, place = origin_of(frame.code, index)
@@ -214,7 +211,7 @@ class Finisher:
             if depth and _cell_order(frame):
                 out.append(tuple(frame.cells[n] for n in _cell_order(frame)))
             own = stack if depth == len(frames) - 1 else frame.stack
-            out += [v for v in own if not isinstance(v, _NOT_PASSED)]
+            out += [v for v in own if not isinstance(v, NullValue)]
             out += [frame.locals[n] for n in sorted(n for n in frame.locals if not n.startswith("___"))]
         return out
 
@@ -369,11 +366,6 @@ def _with_null(ins: Ins, results: list[Any]) -> list[Any]:
 
 def _as_values(stack: list[Any]) -> list[Any]:
     return stack
-
-
-def _is_handled(stack: list[Value], value: Value) -> bool:
-    position = next(i for i, v in enumerate(stack) if v is value)
-    return position > 0 and isinstance(stack[position - 1], ExcInfoValue)
 
 
 def _cell_order(frame: Frame) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any
 import sympy
 import torch
 
+from jitpy.ir import SizeEnv
+
 from .scalars import SAMPLES
 from .schemas import SchemaFacts, schema_facts
 from .shadow import DispatchMode, ShadowTensor, shadow_of
@@ -123,7 +125,7 @@ def packet_of(fn: Any) -> torch._ops.OpOverloadPacket | OpOverload | None:
     return getattr(_aten, name, None)
 
 
-def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
+def make_plan(env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
     """The plan for calls like this one, None where there is none that torch confirms."""
     packet = packet_of(fn)
     if packet is None:
@@ -138,7 +140,7 @@ def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | 
     plans = [p for p in (_bind(c, args, kwargs, direct) for c in candidates) if p is not None]
     if not plans:
         return None
-    probe = ask_torch(fn, args, kwargs)
+    probe = ask_torch(env, fn, args, kwargs)
     if probe is None:
         return None
     overload, real_args, real_kwargs = probe
@@ -161,8 +163,8 @@ def _bind(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], d
         name = argument.name
         if not argument.kwarg_only and used < len(args):
             value = args[used]
-            if not direct and type(value) in (int, bool) and "List[int]" in kind and used + 1 < len(args) and index <= 1 \
-                    and all(type(a) is int or isinstance(a, sympy.Basic) for a in args[used:]):
+            if not direct and "List[int]" in kind and used + 1 < len(args) and index <= 1 and 
+                    type(a) is int or isinstance(a, sympy.Basic) for a in args[used:]):
                 slots.append(Packed(used))
                 used = len(args)
                 continue
@@ -251,7 +253,7 @@ def _fits(kind: str, value: Any, facts: SchemaFacts, argument: Any, index: int) 
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float, bool, complex, TracedScalar)
+    return type(value) in (int, float, bool, complex, TracedScalar) or isinstance(value, sympy.Basic)
 
 
 class _FirstCall(Exception):
@@ -269,7 +271,8 @@ class _Probe(DispatchMode):
         raise _FirstCall(func, args, kwargs or {})
 
 
-def ask_torch(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[OpOverload, Any, Any] | None:
+def ask_torch(env: SizeEnv, fn: Any, args: tuple[Any, ...],
+              kwargs: dict[str, Any]) -> tuple[OpOverload, Any, Any] | None:
     """The first ATen call of `fn`, composite ops included, with payloads in place of tensors. None if there is none."""
     shadows: dict[int, tuple[ShadowTensor, TracedTensor]] = {}
     owners: dict[int, TracedTensor] = {}
@@ -278,15 +281,14 @@ def ask_torch(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
         if type(value) is TracedTensor:
             if id(value) not in shadows:
                 spec = value.spec
-                hint = value.recorder.sizes.hints
-                static = spec.with_(shape=hint(spec.shape), stride=hint(spec.stride), offset=0, requires_grad=False)
+                static = spec.with_(shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0,
+                                    requires_grad=False)
                 shadows[id(value)] = shadow_of(static, True), value
                 owners[id(shadows[id(value)][0])] = value
             return shadows[id(value)][0]
         if type(value) is TracedScalar:
             return SAMPLES[value.kind]
         if isinstance(value, sympy.Basic):
-            env = next(t for t in _tensors(args, kwargs)).recorder.sizes
             return env.hint(value)
         if type(value) in (tuple, list):
             return type(value)(map(convert, value))
@@ -313,14 +315,6 @@ def ask_torch(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
     except Exception:
         return None  # the derived path finds out what the error is
     return None
-
-
-def _tensors(args: Any, kwargs: Any) -> Any:
-    for value in (*args, *kwargs.values()):
-        if type(value) is TracedTensor:
-            yield value
-        elif type(value) in (tuple, list):
-            yield from _tensors(value, {})
 
 
 def _agrees(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], real_args: Any, real_kwargs: Any) -> bool:

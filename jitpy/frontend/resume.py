@@ -10,7 +10,6 @@ Resume functions of resume functions do not nest: `origin_of` maps a place in a 
 
 from __future__ import annotations
 
-import dis
 import sys
 import types
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 
-from .code import IGNORED, CodeView, view_of
+from .code import CodeView, view_of
 from .codegen import assemble, slot
 
 _PY311 = sys.version_info < (3, 12)
@@ -29,8 +28,7 @@ _PY313 = sys.version_info >= (3, 13)
 class ResumePoint:
     """A place to go on: before instruction `index` of `code` (an original, never a resume function).
 
-    layout    what the stack holds, bottom first: 'value', 'null', 'handled' (the two entries of a handled exception), or
-              'lasti N' (the place of instruction N, as unwinding pushes it)
+    layout    what the stack holds, bottom first: 'value' or 'null'
     locals    names of the bound local variables
     cells     names of the closure variables
     inner     the callee's resume point, whose result is pushed first; `index` is then the instruction after the call
@@ -48,11 +46,11 @@ class ResumePoint:
 
     @property
     def n_own(self) -> int:
-        return sum(map(_is_passed, self.layout)) + len(self.locals)
+        return self.layout.count("value") + len(self.locals)
 
     def parameters(self, prefix: str = "") -> list[str]:
         """Parameter names: own stack and locals, then the inner point's values (and its closure), then the exception."""
-        names = [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if _is_passed(kind)]
+        names = [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]
         names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
         if self.inner is not None:
             if self.inner.cells:
@@ -61,17 +59,6 @@ class ResumePoint:
         elif self.raises:
             names.append(f"___{prefix}exc")
         return names
-
-
-def _is_passed(kind: str) -> bool:
-    return kind in ("value", "handled")
-
-
-@dataclass(frozen=True, slots=True)
-class _Lasti:
-    """A constant that becomes the offset of an instruction of the original in the assembled code."""
-
-    index: int
 
 
 class Resumable(Exception):
@@ -122,22 +109,10 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     bytecode.flags = code.co_flags & 0x10 | 0x03
     made = assemble(bytecode)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
-    made = _with_offsets(made, places)
     _origins[id(made)] = (made, code, places)
     if len(view_of(made).instructions) != len(places):
         raise Resumable("the assembled code has other instructions than the original")
     return made
-
-
-def _with_offsets(made: types.CodeType, places: list[int]) -> types.CodeType:
-    """Replace `_Lasti` constants by offsets (in code units) of the instructions that they mean."""
-    if not any(isinstance(c, _Lasti) for c in made.co_consts):
-        return made
-    offsets = [i.offset // 2 for i in dis.get_instructions(made) if i.opname not in IGNORED]
-    def offset_of(constant: Any) -> Any:
-        return offsets[places.index(constant.index)] if isinstance(constant, _Lasti) else constant
-
-    return made.replace(co_consts=tuple(map(offset_of, made.co_consts)))
 
 
 def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
@@ -149,14 +124,8 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
         if kind == "null":
             out.append(Instr("PUSH_NULL", lineno=line))
             continue
-        if kind.startswith("lasti"):
-            out.append(Instr("LOAD_CONST", slot(_Lasti(int(kind.split()[1]))), lineno=line))
-            continue
         name = f"___s{i}"
-        if kind == "handled":
-            out += [Instr("LOAD_FAST", name, lineno=line), Instr("PUSH_EXC_INFO", lineno=line)]
-        else:
-            out.append(Instr("LOAD_FAST", name, lineno=line))
+        out.append(Instr("LOAD_FAST", name, lineno=line))
         out += [Instr("LOAD_CONST", None, lineno=line), Instr("STORE_FAST", name, lineno=line)]
     out.append(Instr("JUMP_FORWARD", target, lineno=line))
     return out

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jitpy.ir import Dim, SizeEnv, TensorSpec
+from jitpy.ir import Dim, NotCovered, SizeEnv, TensorSpec
+from jitpy.ir import ops as table
 from jitpy.ir.ops import symbolic
 from jitpy.ir.sizes import simplify
 
@@ -87,6 +88,9 @@ def set_lazy_bits(tensor: torch.Tensor, conj: bool, neg: bool) -> None:
 
 
 def _extent(spec: TensorSpec) -> Dim:
+    """Elements from the first one to the last one in memory."""
+    if any(type(size) is int and size == 0 for size in spec.shape):
+        return 0
     extent: Dim = 1
     for size, stride in zip(spec.shape, spec.stride, strict=True):
         extent = extent + (size - 1) * stride
@@ -312,6 +316,10 @@ def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an op on the meta tensors inside shadows and wrap what it returns."""
+    env = _environment((args, tuple(kwargs.values())))
+    found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
+    if found is not _NO_RULE:
+        return found
     shadows: dict[int, ShadowTensor] = {}
     device = _result_device(args, kwargs)
     meta_args = _unwrap(args, shadows)
@@ -319,7 +327,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if "device" in meta_kwargs or not shadows and any(a.name == "device" for a in func._schema.arguments):
         meta_kwargs["device"] = _META
     try:
-        if _has_symbols((meta_args, meta_kwargs)):
+        if env is not None:
             with symbolic._SymbolicShapes():
                 result = func(*meta_args, **meta_kwargs)
         else:
@@ -329,14 +337,54 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _wrap(result, shadows, device)
 
 
-def _has_symbols(tree: Any) -> bool:
+_NO_RULE = object()
+
+#: For calls whose sizes are all plain.
+_STATIC = SizeEnv()
+
+
+def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The op table's answer: faster than meta kernels, many of which are Python, and the one that the graph goes by."""
+    facts = schema_facts(func)
+    if facts.mutated:
+        # An in-place call returns its argument; on symbolic sizes torch's own check of it is not worth its time.
+        return facts.argument("self", args, kwargs) if env is not _STATIC and facts.returns == ("self",) \
+            and not facts.inplace_view else _NO_RULE
+    if any(t.dtype.is_complex or t.is_neg() for t in _tensors((args, tuple(kwargs.values())))):
+        return _NO_RULE  # only a real view op knows about pending conjugations
+    try:
+        spec = table.infer(table.get(func), env, _specs(args), {k: _specs(v) for k, v in kwargs.items()})
+    except NotCovered:
+        return _NO_RULE
+    return _shadows_of(spec, env)
+
+
+def _specs(value: Any) -> Any:
+    """Arguments as the op table takes them."""
+    if isinstance(value, torch.Tensor):
+        return _spec(value)
+    if isinstance(value, (tuple, list)):
+        return [_specs(v) for v in value] if type(value) is list else tuple(_specs(v) for v in value)
+    return plain(value)
+
+
+def _shadows_of(spec: Any, env: SizeEnv) -> Any:
+    if isinstance(spec, TensorSpec):
+        return shadow_of(spec.with_(requires_grad=False), False, env)
+    return tuple(_shadows_of(s, env) for s in spec) if isinstance(spec, tuple) else None
+
+
+def _environment(tree: Any) -> SizeEnv | None:
+    """The size environment of the symbols among an op's arguments, None if all sizes are plain."""
     if isinstance(tree, torch.Tensor):
-        return any(type(s) is torch.SymInt for s in (*tree.shape, *tree.stride()))
+        return _environment((*tree.shape, *tree.stride()))
     if isinstance(tree, (tuple, list)):
-        return any(map(_has_symbols, tree))
-    if isinstance(tree, dict):
-        return any(map(_has_symbols, tree.values()))
-    return isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        for item in tree:
+            found = _environment(item)
+            if found is not None:
+                return found
+        return None
+    return tree.node.env if isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool)) else None
 
 
 def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:

@@ -53,7 +53,7 @@ def _raise_varargs(ex: Executor, frame: Frame, ins: Any) -> None:
 @opcode("PUSH_EXC_INFO")
 def _push_exc_info(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    frame.stack.append(ExcInfoValue(ex.handled))
+    frame.stack.append(ExcInfoValue(ex.handled, value))
     frame.stack.append(value)
     ex.handled = value
     ex.world.writes += 1

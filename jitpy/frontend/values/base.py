@@ -379,24 +379,14 @@ class GeneratorValue(Value):
 
 
 class ExcInfoValue(Value):
-    """What PUSH_EXC_INFO saves below a handled exception: the exception handled before, or None."""
+    """What PUSH_EXC_INFO leaves on the stack: `previous` was handled before `current` (None: nothing was)."""
 
-    __slots__ = ("previous",)
+    __slots__ = ("current", "previous")
 
-    def __init__(self, previous: Value | None) -> None:
+    def __init__(self, previous: Value | None, current: Value) -> None:
         self.source = None
         self.previous = previous
-
-
-class LastiValue(Value):
-    """The instruction index that unwinding pushes for a later RERAISE."""
-
-    __slots__ = ("code", "index")
-
-    def __init__(self, code: types.CodeType, index: int) -> None:
-        self.source = None
-        self.code = code
-        self.index = index
+        self.current = current
 
 
 #: exact types whose instances are constants: immutable, compared by value, no user code
