@@ -121,6 +121,9 @@ class KernelTrace(Trace):
             index = place(self.space, value.source_shape, False)
             expr = value.body(self, index)
             self.mask = before
+            if not any(a.reduced for a in self.space.axes):  # one element each
+                found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, self._of_one(value, expr))
+                return found.result
             position = None
             if value.kind.startswith("arg"):
                 dims = sorted(value.dims)
@@ -130,6 +133,12 @@ class KernelTrace(Trace):
             result.axes = self.parallel
             found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, result, position)
         return found.result
+
+
+    def _of_one(self, value: Reduction, expr: Expr) -> Expr:
+        if value.kind.startswith("arg"):
+            return self.e.const(0, carrier(value.dtype))
+        return self.e.cast(expr, carrier(value.dtype))
 
 
 def nodes_of(values: Iterable[Value]) -> list[Node]:
@@ -174,7 +183,8 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
             index = trace.place(value)
             expr = trace.reduce(value) if isinstance(value, Reduction) else trace.read(value, index)
             stores.append(Store(value, flatten(index, value.stride), expr))
-        kernel = Kernel(name, "map", list(space.axes), None, stores, list(trace.reductions.values()), env, group.members,
+        kernel = Kernel(name, "map", list(space.axes), None, stores,
+                        [r for r in trace.reductions.values() if r.result.op == "reduced"], env, group.members,
                         nodes=nodes_of(trace.visited))
         if attempt == 5 or not _split_axes(kernel, space):
             break

@@ -22,8 +22,8 @@ _SIMPLE = {
     "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}", "bitwise_not": "~{0}",
     "shift_left": "{0} << {1}", "shift_right": "{0} >> {1}",
     "isnan": "{0} != {0}",
-    "maximum": "pick_max({0}, {1})", "minimum": "pick_min({0}, {1})",
-    "floordiv": "floor_div({0}, {1})", "mod": "floor_mod({0}, {1})",
+    "maximum": "pick_max<{T}>({0}, {1})", "minimum": "pick_min<{T}>({0}, {1})",
+    "floordiv": "floor_div(({T}){0}, ({T}){1})", "mod": "floor_mod(({T}){0}, ({T}){1})",
     "reciprocal": "1 / {0}",
 }
 _INTEGER = {"abs": "{0} < 0 ? -{0} : {0}", "fmod": "{0} % {1}", "relu": "{0} > 0 ? {0} : 0"}

@@ -105,7 +105,7 @@ def _plain_alpha(alpha: Any) -> None:
 def add(low: Lowering, node: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
     _plain_alpha(alpha)
     if node.tensor.dtype is torch.bool:
-        return low.elementwise(node, [x, y], lambda e, a, b: e.logical_or(a, b), torch.bool)
+        return low.elementwise(node, [x, y], lambda e, a, b: e.logical_or(a, b) if alpha else a, torch.bool)
     return low.elementwise(node, [x, y], lambda e, a, b: e.add(a, _scaled(e, b, alpha)))
 
 
