@@ -163,8 +163,7 @@ def _bind(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], d
         name = argument.name
         if not argument.kwarg_only and used < len(args):
             value = args[used]
-            if not direct and "List[int]" in kind and used + 1 < len(args) and index <= 1 and 
-                    type(a) is int or isinstance(a, sympy.Basic) for a in args[used:]):
+            if not direct and "List[int]" in kind and used + 1 < len(args) and index <= 1 and _all_sizes(args[used:]):
                 slots.append(Packed(used))
                 used = len(args)
                 continue
@@ -203,6 +202,10 @@ def _bind(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], d
     struct = None if direct or len(returns) < 2 else getattr(torch.return_types, facts.base_name, None)
     lists = list if direct and len(returns) == 1 else tuple
     return Plan(facts, tuple(slots), tuple(keywords), frozenset(singles), composite, struct, lists)
+
+
+def _all_sizes(values: tuple[Any, ...]) -> bool:
+    return all(type(v) is int or isinstance(v, sympy.Basic) for v in values)
 
 
 def _spellings(name: str) -> tuple[str, ...]:
