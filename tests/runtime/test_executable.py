@@ -243,6 +243,19 @@ def test_alloc_on_another_device(make):
     assert y.is_meta and y.stride() == (1, 3)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_gpu_tensors(make):
+    device = torch.device("cuda", 0)
+    plan = Plan(1, 5, (2, 3, 4), [
+        AllocStep(1, (4, 8), (8, 1), F32, device), call(aten.copy.default, SlotRef(1), SlotRef(0), to=2),
+        ViewStep(3, 0, (8, 4), (1, 8), 0), call(aten.linear.default, SlotRef(0), torch.eye(8, device=device), to=4),
+    ])
+    x = torch.randn(4, 8, device=device)
+    copied, view, product = make(plan)(x)
+    assert copied.device == device and torch.equal(copied, x) and torch.equal(view, x.t()) and view._base is x
+    torch.testing.assert_close(product, x)
+
+
 def test_impossible_sizes(make, library):
     plan = Plan(1, 2, (1,), [alloc(1, SizeRef(2), stride=(1,))], symbols=(SymbolBinding(0), SymbolBinding(0)),
                 n_sizes=4, size_function=address(library, "center_sizes"),
@@ -251,7 +264,7 @@ def test_impossible_sizes(make, library):
     with pytest.raises(RuntimeError):
         run(1 << 31)  # 2**62 floats
     with pytest.raises(RuntimeError, match="memory"):
-        run(1 << 22)  # 64 TiB
+        run(1 << 23)  # 256 TiB, more than there are addresses
     assert run(3)[0].shape == (9,)
 
 
