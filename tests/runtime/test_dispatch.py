@@ -637,9 +637,9 @@ def test_frames_below_a_call_are_served_through_the_hook() -> None:
     entry = top.add_entry(None, outer.__code__, needs_hook=True)
     without = wrap(outer, True)
     without.add_entry(None, outer.__code__)
-    dispatch.set_hook_api(None)
+    before = module.set_eval_frame(None)
     assert top(1) == ("plain", 1)
-    before = module.set_eval_frame(handler)
+    module.set_eval_frame(handler)
     dispatch.set_hook_api(module.api)
     try:
         assert top(1) == ("hit", (1,)) and entry.needs_hook is True
