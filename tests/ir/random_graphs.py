@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Graph, Mutation, Node, NotCovered, TensorSpec
+from jitpy.ir.alias import any_needs_grad
 from jitpy.ir.builder import Builder
 from jitpy.ir.interpret import resolve
 
@@ -57,7 +58,9 @@ def random_graph(seed: int, size: int = 12, *, grad: bool = False, dynamic: bool
         except (RuntimeError, NotImplementedError):
             graph.nodes.remove(node)  # a kernel that does not exist for this dtype
             continue
-        if isinstance(node.spec, tuple):
+        if any_needs_grad([node]) != _requires_grad(values[node]):
+            graph.nodes.remove(node)  # a view made under no_grad of what requires grad
+        elif isinstance(node.spec, tuple):
             for i in rng.sample(range(len(node.spec)), rng.randint(0, len(node.spec))):
                 nodes.append(builder.getitem(node, i))
                 values[nodes[-1]] = values[node][i]
@@ -113,6 +116,10 @@ def _random_call(rng: random.Random, b: Builder, nodes: list[Node]) -> Node | No
         return b.call(name, *args)
     except (RuntimeError, IndexError, TypeError, ValueError, NotCovered):
         return None
+
+
+def _requires_grad(value: Any) -> bool:
+    return any(map(_requires_grad, value)) if isinstance(value, (tuple, list)) else value.requires_grad
 
 
 def clones(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
