@@ -254,9 +254,13 @@ class World:
         if value.cls.__dictoffset__ != 0:
             real = obj.__dict__
             if type(real) is dict:
-                value.attrs = DictValue(instance_dict(value.source), dict, real, real)
-                self._by_id.setdefault(id(real), value.attrs)
-                self._kept.append(real)
+                known = self._by_id.get(id(real))
+                if isinstance(known, DictValue):  # two objects with one __dict__
+                    self.guard(instance_dict(value.source), "same", known.source)
+                    value.attrs = known
+                else:
+                    value.attrs = self._by_id[id(real)] = DictValue(instance_dict(value.source), dict, real, real)
+                    self._kept.append(real)
         return value
 
     def _wrap_tensor(self, obj: torch.Tensor, cls: type, source: Source) -> Value:
@@ -558,12 +562,20 @@ def _is_plain_instance(cls: type) -> bool:
 
 @functools.cache
 def _c_state(cls: type) -> bool:
-    basic = cls.__base__.__basicsize__ if cls.__base__ is not None else 0
-    slots = sum(isinstance(v, types.MemberDescriptorType) for v in cls.__dict__.values())
-    own = cls.__basicsize__ - basic
-    word = 8
-    extra = slots + (("__dict__" in cls.__dict__) + ("__weakref__" in cls.__dict__)) + 2
-    return own > word * extra or cls.__module__.startswith("torch._C")
+    """Whether a heap type is defined in C: it then has methods or attributes in C of its own."""
+    if cls.__module__.startswith("torch._C"):
+        return True
+    for name, member in cls.__dict__.items():
+        kind = type(member)
+        if kind in _C_MEMBERS and member.__objclass__ is cls and name not in ("__dict__", "__weakref__"):
+            return True
+        if name == "__new__" and kind is types.BuiltinFunctionType:
+            return True
+    return False
+
+
+_C_MEMBERS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+              types.GetSetDescriptorType)
 
 
 def _has_c_state(cls: type) -> bool:
