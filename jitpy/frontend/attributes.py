@@ -30,6 +30,7 @@ from .values.base import (
     SuperValue,
     SymValue,
     TensorValue,
+    TracebackValue,
     TupleValue,
     Value,
     const,
@@ -403,6 +404,8 @@ def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Valu
         return value.cause or const(None)
     if name == "__context__":
         return value.context or const(None)
+    if name == "__traceback__":
+        return TracebackValue() if value.step >= 0 else const(None)
     if name == "__suppress_context__":
         return const(value.suppress_context)
     if name == "value" and issubclass(value.cls, StopIteration):

@@ -42,12 +42,14 @@ from .operators import (
     truth,
     unary,
 )
+from .polyfills import builtins_
 from .values.base import (
     FALSE,
     NONE,
     TRUE,
     ConstValue,
     DictValue,
+    ExceptionValue,
     Exhausted,
     FunctionValue,
     GeneratorValue,
@@ -142,7 +144,7 @@ def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return const(any(issubclass(cls, c) for c in _classes(ex, args[1])))
 
 
-@builtin(callable)
+@builtin(callable, builtins_.callable)
 def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, PyValue):
@@ -468,10 +470,10 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
         found = ex.world.class_lookup(value.cls, "__repr__")
     if isinstance(found, types.FunctionType):
         return call(ex, ex.world.const_object(found), [value], {})
-    if found is BaseException.__str__:
-        from .builtin_types import exception_str
+    if isinstance(value, ExceptionValue):
+        from .builtin_types import exception_text
 
-        return exception_str(ex, [value], {})
+        return exception_text(ex, value, function)
     if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
         return const(function(formatting_constant(ex, value)))
     raise unsupported(value, f"{function.__name__}()")

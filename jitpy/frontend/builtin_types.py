@@ -26,6 +26,7 @@ from .operators import (
     key_of,
     mutate,
     set_keys,
+    slice_of,
 )
 from .values.base import (
     FALSE,
@@ -62,7 +63,9 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
         return ExceptionValue(cls, list(args))
     if new is object.__new__ and not _builtin_base(cls):
-        return ObjectValue(cls)
+        made = ObjectValue(cls)
+        made.born = ex.polyfill_caller() or ex.step
+        return made
     if new is dict.__new__:
         return DictValue(None, cls)
     if new is list.__new__:
@@ -165,18 +168,22 @@ def exception_with_traceback(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return args[0]
 
 
-@builtin(BaseException.__str__)
+@builtin(BaseException.__str__, BaseException.__repr__)
 def exception_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    from .builtin_functions import to_str
+    return exception_text(ex, args[0], str)
 
-    value = args[0]
+
+def exception_text(ex: Executor, value: Value, function: Any) -> Value:
+    """`str` or `repr` of an exception by its builtin base class, which may have rules of its own (KeyError, OSError)."""
     if not isinstance(value, ExceptionValue):
-        raise unsupported(value, "str()")
-    if not value.args:
-        return const("")
-    if len(value.args) == 1:
-        return to_str(ex, value.args[0])
-    return const(str(tuple(constant_of(ex, a) for a in value.args)))
+        raise unsupported(value, f"{function.__name__}()")
+    if function is str and len(value.args) == 1 and not issubclass(value.cls, KeyError):
+        from .builtin_functions import to_str
+
+        return ex.finish_sync(to_str(ex, value.args[0]))
+    base = next(c for c in value.cls.__mro__ if c.__module__ == "builtins")
+    text = function(base(*(constant_of(ex, a) for a in value.args)))
+    return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
 
 
 @builtin(list)
@@ -249,6 +256,13 @@ def make_slice(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
         return SliceValue(NONE, args[0], NONE)
     return SliceValue(args[0], args[1], args[2] if len(args) > 2 else NONE)
+
+
+@builtin(slice.indices)
+def slice_indices(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not isinstance(args[0], SliceValue):
+        raise unsupported(args[0], ".indices()")
+    return TupleValue([const(i) for i in slice_of(ex, args[0]).indices(as_int(ex, args[1], "slice.indices"))])
 
 
 @builtin(zip)
@@ -524,10 +538,12 @@ def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
     target = _dict(ex, args)
     world = ex.world
-    plain = world.class_lookup(target.cls, "__setitem__") in (dict.__setitem__, _ORDERED.__setitem__)
+    # dict's own methods never call an overridden `__setitem__`; those of OrderedDict do
+    plain = not issubclass(target.cls, _ORDERED) or \
+        world.class_lookup(target.cls, "__setitem__") is _ORDERED.__setitem__
 
     def put(key: Value, value: Value) -> None:
-        if plain or target.cls is dict:
+        if plain:
             world.dict_set(target, key_of(ex, key), value, key)
         else:
             ex.finish_sync(set_item(ex, target, key, value))

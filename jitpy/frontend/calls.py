@@ -17,7 +17,7 @@ from ..marks import ALLOWED, DISABLED, original_of
 from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame, is_library
 from .guards import MISSING
-from .polyfills.registry import POLYFILLS
+from .polyfills import POLYFILLS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .torch_state import torch_state_functions
 from .values.base import (
@@ -116,6 +116,11 @@ def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
 
 class SizePayload(tuple):  # noqa: SLOT001
     """Sizes that eager returns as a torch.Size."""
+
+
+@builtin(give_up)
+def _give_up(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    raise GraphBreak("unsupported_call", args[0].value if args and isinstance(args[0], ConstValue) else "")
 
 
 @builtin(torch.autograd.Function.apply.__func__)
@@ -298,8 +303,9 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
         if raw is not None:
             return raw
         return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
-    if cls in POLYFILLS:
-        return call(ex, world.const_object(POLYFILLS[cls]), args, kwargs)
+    body = POLYFILLS.get(cls) or STAND_INS.get(cls)
+    if body is not None:
+        return call(ex, world.const_object(body), args, kwargs)
     return instantiate(ex, fn, cls, args, kwargs)
 
 

@@ -28,6 +28,7 @@ from .operators import (
     SequenceIterator,
     ZipIterator,
 )
+from .polyfills import ORIGINALS
 from .source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
 from .values.base import (
     BuiltinMethodValue,
@@ -309,7 +310,7 @@ class Emitter:
             self.call(collections.OrderedDict.__new__, lambda: self.const(value.cls))
             setter = collections.OrderedDict.__setitem__
         elif issubclass(value.cls, collections.defaultdict):
-            raise unreconstructable(value, -1)
+            raise unreconstructable(value, value.born)
         else:
             self.call(dict.__new__, lambda: self.const(value.cls))
             setter = dict.__setitem__
@@ -347,10 +348,8 @@ class Emitter:
         self._fill_attrs(value)
 
     def _build_object(self, value: ObjectValue) -> None:
-        from .polyfills.registry import STAND_INS
-
-        if value.cls in STAND_INS:
-            raise unreconstructable(value, -1)
+        if value.cls in ORIGINALS:
+            raise unreconstructable(value, value.born)
         self.call(object.__new__, lambda: self.const(value.cls))
         self.remember(value)
         self._fill_attrs(value)

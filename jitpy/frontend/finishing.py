@@ -12,7 +12,7 @@ from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .code import Ins
 from .codegen import Emitter, Unreconstructable
 from .executor import Executor, Frame
-from .resume import ResumePoint, Resumable, origin_of
+from .resume import Resumable, ResumePoint, origin_of, raises_at
 from .traced import Uncapturable
 from .values.base import CellValue, ExceptionValue, ExcInfoValue, NullValue, Value
 from .world import World
@@ -256,6 +256,10 @@ class Finisher:
         self.needs_hook = True
         frame = frames[-1]
         index = ins.index
+        if raises_at(frame.code, index):
+            exc = names[id(frame.stack[-1])]
+            self._write_resume(emitter, frames, names, frame.stack[:-1], index, captured=False, raises=exc)
+            return
         previous = frame.instructions[index - 1] if index else None
         while previous is not None and previous.name in ("KW_NAMES", "PRECALL"):
             index -= 1

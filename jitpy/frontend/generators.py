@@ -8,7 +8,7 @@ from typing import Any
 from .breaks import GraphBreak
 from .calls import builtin
 from .executor import PUSHED, Executor, TracedException
-from .values.base import NONE, ExceptionValue, Exhausted, GeneratorValue, PyValue, Value
+from .values.base import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, PyValue, Value
 
 
 def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
@@ -23,7 +23,7 @@ def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
         raise Exhausted
     if not generator.started:
         generator.started = True
-        if sent is not NONE:
+        if not (isinstance(sent, ConstValue) and sent.value is None):
             generator.started = False
             raise ex.throw(TypeError, "can't send non-None value to a just-started generator")
     else:
@@ -36,7 +36,7 @@ def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
 
 def stop_iteration(ex: Executor, value: Value) -> None:
     """`finish` of a generator frame resumed by `next` or `send`: its return raises StopIteration."""
-    args = [] if value is NONE else [value]
+    args = [] if isinstance(value, ConstValue) and value.value is None else [value]
     raise ex.raise_value(ExceptionValue(StopIteration, args))
 
 

@@ -65,7 +65,8 @@ class Resumable(Exception):
     """The place cannot be resumed (a form of code that resume functions do not support)."""
 
 
-#: resume function's code, by identity -> (that code, original code, each instruction's index in the original or -1)
+#: resume function's code, by identity -> (that code, original code, for each instruction its index in the
+#: original, -1, or -2 - index for the raise in its place)
 _origins: dict[int, tuple[types.CodeType, types.CodeType, list[int]]] = {}
 
 
@@ -76,9 +77,17 @@ def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
         return code, index
     _, original, places = found
     place = places[index]
+    if place <= -2:
+        return original, -2 - place
     if place < 0:
         raise Resumable(f"instruction {index} of {code.co_name} is not the user's")
     return original, place
+
+
+def raises_at(code: types.CodeType, index: int) -> bool:
+    """Whether an instruction of a resume function is the one that raises the exception passed to it."""
+    found = _origins.get(id(code))
+    return found is not None and found[2][index] <= -2
 
 
 def is_resume_code(code: types.CodeType) -> bool:
@@ -188,7 +197,7 @@ def _insert_raise(out: list[Any], places: list[int], target: Label, line: int, i
     skip = Label()
     out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("LOAD_FAST", "___exc", lineno=line),
             Instr("RAISE_VARARGS", 1, lineno=line), skip]
-    places += [index] * 3
+    places += [-1, -1, -2 - index]
 
 
 def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,

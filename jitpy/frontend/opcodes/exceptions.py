@@ -18,6 +18,7 @@ from ..values.base import (
     ExcInfoValue,
     MethodValue,
     PyValue,
+    TracebackValue,
     TupleValue,
     Value,
     const,
@@ -116,7 +117,7 @@ def special(ex: Executor, value: Value, name: str) -> Value | None:
 def _with_except_start(ex: Executor, frame: Frame, ins: Any) -> None:
     exception = frame.stack[-1]
     exit_ = frame.stack[-4]
-    result = call(ex, exit_, [ex.world.const_object(exception.cls), exception, NONE], {})
+    result = call(ex, exit_, [ex.world.const_object(exception.cls), exception, TracebackValue()], {})
     if result is not PUSHED:
         frame.stack.append(result)
 

@@ -153,12 +153,13 @@ class ObjectValue(Value):
     """An instance. `attrs` is its `__dict__` (None where the class has none), `slots` what was read from or written
     to member descriptors. `real` is the live object of an instance from outside."""
 
-    __slots__ = ("attrs", "cls", "dirty_slots", "real", "slots")
+    __slots__ = ("attrs", "born", "cls", "dirty_slots", "real", "slots")
 
     def __init__(self, cls: type, source: Source | None = None, real: Any = None) -> None:
         self.source = source
         self.cls = cls
         self.real = real
+        self.born = -1  # the step at which tracing made it, where that is known
         self.attrs: DictValue | None = None
         self.slots: dict[Any, Value | Missing] | None = None
         self.dirty_slots: dict[Any, bool] | None = None
@@ -376,6 +377,16 @@ class GeneratorValue(Value):
         self.name = name
         self.started = False
         self.running = False
+
+
+class TracebackValue(Value):
+    """The traceback of an exception raised while tracing: it exists, and any look into it breaks the graph."""
+
+    __slots__ = ()
+    cls = types.TracebackType
+
+    def __init__(self) -> None:
+        self.source = None
 
 
 class ExcInfoValue(Value):
