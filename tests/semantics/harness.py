@@ -120,6 +120,8 @@ def check(one: Case, backend: str = "eager", jit: Callable[..., Any] = jit) -> N
         options["fullgraph"] = True
     for number, (wanted, found) in enumerate(zip(expected, _play(one, lambda fn: jit(fn, **options)), strict=True)):
         for stage in wanted:
+            if stage == "gradients" and wanted[stage][0] == "no backward":
+                continue  # eager lost a value that it had saved; a graph without in-place operations may still have it
             difference = _difference(wanted[stage], found[stage], one.tolerance)
             assert difference is None, f"{one.fn.__name__}, call {number}, {stage}: {difference}"
     if one.breaks is not None and os.environ.get("JITPY_SEMANTICS_STUB") != "1":

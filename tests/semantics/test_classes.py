@@ -526,7 +526,7 @@ def diamond(x):
     return D().who(), [cls.__name__ for cls in D.__mro__], x + 1
 
 
-@case(one, fullgraph=True)
+@case(one)
 def class_made_inside(x):
     class Local:
         factor = x.shape[0]
@@ -630,7 +630,7 @@ def isinstance_variants(x):
     )
 
 
-@case(one, fullgraph=True)
+@case(one)
 def instance_identity(x):
     p, q = Plain(x), Plain(x)
     return p is q, p == q, p != q, p is p, id(p) == id(p), len({id(p), id(q)}), x + 1

@@ -187,7 +187,7 @@ def try_except(x, n):
     return x, y
 
 
-@case(one, fullgraph=True)
+@case(one)
 def caught_custom_exception(x):
     class Stop(Exception):
         def __init__(self, value):
