@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.testing._internal.common_methods_invocations import op_db
 from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -41,8 +42,14 @@ def watching(see: Callable[..., Any]) -> Iterator[None]:
 def spec_of(value: Any) -> Any:
     """A tensor's spec; other values unchanged."""
     if isinstance(value, torch.Tensor):
-        return TensorSpec(value.dtype, tuple(value.shape), tuple(value.stride()), value.device, value.requires_grad,
-                          value.storage_offset())
+        return TensorSpec(
+            value.dtype,
+            tuple(value.shape),
+            tuple(value.stride()),
+            value.device,
+            value.requires_grad,
+            value.storage_offset(),
+        )
     return value
 
 
@@ -53,22 +60,25 @@ def specs_of(tree: Any) -> Any:
 def is_plain(tree: Any) -> bool:
     """Whether all tensors are dense CPU tensors without lazy conjugation or negation."""
     return all(
-        t.layout is torch.strided and not t.is_conj() and not t.is_neg() and type(t) in (torch.Tensor, torch.nn.Parameter)
-        for t in tree_leaves(tree) if isinstance(t, torch.Tensor)
+        t.layout is torch.strided
+        and not t.is_conj()
+        and not t.is_neg()
+        and type(t) in (torch.Tensor, torch.nn.Parameter)
+        for t in tree_leaves(tree)
+        if isinstance(t, torch.Tensor)
     )
 
 
-def samples(dtype: torch.dtype, requires_grad: bool, limit: int = 1000) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Name and thunk of each sample of each OpInfo that supports `dtype`."""
+def samples(dtype: torch.dtype, limit: int, skipped: tuple[str, ...] = ()) -> Iterator[Callable[[], Any]]:
+    """A thunk for each of the first `limit` samples of every OpInfo that supports `dtype`, with gradients if it has."""
     for info in op_db:
-        if dtype not in info.supported_dtypes("cpu"):
+        if dtype not in info.supported_dtypes("cpu") or info.name.startswith(skipped):
             continue
-        grad = requires_grad and info.supports_autograd and dtype.is_floating_point
-        for i, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)):
-            if i >= limit:
-                break
+        grad = info.supports_autograd and dtype.is_floating_point
+        # Straight from the generator: OpInfo's own iterator looks through the whole call stack for each sample.
+        for sample in itertools.islice(info.sample_inputs_func(info, "cpu", dtype, grad), limit):
 
             def run(info: Any = info, sample: Any = sample) -> Any:
                 return info.op(sample.input, *sample.args, **sample.kwargs)
 
-            yield info.name, run
+            yield run

@@ -14,14 +14,25 @@ from jitpy.ir import SizeEnv, ops
 from jitpy.ir.ops.promotion import result_type
 from tests.ir.op_samples import spec_of
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.bool, torch.uint8, torch.complex64)
+DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.bool,
+    torch.uint8,
+    torch.complex64,
+)
 SCALARS = (True, 2, 2.5, 1j)
 
 
 @st.composite
-def tensors(draw: Any, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.int64)) -> torch.Tensor:
+def tensors(
+    draw: Any, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.int64)
+) -> torch.Tensor:
     """A tensor that broadcasts to `shape`: permuted, strided, expanded, with axes of size 1 and missing axes."""
-    own = tuple(1 if draw(st.integers(0, 4)) == 0 else size for size in shape)[draw(st.integers(0, len(shape))):]
+    own = tuple(1 if draw(st.integers(0, 4)) == 0 else size for size in shape)[draw(st.integers(0, len(shape))) :]
     order = draw(st.permutations(range(len(own))))
     steps = [draw(st.integers(1, 2)) for _ in own]
     expanded = [draw(st.integers(0, 5)) == 0 for _ in own]
@@ -33,7 +44,9 @@ def tensors(draw: Any, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...] =
 
 @st.composite
 def operands(draw: Any, count: int) -> list[torch.Tensor]:
-    shape = tuple(draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, 4)) for _ in range(draw(st.integers(0, 4))))
+    shape = tuple(
+        draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, 4)) for _ in range(draw(st.integers(0, 4)))
+    )
     return [draw(tensors(shape)) for _ in range(count)]
 
 
@@ -90,8 +103,14 @@ def test_views_of_any_layout(data: Any) -> None:
     if data.draw(st.booleans()) and sizes:
         sizes = [*sizes[:-1], -1]
     env = SizeEnv()
-    for name, args in (("reshape", (sizes,)), ("view", (sizes,)), ("flatten.using_ints", (0, -1)), ("squeeze", ()),
-                       ("unsqueeze", (data.draw(st.integers(-x.dim() - 1, x.dim())),)), ("contiguous", ())):
+    for name, args in (
+        ("reshape", (sizes,)),
+        ("view", (sizes,)),
+        ("flatten.using_ints", (0, -1)),
+        ("squeeze", ()),
+        ("unsqueeze", (data.draw(st.integers(-x.dim() - 1, x.dim())),)),
+        ("contiguous", ()),
+    ):
         op = ops.get(f"aten.{name}" if "." in name else f"aten.{name}.default")
         try:
             want = op.target(x, *args)

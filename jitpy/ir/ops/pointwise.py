@@ -122,9 +122,9 @@ def float_unary(name: str, scalar: Callable[..., Any] | None = None) -> None:
     unary(name, scalar, _float_unary, compute=_own_float)
 
 
-def test_unary(name: str, scalar: Callable[..., Any]) -> None:
+def question(name: str, scalar: Callable[..., Any], **facets: Any) -> None:
     """A yes/no question about each element."""
-    unary(name, scalar, _bool_unary, differentiable=False)
+    unary(name, scalar, _bool_unary, differentiable=False, **facets)
 
 
 def binary(
@@ -455,12 +455,12 @@ for _name in ("floor", "ceil", "trunc", "round", "sign"):
 unary("fix", lambda e, x: e.trunc(x), _absolute)
 unary("sgn", lambda e, x: e.sign(x), _absolute)
 unary("frac", lambda e, x: e.sub(x, e.trunc(x)), _absolute)
-test_unary("isnan", lambda e, x: e.isnan(x))
-test_unary("isinf", lambda e, x: e.isinf(x))
-test_unary("isfinite", lambda e, x: e.isfinite(x))
-test_unary("isposinf", lambda e, x: e.eq(x, math.inf))
-test_unary("isneginf", lambda e, x: e.eq(x, -math.inf))
-test_unary("signbit", lambda e, x: e.signbit(x))
+question("isnan", lambda e, x: e.isnan(x))
+question("isinf", lambda e, x: e.isinf(x))
+question("isfinite", lambda e, x: e.isfinite(x))
+question("isposinf", lambda e, x: e.eq(x, math.inf), compute=_own_float)
+question("isneginf", lambda e, x: e.eq(x, -math.inf), compute=_own_float)
+question("signbit", lambda e, x: e.signbit(x))
 
 
 def _nan_to_num(env: SizeEnv, x: TensorSpec, nan: Any = None, posinf: Any = None, neginf: Any = None) -> TensorSpec:
@@ -474,7 +474,13 @@ def _nan_to_num_scalar(e: Any, x: Any, nan: Any = None, posinf: Any = None, negi
     return e.where(e.isnan(x), nan or 0.0, finite)
 
 
-unary("nan_to_num", _nan_to_num_scalar, _nan_to_num)
+def _floats_only(x: TensorSpec, *rest: Any, **options: Any) -> torch.dtype:
+    if is_integral(x.dtype):
+        raise NotCovered("integers are copied")
+    return x.dtype
+
+
+unary("nan_to_num", _nan_to_num_scalar, _nan_to_num, compute=_floats_only)
 
 
 # -- Clamp, interpolation, products -------------------------------------------------------------------------------
