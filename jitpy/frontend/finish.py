@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from jitpy.ir import GETITEM, Mutation, Node, Spec, TensorSpec
+from jitpy.ir import GETITEM, Mutation, Node
 
+from .autograd_facts import requires_grad
 from .traced import Finished, TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _protect_saved(recorder: Recorder, written: list[int]) -> None:
                 continue
             if node.op.is_view or node.op is GETITEM:
                 memory.add(node)
-            elif _requires_grad(node.spec):
+            elif requires_grad(node.spec):
                 saved = True
         if saved:
             spec = source.tensor
@@ -58,12 +59,6 @@ def _protect_saved(recorder: Recorder, written: list[int]) -> None:
             for node in graph.nodes:
                 node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
             graph.nodes.insert(0, clone)
-
-
-def _requires_grad(spec: Spec) -> bool:
-    if isinstance(spec, tuple):
-        return any(map(_requires_grad, spec))
-    return isinstance(spec, TensorSpec) and spec.requires_grad
 
 
 def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Node:

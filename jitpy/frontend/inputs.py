@@ -105,3 +105,19 @@ def symbolic_strides(tensor: torch.Tensor, sizes: list[Dim]) -> tuple[Dim, ...]:
         elif tensor.stride(axis):
             extent_real, extent = tensor.stride(axis) * tensor.shape[axis], tensor.stride(axis) * sizes[axis]
     return tuple(strides)
+
+
+def starts_its_memory(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor's first element is the first of its storage."""
+    return tensor.storage_offset() == 0
+
+
+def check_strided_input(recorder: Recorder, entry: GraphInput, memory: TensorSpec, size: Any, stride: Any, offset: Any) -> None:
+    """as_strided counts from the start of the storage: only within an input that begins there."""
+    numbers = (*size, *stride, offset, *memory.shape)
+    if not all(type(n) is int for n in numbers) or entry.value.storage_offset() != 0:
+        raise Uncapturable("unsupported_op", "as_strided of a part of a tensor from outside")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if last >= memory.numel:
+        raise Uncapturable("unsupported_op", "as_strided beyond a tensor from outside")
+    recorder.guards.add(entry.source, "python", starts_its_memory, "as_strided")

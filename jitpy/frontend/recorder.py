@@ -19,9 +19,10 @@ from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing, torch_calls
+from .autograd_facts import keeps_value, requires_grad
 from .finish import finish_graph
 from .guards import GuardSet
-from .inputs import make_tensor_input
+from .inputs import check_strided_input, make_tensor_input
 from .scalars import record_scalar_op, with_sample_numbers
 from .schemas import SchemaFacts, has_static_size, schema_facts
 from .source import Source
@@ -68,6 +69,8 @@ class Recorder:
         self._storages: dict[int, list[int]] = {}
         #: recordings of calls with symbolic sizes (`derived_calls`)
         self.templates: dict[Any, Any] = {}
+        #: position of the first node whose result requires grad
+        self._first_grad_node: int | None = None
         # undo log: callables in order
         self._journal: list[Callable[[], None]] = []
         self.state = TorchState(guards, self._journal)
@@ -143,6 +146,8 @@ class Recorder:
                 if sampled is None:
                     raise
                 spec = table.infer(op, self.sizes, sampled, kwargs or {}, grad)
+        if grad and self._first_grad_node is None and requires_grad(spec):
+            self._first_grad_node = len(self.graph.nodes)
         return self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
 
     def emit_view(self, overload: Any, base: Node, args: tuple[Any, ...]) -> Node:
@@ -241,10 +246,12 @@ class Recorder:
         """as_strided looks at the whole memory: express it on the storage's base."""
         size, stride = (kwargs.get(n, args[i] if len(args) > i else None) for i, n in ((1, "size"), (2, "stride")))
         offset = kwargs.get("storage_offset", args[3] if len(args) > 3 else None)
-        foreign = base.storage.input is not None
-        if foreign and (base.chain or offset is not None or not base.spec.is_contiguous()) or \
-                not foreign and not base.storage.base.tensor.is_contiguous():
+        memory = base.storage.base.tensor
+        if not memory.is_contiguous() or any(isinstance(a, Node) for step in base.chain for a in step.args):
             raise Uncapturable("unsupported_op", "as_strided of memory whose layout is not known")
+        if base.storage.input is not None:
+            check_strided_input(self, self._inputs[base.storage.input], memory, size, stride,
+                                base.spec.offset if offset is None else offset)
         whole = base
         if base.chain:
             if offset is None:
@@ -332,6 +339,7 @@ class Recorder:
         """`target` receives `value` in place; every alias sees it."""
         spec, storage = target.spec, target.storage
         self._check_write(target, value, is_out)
+        self._check_saved(storage, value)
         value = self._conform(value, target, spec)
         levels = [storage.base]
         for step in target.chain[:-1]:
@@ -378,6 +386,18 @@ class Recorder:
             raise Uncapturable("unsupported_op", "a write under no_grad to a tensor that requires grad")
         if storage.input is not None:
             self._check_input_write(storage.input)
+
+    def _check_saved(self, storage: Storage, writer: Node) -> None:
+        """Eager's backward pass fails if a value that autograd keeps is overwritten; the graph's would not."""
+        first = self._first_grad_node
+        if first is None:
+            return
+        nodes, base = self.graph.nodes, storage.base
+        position = len(nodes)
+        while position > first and nodes[position - 1] is not base:
+            position -= 1
+        if keeps_value(self, base, position, writer.args[0] if writer.op is GETITEM else writer):
+            raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
 
     def _check_input_write(self, index: int) -> None:
         entry = self._inputs[index]
@@ -477,6 +497,8 @@ class Recorder:
         while len(self._journal) > journal:
             self._journal.pop()()
         del self.graph.nodes[nodes:]
+        if self._first_grad_node is not None and self._first_grad_node >= nodes:
+            self._first_grad_node = None
         if len(self.graph.inputs) > inputs:
             del self.graph.inputs[inputs:], self._inputs[inputs:]
         if self.sizes.checkpoint() > relations:

@@ -288,6 +288,11 @@ def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
     return torch._C._len_torch_function_stack()  # under the state guard
 
 
+@_handles(torch._C._len_torch_dispatch_stack)
+def _dispatch_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+    return torch._C._len_torch_dispatch_stack()  # under the state guard
+
+
 @_handles(torch.is_tensor)
 def _is_tensor(recorder: Any, args: Any, kwargs: Any) -> bool:
     return isinstance(_arg(args, kwargs, 0, "obj"), (TracedTensor, torch.Tensor))

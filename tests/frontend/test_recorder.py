@@ -334,18 +334,50 @@ def test_gradients_through_writes():
     torch.testing.assert_close(grads[1], grads[0])
 
 
-def test_mutated_input_that_autograd_keeps():
+def overwritten_result(a, w):
+    b = (a * w).exp()
+    c = b * 2
+    b.add_(1)
+    return c
+
+
+def overwritten_input(a, w):
+    b = (a * w).sum()
+    a.add_(1)
+    return b
+
+
+def overwritten_view(a, w):
+    b = a + w
+    c = b[1:] * b[:-1]
+    b[0] = 3
+    return c
+
+
+@pytest.mark.parametrize("program", [overwritten_result, overwritten_input, overwritten_view], ids=lambda p: p.__name__)
+def test_values_that_autograd_keeps_are_not_overwritten(program):
+    """Eager's backward pass raises here, so the write is left to eager."""
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        program(x(3), torch.ones(3, requires_grad=True)).sum().backward()
+    with pytest.raises(Uncapturable, match="autograd keeps"):
+        Recording(program, x(3), torch.ones(3, requires_grad=True))
+
+
+def test_in_place_ops_that_keep_their_own_input():
     def fn(a, w):
-        b = (a * w).sum()
-        a.add_(1)
+        a.mul_(w)
+        b = a.neg()
+        b.add_(a)
+        b += w
         return b
 
-    a, w = x(3), torch.ones(3, requires_grad=True)
-    recording = Recording(fn, a.clone(), w)
-    result = recording(a, w)
-    result.backward()
-    torch.testing.assert_close(w.grad, x(3))
-    torch.testing.assert_close(a, x(3) + 1)
+    recording = Recording(fn, x(3), torch.ones(3, requires_grad=True))
+    results = []
+    for run in (fn, recording):
+        w = torch.linspace(1, 2, 3, requires_grad=True)
+        run(x(3), w).sum().backward()
+        results.append(w.grad)
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_batch_norm_updates_its_statistics():
