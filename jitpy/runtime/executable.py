@@ -323,12 +323,13 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
 
 
 def _call_action(step: CallStep, plan: Plan) -> Callable[[_Call], None]:
-    is_operator = type(step.function) is torch._ops.OpOverload
+    # users' operators may have no kernel below autograd
+    skips_autograd = type(step.function) is torch._ops.OpOverload and step.function.namespace == "aten"
     is_sequence = step.multiple or len(step.slots) != 1
 
     def run(call: _Call) -> None:
         args, kwargs = call.fill(step.args), call.fill(step.kwargs)
-        keys = contextlib.nullcontext() if is_operator else _callers_dispatch(call, plan)
+        keys = contextlib.nullcontext() if skips_autograd else _callers_dispatch(call, plan)
         mode = contextlib.nullcontext() if step.grad is None else torch.set_grad_enabled(step.grad)
         with keys, mode:
             result = step.function(*args, **kwargs)

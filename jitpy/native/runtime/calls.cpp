@@ -221,7 +221,8 @@ class OperatorCall final : public Step {
   OperatorCall(c10::OperatorHandle handle, CallTarget target)
       : handle_(std::move(handle)),
         target_(std::move(target)),
-        numbers_as_tensors_(torch::should_allow_numbers_as_tensors(name_without_namespace(handle_))) {}
+        numbers_as_tensors_(torch::should_allow_numbers_as_tensors(name_without_namespace(handle_))),
+        callers_keys_(handle_.operator_name().name.compare(0, 6, "aten::") != 0) {}
 
   // Converts the arguments once. Throws where one does not fit the schema.
   void read_arguments(PyObject* args, PyObject* kwargs, const PlanReader& reader) {
@@ -258,6 +259,8 @@ class OperatorCall final : public Step {
       for (const Argument& argument : dynamic_) stack[argument.position()] = argument.value(frame);
     }
     {
+      std::optional<c10::impl::ForceDispatchKeyGuard> keys;
+      if (callers_keys_ && !frame.autograd) keys.emplace(frame.caller_keys);
       std::optional<at::AutoGradMode> mode;
       if (target_.grad) mode.emplace(*target_.grad);
       ReleaseGil released;
@@ -299,6 +302,7 @@ class OperatorCall final : public Step {
   c10::OperatorHandle handle_;
   CallTarget target_;
   bool numbers_as_tensors_;
+  bool callers_keys_;  // users' operators may have no kernel below autograd
   std::vector<c10::IValue> constants_;  // one per argument; those of dynamic arguments are None
   std::vector<Argument> dynamic_;
 };

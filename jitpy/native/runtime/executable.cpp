@@ -79,7 +79,10 @@ class AllocStep final : public Step {
 
  private:
   at::Tensor make(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
-    if (!device_.is_cpu()) return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
+    if (!device_.is_cpu()) {
+      ReleaseGil released;  // a device's allocator has a lock of its own, under which it may ask for the GIL
+      return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
+    }
     c10::Allocator* allocator = pool_allocator();
     auto storage = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), allocator->allocate(bytes), allocator, true);
