@@ -38,7 +38,7 @@ class _Planner:
         self.n_slots = len(graph.inputs)
         self.steps: list[Any] = []
         #: the grad mode matters only where something requires grad
-        self.autograd = any_needs_grad(graph.all_nodes())
+        self.autograd = any_needs_grad(graph.nodes)
 
     def plan(self) -> Plan:
         graph = self.graph

@@ -50,7 +50,7 @@ def accepts(graph: Graph) -> bool:
         for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
             if isinstance(spec, TensorSpec) and spec.device.type != "cpu":
                 return False
-    return not any_needs_grad(graph.all_nodes())
+    return not any_needs_grad(graph.nodes)
 
 
 def plan_graph(graph: Graph) -> Plan:
