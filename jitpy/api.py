@@ -7,9 +7,9 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from . import explain as _reports
 from . import options as _options
 from .backends.registry import list_backends, register_backend
+from .explain import explain as _explain
 from .jitted import SharingObject, can_share, forwarding_function, jitted_function, share
 from .marks import allow_in_graph, disabled_function, graph_break, is_compiling, mark_dynamic, mark_static, original_of
 from .options import Options
@@ -94,7 +94,7 @@ def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Report]:
 
     options: as `jit` takes them (default: those of `fn`, where it is jitted).
     """
-    return _reports.explain(fn, options)
+    return _explain(fn, options)
 
 
 def reset() -> None:

@@ -60,7 +60,7 @@ def _dispatcher(function: types.FunctionType, options: Options, name: str | None
                            on_miss=LazyEngine(options), original=function, native=None if config.native else False)
 
 
-def _late(function: types.FunctionType, options: Options, name: str | None) -> types.FunctionType:
+def _late(function: types.FunctionType, options: Options, name: str | None) -> Callable[..., Any]:
     made: Any = None
 
     def jitted(*args: Any, **kwargs: Any) -> Any:
@@ -83,6 +83,7 @@ def forwarding_function(target: Callable[..., Any]) -> types.FunctionType:
     call.__doc__ = target.__doc__
     call.__module__ = getattr(target, "__module__", None) or __name__
     call.__wrapped__ = target  # type: ignore[attr-defined]
+    assert isinstance(call, types.FunctionType)
     return call
 
 
@@ -106,19 +107,40 @@ class SharingObject:
         """Keeps the class that is made for sharing away from the user's own `__init_subclass__`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._jitpy_call(*args, **kwargs)
+        try:
+            call = self._jitpy_call
+        except AttributeError:  # an instance that `type(self)` made, not `share`
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        return call(*args, **kwargs)
 
     def __copy__(self) -> Any:
-        return share(copy.copy(self._jitpy_plain), self._jitpy_options)
+        plain, remade = _taken_apart(self)
+        return remade(copy.copy(plain))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return share(copy.deepcopy(self._jitpy_plain, memo), self._jitpy_options)
+        plain, remade = _taken_apart(self)
+        return remade(copy.deepcopy(plain, memo))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return share, (self._jitpy_plain, self._jitpy_options)
+        plain, remade = _taken_apart(self)
+        return remade, (plain,)
 
     def __reduce__(self) -> Any:
-        return share, (self._jitpy_plain, self._jitpy_options)
+        return self.__reduce_ex__(2)
+
+
+def _taken_apart(shared: SharingObject) -> tuple[Any, Callable[[Any], Any]]:
+    """The original, and what makes another one jitted in the same way."""
+    try:
+        return shared._jitpy_plain, functools.partial(share, options=shared._jitpy_options)
+    except AttributeError:  # an instance that `type(self)` made: nothing is jitted
+        plain = object.__new__(type(shared).__mro__[2])
+        plain.__dict__ = shared.__dict__
+        return plain, _as_it_is
+
+
+def _as_it_is(plain: Any) -> Any:
+    return plain
 
 
 #: class -> (weakly) the class made for it
@@ -136,7 +158,7 @@ _HEAP_TYPE = 1 << 9
 
 def share(plain: Any, options: Options | None) -> Any:
     """The object whose calls are jitted; with `options` None they run as plain Python."""
-    made = object.__new__(_sharing_class(type(plain)))
+    made: Any = object.__new__(_sharing_class(type(plain)))
     if hasattr(plain, "__dict__"):
         made.__dict__ = plain.__dict__
     call = _call_disabled if options is None else jitted_function(_named_call(type(plain)), options)

@@ -310,6 +310,20 @@ def test_module_goes_when_it_is_dropped() -> None:
     assert refs[0]() is None and refs[1]() is None
 
 
+def test_class_of_a_jitted_module_makes_plain_ones() -> None:
+    fast = jitpy.jit(Net(), backend="eager")
+    made = type(fast)()
+    x = torch.randn(2, 3)
+    made.forward = made.inner.forward
+    torch.testing.assert_close(made(x), made.inner(x))
+    raw = fast.__new__(type(fast))
+    raw.__dict__ = dict(vars(fast))
+    raw.forward = raw.inner.forward
+    torch.testing.assert_close(raw(x), fast.inner(x))
+    twin = copy.deepcopy(raw)
+    assert type(twin) is Net and twin.inner is not raw.inner
+
+
 def test_class_is_refused() -> None:
     with pytest.raises(TypeError, match="instances"):
         jitpy.jit(Net)
