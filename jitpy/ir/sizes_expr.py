@@ -86,7 +86,10 @@ class Modulo(sympy.Function):
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """Python's floor division on sizes. ZeroDivisionError for a constant divisor of 0."""
+    """Python's floor division on sizes. ZeroDivisionError for a constant divisor of 0.
+
+    The caller has made sure, by `SizeEnv.decide`, that a symbolic divisor is not 0: `n // n` is 1.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if b == 0:
@@ -97,7 +100,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
 
 
 def mod(a: Dim, b: Dim) -> Dim:
-    """Python's modulo on sizes. ZeroDivisionError for a constant divisor of 0."""
+    """Python's modulo on sizes, under the same condition as `floordiv`."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     if b == 0:

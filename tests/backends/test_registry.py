@@ -82,7 +82,7 @@ def test_wrong_names_and_types(names: Any) -> None:
 
 # -- eager
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_eager_runs_random_graphs(seed: int, grad: bool, dynamic: bool) -> None:
     graph, inputs = random_graph(seed, grad=grad, dynamic=dynamic)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import jitpy
 from jitpy import logs
 from jitpy.ir import Graph, Mutation, Node, TensorSpec, contiguous_spec
 from jitpy.ir.builder import Builder
@@ -29,7 +30,7 @@ def one_input(spec: TensorSpec = F32) -> tuple[Graph, Node, Builder]:
     return graph, x, Builder(graph)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_random_graphs_stay_the_same(seed: int, grad: bool, dynamic: bool) -> None:
     # a copy-back may spoil what autograd saved, in eager as well
@@ -296,6 +297,17 @@ def test_a_users_function_runs_at_its_place() -> None:
         run_passes(graph)
     assert seen[0] == ["aten.mul.Tensor", "aten.exp.default"] and "aten.exp.default" in seen[1]
     assert not registered_names()
+
+
+def test_a_registered_pass_reaches_jitted_functions() -> None:
+    undo = Rules(rule(P.log(P.exp(P.any("x"))), lambda b, x: x))
+    seen: list[list[str]] = []
+    x = torch.randn(4)
+    with register_pass(undo, name="undo"), \
+            register_pass(lambda graph: seen.append(names(graph)), after="remove_dead_code"):
+        jitted = jitpy.jit(lambda x: x.exp().log() + 1, backend="eager", fullgraph=True)
+        assert torch.equal(jitted(x), x + 1)
+    assert seen == [["aten.add.Tensor"]]
 
 
 def test_wrong_registrations_name_the_choices() -> None:

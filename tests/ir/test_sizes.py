@@ -49,7 +49,7 @@ def expressions() -> st.SearchStrategy[Any]:
     return st.recursive(leaf, extend, max_leaves=8)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(expressions(), st.lists(st.tuples(*[st.integers(1, 40)] * 3), min_size=3, max_size=3))
 def test_expressions_mean_what_python_means(pair: Any, points: list[tuple[int, int, int]]) -> None:
     expr, plain = pair
@@ -65,7 +65,7 @@ def test_expressions_mean_what_python_means(pair: Any, points: list[tuple[int, i
             assert int(expr.subs(values)) == expected
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(expressions(), st.tuples(*[st.tuples(st.integers(1, 12), st.integers(0, 6))] * 3))
 def test_bounds_hold(pair: Any, ranges: Any) -> None:
     env = SizeEnv()
@@ -82,7 +82,7 @@ def test_bounds_hold(pair: Any, ranges: Any) -> None:
 RELATIONS = (sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.sampled_from(RELATIONS), expressions(), expressions()), min_size=1, max_size=5),
        st.tuples(*[st.integers(2, 6)] * 3))
 def test_answers_hold_wherever_the_recorded_relations_do(questions: Any, hints: Any) -> None:
