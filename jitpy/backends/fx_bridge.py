@@ -12,7 +12,7 @@ from jitpy import config
 
 from ..ir import Graph, TensorSpec
 from ..ir.fx import example_inputs, to_fx
-from ..ir.interpret import bind_symbols
+from ..ir.interpret import as_recorded, bind_symbols
 from ..ir.specialize import specialize
 from . import eager
 
@@ -38,14 +38,16 @@ def compile_static(graph: Graph, fn: Callable[..., Callable[..., Any]]) -> Calla
     """Compile one graph without symbolic sizes by `fn`. TypeError where `fn` does not return a callable."""
     examples = zeros_inputs(graph)
     module = to_fx(graph, examples)
-    compiled = fn(module, examples)
+    with as_recorded():
+        compiled = fn(module, examples)
     name = getattr(fn, "__name__", type(fn).__name__)
     if not callable(compiled):
         raise TypeError(f"the backend {name!r} returned {type(compiled).__name__}, not a callable")
     n_outputs = len(graph.outputs)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        result = compiled(*inputs)
+        with as_recorded():
+            result = compiled(*inputs)
         if isinstance(result, (tuple, list)):
             result = tuple(result)
         elif n_outputs == 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -22,16 +23,30 @@ def interpret(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
     symbols = bind_symbols(graph, inputs)
 
-    before = torch.is_grad_enabled()
-    try:
+    with as_recorded():
         for node in graph.nodes:
             torch.set_grad_enabled(node.grad_enabled)
             args, kwargs = resolve(node.args, values, symbols), resolve(node.kwargs, values, symbols)
             values[node] = node.op.target(*args, **kwargs)
         _copy_back(graph, values)
-    finally:
-        torch.set_grad_enabled(before)
     return tuple(values[node] for node in graph.outputs)
+
+
+@contextlib.contextmanager
+def as_recorded() -> Iterator[None]:
+    """The state in which a graph's ops run: autocast off, since its casts are nodes already.
+
+    Restores the grad mode, also after an error.
+    """
+    before = torch.is_grad_enabled()
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        try:
+            yield
+        finally:
+            torch.set_grad_enabled(before)
 
 
 def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[sympy.Symbol, int]:

@@ -252,6 +252,23 @@ def test_past_the_limit_new_sizes_run_eagerly() -> None:
     assert compiled_for == [4, 5] and len(caught) == 1
 
 
+def test_grad_mode_and_autocast_around_a_users_backend() -> None:
+    graph = Graph()
+    x = graph.add_input(F32.with_(requires_grad=True), "x")
+    y = graph.add_input(contiguous_spec(torch.float32, (3, 2)), "y")
+    product = Builder(graph, grad_enabled=False).call("aten.mm.default", x, y)
+    graph.outputs = [product]
+    a, b = torch.randn(2, 3, requires_grad=True), torch.randn(3, 2)
+    compiled = get_backend(lambda module, inputs: module)(graph, {})
+    with torch.autocast("cpu", torch.bfloat16):
+        for run in (compiled, lambda *i: interpret(graph, i)):
+            assert run(a, b)[0].dtype is torch.float32  # a cast would be a node of the graph
+        assert torch.mm(a, b).dtype is torch.bfloat16
+    with pytest.raises(RuntimeError):
+        compiled(a, torch.randn(5, 5))  # fails where the module has switched grad mode off
+    assert torch.is_grad_enabled()
+
+
 def test_results_are_made_a_tuple() -> None:
     graph = Graph()
     graph.outputs = [Builder(graph).call("aten.exp.default", graph.add_input(F32, "x"))]
