@@ -14,13 +14,17 @@ slot); ("type", None) is `type(obj)`; ("slot", descriptor) reads a member descri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """Base of all sources. Sources compare by identity of path: `key()`."""
+
+    #: Key and hash are asked for at every guard, and a path is walked step by step to make them: kept once made.
+    _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
+    _hash: int = field(default=0, init=False, repr=False)
 
     @property
     def base(self) -> Source | None:
@@ -32,15 +36,21 @@ class Source:
 
     def key(self) -> tuple[Any, ...]:
         """A hashable path: equal for sources that denote the same place."""
-        kind, arg = self.step
-        tail = (kind, _hashable(arg))
-        return (*self.base.key(), tail) if self.base is not None else (tail,)
+        if self._key is None:
+            kind, arg = self.step
+            tail = (kind, _hashable(arg))
+            base = self.base
+            object.__setattr__(self, "_key", (*base.key(), tail) if base is not None else (tail,))
+        assert self._key is not None
+        return self._key
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Source) and (self is other or self.key() == other.key())
+        return self is other or (isinstance(other, Source) and self.key() == other.key())
 
     def __hash__(self) -> int:
-        return hash(self.key())
+        if not self._hash:
+            object.__setattr__(self, "_hash", hash(self.key()))
+        return self._hash
 
 
 def _hashable(arg: Any) -> Any:
