@@ -18,7 +18,7 @@ from .derived import derive
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes
 from .promotion import is_differentiable
-from .table import define, defined_names, get, normalize
+from .table import Invalid, define, defined_names, get, normalize
 
 __all__ = [
     "Functional",
@@ -48,11 +48,12 @@ def infer(
     """
     specs, kwspecs = _specs(op, args, kwargs)
     rule = op.infer
+    suspicious = False
     if rule is not None:
         try:
             result = tidy(rule(env, *specs, **kwspecs))
-        except NotCovered:
-            pass
+        except NotCovered as reason:
+            suspicious = isinstance(reason, Invalid)
         else:
             if grad_enabled and (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values())):
                 differentiable = op.facets.get("differentiable", True)
@@ -61,7 +62,7 @@ def infer(
                 if differentiable:
                     return tuple(_with_grad(r) if d else r for r, d in zip(result, differentiable, strict=True))
             return result
-    return derive(op, env, tuple(specs), kwspecs, grad_enabled).spec
+    return derive(op, env, tuple(specs), kwspecs, grad_enabled, suspicious).spec
 
 
 def aliasing(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> str:

@@ -11,12 +11,12 @@ from ..sizes import SizeEnv
 from ..spec import TensorSpec
 from .pointwise import elementwise
 from .promotion import category, compute_dtype
-from .table import define
+from .table import Invalid, define
 
 
 def _activation(env: SizeEnv, x: TensorSpec, *rest: Any, **options: Any) -> TensorSpec:
     if category(x.dtype) != 2:
-        raise NotCovered("activations are for floats")
+        raise Invalid("activations are for floats")
     return elementwise(env, x.dtype, (x,))
 
 

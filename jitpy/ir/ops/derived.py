@@ -59,15 +59,23 @@ class Derived:
     aliasing: str
 
 
-def derive(op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool = True) -> Derived:
+def derive(
+    op: Op,
+    env: SizeEnv,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grad_enabled: bool = True,
+    suspicious: bool = False,
+) -> Derived:
     """Run `op` on stand-ins for `args` (specs, constants, sizes). Cached for static sizes.
 
     Raises what eager raises for these arguments; NotCovered where sizes depend on data, or nothing can tell.
+    `suspicious` arguments look wrong: as meta kernels accept some that eager rejects, the CPU kernel is asked first.
     """
     if _mentions_symbols(args) or _mentions_symbols(tuple(kwargs.values())):
         from .symbolic import derive_symbolic
 
-        return derive_symbolic(op, env, args, kwargs, grad_enabled)
+        return derive_symbolic(op, env, args, kwargs, grad_enabled, suspicious)
     try:
         key = (
             op.name,
@@ -80,7 +88,7 @@ def derive(op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], 
     except TypeError:  # an unhashable constant, such as a generator
         key = found = None
     if found is None:
-        found = _derive_static(op, args, kwargs, grad_enabled)
+        found = _derive_static(op, args, kwargs, grad_enabled, suspicious)
         if key is not None:
             if len(_CACHE) >= _CACHE_LIMIT:
                 _CACHE.clear()
@@ -105,19 +113,24 @@ def _key(value: Any) -> Any:
     return value
 
 
-def _derive_static(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool) -> Derived:
+def _derive_static(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, suspicious: bool
+) -> Derived:
     refuse_data_dependent(op)
     device = common_device(op, args, kwargs)
-    if op.name not in MISREPORTED:
-        try:
-            result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
-            return describe(result, inputs, device)
-        except NotCovered:
-            raise
-        except Exception as error:
-            # Not every meta kernel exists, and some are stricter than eager: the real kernel has the last word.
-            return _run_for_real(op, args, kwargs, grad_enabled, error)
-    return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
+    if op.name in MISREPORTED:
+        return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
+    if suspicious:
+        with contextlib.suppress(NotCovered):
+            return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
+    try:
+        result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
+        return describe(result, inputs, device)
+    except NotCovered:
+        raise
+    except Exception as error:
+        # Not every meta kernel exists, and some are stricter than eager: the real kernel has the last word.
+        return _run_for_real(op, args, kwargs, grad_enabled, error)
 
 
 def refuse_data_dependent(op: Op) -> None:
@@ -240,7 +253,6 @@ def _run_for_real(
     _collect(tuple(kwargs.values()), specs)
     if (
         not specs
-        or op.is_random
         or not op.is_pure
         or any(s.device.type != "cpu" for s in specs)
         or sum(s.numel * s.dtype.itemsize for s in specs) > _REAL_LIMIT
@@ -249,7 +261,7 @@ def _run_for_real(
     outcomes: list[Derived | Exception] = []
     for value in (0, 1):
         try:
-            with _Valueless():
+            with _Valueless(), torch.random.fork_rng(devices=[]):
                 result, inputs = call(
                     op, args, kwargs, grad_enabled, lambda spec, value=value: _filled(spec, value), _CPU
                 )

@@ -19,7 +19,7 @@ from ..sizes import SizeEnv, floordiv
 from ..spec import Dim, ScalarSpec, TensorSpec, contiguous_spec, contiguous_stride
 from .layout import Shape, channels_last_stride, format_stride
 from .promotion import scalar_dtype
-from .table import define
+from .table import Invalid, define
 
 
 def _device(device: Any) -> torch.device:
@@ -203,7 +203,7 @@ def _arange(
     if dtype is None:
         kinds = [scalar_dtype(v) for v in (start, end, step)]
         if None in kinds or torch.complex64 in kinds:
-            raise NotCovered("arange bounds")
+            raise Invalid("arange bounds")
         dtype = torch.int64 if all(not k.is_floating_point for k in kinds) else torch.get_default_dtype()
     elif not dtype.is_floating_point and any(isinstance(v, float) for v in (start, end, step)):
         raise NotCovered("float bounds of an integer range")
@@ -214,15 +214,15 @@ def _arange(
 
 def _arange_length(env: SizeEnv, start: Any, end: Any, step: Any) -> Dim:
     if any(isinstance(v, (ScalarSpec, bool)) for v in (start, end, step)) or step == 0:
-        raise NotCovered("arange bounds")
+        raise Invalid("arange bounds")
     if any(isinstance(v, sympy.Expr) for v in (start, end, step)):
         if not isinstance(step, int) or step < 0 or any(isinstance(v, float) for v in (start, end)):
-            raise NotCovered("arange bounds")
+            raise Invalid("arange bounds")
         if not env.decide(sympy.Ge(end - start, 0), "arange"):
-            raise NotCovered("arange bounds")
+            raise Invalid("arange bounds")
         return floordiv(end - start + step - 1, step)
     if not all(math.isfinite(v) for v in (start, end, step)) or (end - start) * (1 if step > 0 else -1) < 0:
-        raise NotCovered("arange bounds")
+        raise Invalid("arange bounds")
     if all(type(v) is int for v in (start, end, step)):
         return (end - start + step - (1 if step > 0 else -1)) // step
     return math.ceil((float(end) - float(start)) / float(step))
@@ -271,7 +271,7 @@ define("aten.linspace.default", kind="factory", infer=_linspace)
 
 def _triangle(env: SizeEnv, x: TensorSpec, diagonal: Any = 0) -> TensorSpec:
     if len(x.shape) < 2:
-        raise NotCovered("a triangle needs two axes")
+        raise Invalid("a triangle needs two axes")
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 

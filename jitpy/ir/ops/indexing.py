@@ -21,7 +21,7 @@ from .layout import (
     normalize_dim,
 )
 from .promotion import category, result_type, scalar_dtype
-from .table import define
+from .table import Invalid, define
 from .views import diagonal, select, slice_part
 
 _INDEX_DTYPES = (torch.int64, torch.int32)
@@ -58,7 +58,7 @@ def _cat(env: SizeEnv, tensors: Sequence[TensorSpec], dim: int = 0) -> TensorSpe
             raise NotCovered("an empty tensor in cat")
         for i, size in enumerate(tensor.shape):
             if i != axis and not env.equal(size, first[i], "cat"):
-                raise NotCovered("cat sizes")
+                raise Invalid("cat sizes")
         total = total + tensor.shape[axis]
     dtype = tensors[0].dtype if all(t.dtype is tensors[0].dtype for t in tensors) else result_type(tensors)
     return contiguous_spec(dtype, (*first[:axis], total, *first[axis + 1 :]), device)
@@ -71,7 +71,7 @@ def _stack(env: SizeEnv, tensors: Sequence[TensorSpec], dim: int = 0) -> TensorS
     first = tensors[0].shape
     for tensor in tensors:
         if len(tensor.shape) != len(first) or not all(map(env.equal, tensor.shape, first)):
-            raise NotCovered("stack sizes")
+            raise Invalid("stack sizes")
     axis = normalize_dim(dim, len(first) + 1)
     return contiguous_spec(tensors[0].dtype, (*first[:axis], len(tensors), *first[axis:]), device)
 
@@ -90,7 +90,7 @@ def _padded(env: SizeEnv, x: TensorSpec, pad: Sequence[Any], value: Any = 0) -> 
         raise NotCovered("pad")
     kind = scalar_dtype(value)
     if kind is None or category(kind) > category(x.dtype):
-        raise NotCovered("pad value")
+        raise Invalid("pad value")
     row_major_only((x,))
     shape = list(x.shape)
     for i in range(len(pad) // 2):
@@ -123,17 +123,17 @@ define("aten.pad.default", infer=_pad, decompose=_pad_parts)
 def _gather(env: SizeEnv, x: TensorSpec, dim: int, index: TensorSpec, *, sparse_grad: bool = False) -> TensorSpec:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or len(index.shape) != len(x.shape) or index.dtype is not torch.int64:
-        raise NotCovered("gather")
+        raise Invalid("gather")
     for i, size in enumerate(index.shape):
         if i != axis and less(env, x.shape[i], size):
-            raise NotCovered("gather sizes")
+            raise Invalid("gather sizes")
     return contiguous_spec(x.dtype, index.shape, one_device((x, index)))
 
 
 def _index_select(env: SizeEnv, x: TensorSpec, dim: int, index: TensorSpec) -> TensorSpec:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or len(index.shape) != 1 or index.dtype not in _INDEX_DTYPES:
-        raise NotCovered("index_select")
+        raise Invalid("index_select")
     return contiguous_spec(x.dtype, (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), one_device((x, index)))
 
 
@@ -146,7 +146,7 @@ def _embedding(
     sparse: bool = False,
 ) -> TensorSpec:
     if len(weight.shape) != 2 or indices.dtype not in _INDEX_DTYPES:
-        raise NotCovered("embedding")
+        raise Invalid("embedding")
     return contiguous_spec(weight.dtype, (*indices.shape, weight.shape[1]), one_device((weight, indices)))
 
 
@@ -235,7 +235,7 @@ def _scatter_part(part: Any) -> Any:
             raise NotCovered("strides are kept, dtypes must agree")
         wanted = part(env, x, *args).shape
         if len(wanted) != len(source.shape) or not all(map(env.equal, wanted, source.shape)):
-            raise NotCovered("sizes")
+            raise Invalid("sizes")
         return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
     return infer

@@ -15,6 +15,7 @@ import torch
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_stride
+from .table import Invalid
 
 Shape = tuple[Dim, ...]
 Layout = tuple[Shape, Shape]
@@ -90,7 +91,7 @@ def broadcast_shapes(env: SizeEnv, shapes: Sequence[Shape]) -> Shape:
             if is_one(env, other):
                 sizes[lead + i] = size
             elif not env.equal(size, other, "broadcasting"):
-                raise NotCovered("shapes do not broadcast")
+                raise Invalid("shapes do not broadcast")
             elif type(size) is int:
                 sizes[lead + i] = size
         result = tuple(sizes)
@@ -345,8 +346,8 @@ def format_stride(env: SizeEnv, x: TensorSpec, memory_format: torch.memory_forma
 def normalize_dim(dim: Any, ndim: int) -> int:
     """A non-negative axis. Raises NotCovered where it is out of range (0-dim tensors have axis 0 and -1)."""
     if type(dim) is not int:
-        raise NotCovered("axis")
+        raise Invalid("axis")
     bound = ndim or 1
     if not -bound <= dim < bound:
-        raise NotCovered("axis out of range")
+        raise Invalid("axis out of range")
     return dim + bound if dim < 0 else dim

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_spec, prod
 from .layout import Shape, broadcast_shapes
-from .table import define
+from .table import Invalid, define
 
 
 def _same_kind(*operands: TensorSpec | None) -> TensorSpec:
@@ -18,9 +17,9 @@ def _same_kind(*operands: TensorSpec | None) -> TensorSpec:
     first = operands[0]
     for other in operands:
         if other is not None and (other.dtype is not first.dtype or other.device != first.device):
-            raise NotCovered("operands of several dtypes or devices")
+            raise Invalid("operands of several dtypes or devices")
     if first.dtype is torch.bool:
-        raise NotCovered("matrix product of bool")
+        raise Invalid("matrix product of bool")
     return first
 
 
@@ -31,23 +30,23 @@ def _fresh(x: TensorSpec, shape: Shape) -> TensorSpec:
 def _mm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
     _same_kind(a, b)
     if len(a.shape) != 2 or len(b.shape) != 2 or not env.equal(a.shape[1], b.shape[0], "mm"):
-        raise NotCovered("mm shapes")
+        raise Invalid("mm shapes")
     return _fresh(a, (a.shape[0], b.shape[1]))
 
 
 def _bmm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
     _same_kind(a, b)
     if len(a.shape) != 3 or len(b.shape) != 3:
-        raise NotCovered("bmm shapes")
+        raise Invalid("bmm shapes")
     if not env.equal(a.shape[0], b.shape[0], "bmm") or not env.equal(a.shape[2], b.shape[1], "bmm"):
-        raise NotCovered("bmm shapes")
+        raise Invalid("bmm shapes")
     return _fresh(a, (a.shape[0], a.shape[1], b.shape[2]))
 
 
 def _added(env: SizeEnv, bias: TensorSpec, result: TensorSpec) -> TensorSpec:
     _same_kind(result, bias)
     if len(bias.shape) > len(result.shape) or broadcast_shapes(env, (bias.shape, result.shape)) != result.shape:
-        raise NotCovered("bias does not broadcast")
+        raise Invalid("bias does not broadcast")
     return result
 
 
@@ -66,33 +65,33 @@ def _baddbmm(
 def _mv(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
     _same_kind(a, b)
     if len(a.shape) != 2 or len(b.shape) != 1 or not env.equal(a.shape[1], b.shape[0], "mv"):
-        raise NotCovered("mv shapes")
+        raise Invalid("mv shapes")
     return _fresh(a, (a.shape[0],))
 
 
 def _dot(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
     _same_kind(a, b)
     if len(a.shape) != 1 or len(b.shape) != 1 or not env.equal(a.shape[0], b.shape[0], "dot"):
-        raise NotCovered("dot shapes")
+        raise Invalid("dot shapes")
     return _fresh(a, ())
 
 
 def _linear(env: SizeEnv, x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None = None) -> TensorSpec:
     _same_kind(x, weight, bias)
     if not x.shape or len(weight.shape) != 2 or not env.equal(x.shape[-1], weight.shape[1], "linear"):
-        raise NotCovered("linear shapes")
+        raise Invalid("linear shapes")
     if bias is not None and (len(bias.shape) != 1 or not env.equal(bias.shape[0], weight.shape[0], "linear")):
-        raise NotCovered("linear bias")
+        raise Invalid("linear bias")
     return _fresh(x, (*x.shape[:-1], weight.shape[0]))
 
 
 def _matmul(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
     _same_kind(a, b)
     if not a.shape or not b.shape:
-        raise NotCovered("matmul of a 0-dim tensor")
+        raise Invalid("matmul of a 0-dim tensor")
     inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
     if not env.equal(a.shape[-1], inner, "matmul"):
-        raise NotCovered("matmul shapes")
+        raise Invalid("matmul shapes")
     batch: Shape = ()
     if len(a.shape) > 2 or len(b.shape) > 2:
         batch = broadcast_shapes(env, (a.shape[:-2], b.shape[:-2]))
@@ -131,7 +130,7 @@ def _batched(b: Any, x: Any, batch: Shape) -> Any:
 def _outer(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
     _same_kind(a, b)
     if len(a.shape) != 1 or len(b.shape) != 1:
-        raise NotCovered("outer shapes")
+        raise Invalid("outer shapes")
     return _fresh(a, (a.shape[0], b.shape[0]))
 
 

@@ -16,7 +16,7 @@ from .layout import broadcast_shapes, is_contiguous, is_static, less, normalize_
 from .pointwise import elementwise
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
-from .table import define
+from .table import Invalid, define
 
 # -- Normalisation ------------------------------------------------------------------------------------------------
 
@@ -25,13 +25,13 @@ def _trailing(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *parameters: Te
     """The number of leading axes that stay; NotCovered where the normalized shape is not x's tail."""
     lead = len(x.shape) - len(shape)
     if not shape or lead < 0 or not is_float(x.dtype):
-        raise NotCovered("normalized shape")
+        raise Invalid("normalized shape")
     if not all(map(env.equal, x.shape[lead:], shape)):
-        raise NotCovered("normalized shape")
+        raise Invalid("normalized shape")
     for parameter in parameters:
         if parameter is not None:
             if len(parameter.shape) != len(shape) or not all(map(env.equal, parameter.shape, shape)):
-                raise NotCovered("parameter shape")
+                raise Invalid("parameter shape")
             if parameter.device != x.device:
                 raise NotCovered("tensors on several devices")
     return lead
@@ -166,10 +166,10 @@ def _group_norm(
     if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or not is_float(x.dtype) or type(x.shape[1]) is not int:
         raise NotCovered("group_norm")
     if type(groups) is not int or groups < 1 or x.shape[1] % groups:
-        raise NotCovered("groups")
+        raise Invalid("groups")
     for parameter in (weight, bias):
         if parameter is not None and parameter.shape != (x.shape[1],):
-            raise NotCovered("parameter shape")
+            raise Invalid("parameter shape")
     _parameter_dtypes(x, weight, bias)
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
@@ -262,7 +262,7 @@ def _drops(x: TensorSpec, p: float, train: bool) -> bool:
 
 def _dropout(env: SizeEnv, x: TensorSpec, p: float, train: bool) -> TensorSpec:
     if not 0 <= p <= 1:
-        raise NotCovered("probability")
+        raise Invalid("probability")
     if not _drops(x, p, train):
         return x
     if not is_contiguous(x.shape, x.stride) or not is_float(x.dtype):
@@ -297,9 +297,9 @@ def _attention(
     if not q.dtype is k.dtype is v.dtype or q.device.type != "cpu" or one_device((q, k, v)) != q.device:
         raise NotCovered("attention")
     if not env.equal(q.shape[-1], k.shape[-1], "attention") or not env.equal(k.shape[-2], v.shape[-2], "attention"):
-        raise NotCovered("attention sizes")
+        raise Invalid("attention sizes")
     if not all(env.equal(a, c, "attention") for a, c in zip(k.shape[:-2], v.shape[:-2], strict=True)):
-        raise NotCovered("attention sizes")
+        raise Invalid("attention sizes")
     if enable_gqa:
         if ndim < 3 or type(q.shape[-3]) is not int or type(k.shape[-3]) is not int or q.shape[-3] % k.shape[-3]:
             raise NotCovered("attention heads")
@@ -307,7 +307,7 @@ def _attention(
     else:
         batch_matches = all(env.equal(a, c, "attention") for a, c in zip(q.shape[:-2], k.shape[:-2], strict=True))
     if not batch_matches:
-        raise NotCovered("attention batches")
+        raise Invalid("attention batches")
     if mask is not None:
         scores = (*q.shape[:-1], k.shape[-2])
         if len(mask.shape) > ndim or broadcast_shapes(env, (mask.shape, scores)) != scores:
@@ -447,9 +447,9 @@ def _class_loss(
     env: SizeEnv, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None, reduction: int
 ) -> TensorSpec:
     if target.dtype is not torch.int64 or not is_float(x.dtype) or len(x.shape) not in (1, 2):
-        raise NotCovered("class indices only")
+        raise Invalid("class indices only")
     if len(target.shape) != len(x.shape) - 1 or target.shape and not env.equal(target.shape[0], x.shape[0], "loss"):
-        raise NotCovered("target shape")
+        raise Invalid("target shape")
     if weight is not None and (weight.shape != (x.shape[-1],) or weight.dtype is not x.dtype):
         raise NotCovered("class weights")
     return _reduced_loss(env, contiguous_spec(x.dtype, target.shape, one_device((x, target))), reduction)
@@ -573,7 +573,7 @@ def _convolution(axes: int) -> Any:
             raise NotCovered("convolution")
         channels = x.shape[-axes - 1]
         if type(groups) is not int or groups < 1 or channels != weight.shape[1] * groups or weight.shape[0] % groups:
-            raise NotCovered("convolution channels")
+            raise Invalid("convolution channels")
         sizes = []
         for i in range(axes):
             pace, pad, spread = _nth(stride, i), _nth(padding, i), _nth(dilation, i)
@@ -582,7 +582,7 @@ def _convolution(axes: int) -> Any:
                 raise NotCovered("convolution")
             room = x.shape[-axes + i] + 2 * pad - spread * (kernel - 1) - 1
             if less(env, room, 0):
-                raise NotCovered("kernel larger than its input")
+                raise Invalid("kernel larger than its input")
             sizes.append(floordiv(room, pace) + 1)
         return contiguous_spec(x.dtype, (*x.shape[: -axes - 1], weight.shape[0], *sizes), x.device)
 

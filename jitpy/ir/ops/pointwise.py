@@ -18,7 +18,7 @@ from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride
 from .layout import broadcast_shapes, elementwise_layout, preserved_stride
 from .promotion import category, compute_dtype, float_result, result_type, scalar_dtype
-from .table import define
+from .table import Invalid, define
 
 Dtypes = tuple[torch.dtype, ...]
 
@@ -150,19 +150,19 @@ def _arithmetic(env: SizeEnv, x: Any, y: Any, alpha: Any = 1) -> TensorSpec:
     if alpha != 1:
         needed = scalar_dtype(alpha)
         if needed is None or category(needed) > category(dtype):
-            raise NotCovered("alpha")
+            raise Invalid("alpha")
     return elementwise(env, dtype, (x, y), dtype)
 
 
 def _subtracting(env: SizeEnv, x: Any, y: Any, alpha: Any = 1) -> TensorSpec:
     if torch.bool in (getattr(x, "dtype", None) or scalar_dtype(x), getattr(y, "dtype", None) or scalar_dtype(y)):
-        raise NotCovered("subtraction of bool")
+        raise Invalid("subtraction of bool")
     return _arithmetic(env, x, y, alpha)
 
 
 def _scaled(e: Any, y: Any, alpha: Any) -> Any:
     if not isinstance(alpha, (int, float)):
-        raise NotCovered("alpha")
+        raise Invalid("alpha")
     return y if alpha == 1 else e.mul(y, alpha)
 
 
@@ -186,7 +186,7 @@ def _divide_mode(env: SizeEnv, x: Any, y: Any, *, rounding_mode: str | None = No
     if rounding_mode is None:
         return _float_promoting(env, x, y)
     if rounding_mode not in ("floor", "trunc"):
-        raise NotCovered("rounding mode")
+        raise Invalid("rounding mode")
     return _promoting(env, x, y)
 
 
@@ -259,7 +259,7 @@ def _power(env: SizeEnv, x: Any, exponent: Any) -> TensorSpec:
     dtype = result_type((x, exponent))
     if is_integral(dtype) and not (type(exponent) is int and exponent >= 0):
         if type(exponent) is not TensorSpec:
-            raise NotCovered("integer power")
+            raise Invalid("integer power")
     return elementwise(env, dtype, (x, exponent), dtype)
 
 
@@ -339,13 +339,13 @@ unary("logical_not", lambda e, x: e.eq(x, 0), _bool_unary, differentiable=False)
 def _bitwise(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
     dtype = result_type((x, y))
     if not is_integral(dtype):
-        raise NotCovered("bitwise operator on floats")
+        raise Invalid("bitwise operator on floats")
     return elementwise(env, dtype, (x, y), dtype)
 
 
 def _shift(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
     if result_type((x, y)) is torch.bool:
-        raise NotCovered("shift of bool")
+        raise Invalid("shift of bool")
     return _bitwise(env, x, y)
 
 
@@ -390,7 +390,7 @@ binary(
 
 def _bitwise_not(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     if not is_integral(x.dtype):
-        raise NotCovered("bitwise operator on floats")
+        raise Invalid("bitwise operator on floats")
     return _same(env, x)
 
 
@@ -435,13 +435,13 @@ float_unary("rad2deg", lambda e, x: e.mul(x, 180 / math.pi))
 
 def _numeric(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     if x.dtype is torch.bool:
-        raise NotCovered("bool")
+        raise Invalid("bool")
     return _same(env, x)
 
 
 def _absolute(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     if category(x.dtype) == 3:
-        raise NotCovered("complex")
+        raise Invalid("complex")
     return _same(env, x)
 
 
@@ -490,7 +490,7 @@ def _clamp(env: SizeEnv, x: TensorSpec, min: Any = None, max: Any = None) -> Ten
     operands = tuple(v for v in (x, min, max) if v is not None)
     dtype = result_type(operands)
     if len(operands) == 1 or category(dtype) in (0, 3):
-        raise NotCovered("clamp")
+        raise Invalid("clamp")
     return elementwise(env, dtype, operands, dtype)
 
 
@@ -543,7 +543,7 @@ define(
 
 def _lerp(env: SizeEnv, x: TensorSpec, end: TensorSpec, weight: Any) -> TensorSpec:
     if end.dtype is not x.dtype or type(weight) is TensorSpec and weight.dtype is not x.dtype or is_integral(x.dtype):
-        raise NotCovered("lerp of several dtypes")
+        raise Invalid("lerp of several dtypes")
     return elementwise(env, x.dtype, (x, end, weight))
 
 
@@ -568,7 +568,7 @@ def _ternary(env: SizeEnv, x: TensorSpec, a: TensorSpec, b: TensorSpec, *, value
 
 def _ternary_division(env: SizeEnv, x: TensorSpec, a: TensorSpec, b: TensorSpec, *, value: Any = 1) -> TensorSpec:
     if is_integral(a.dtype) and is_integral(b.dtype):
-        raise NotCovered("integer division with addcdiv")
+        raise Invalid("integer division with addcdiv")
     return _ternary(env, x, a, b, value=value)
 
 
@@ -599,7 +599,7 @@ define(
 
 def _where(env: SizeEnv, condition: TensorSpec, x: Any, y: Any) -> TensorSpec:
     if condition.dtype is not torch.bool:
-        raise NotCovered("condition")
+        raise Invalid("condition")
     dtype = result_type((x, y))
     operands = [condition]
     for v in (x, y):
@@ -631,7 +631,7 @@ def _masked_fill(env: SizeEnv, x: TensorSpec, mask: TensorSpec, value: Any) -> T
         or type(value) is TensorSpec
         and value.shape
     ):
-        raise NotCovered("masked_fill")
+        raise Invalid("masked_fill")
     shape = broadcast_shapes(env, (x.shape, mask.shape))
     return TensorSpec(x.dtype, shape, contiguous_stride(shape), x.device)
 

@@ -19,7 +19,7 @@ from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride, prod
 from .layout import normalize_dim
 from .promotion import category, compute_dtype, float_result
-from .table import define
+from .table import Invalid, define
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def reduced_axes(dim: Any, ndim: int) -> tuple[int, ...]:
             return tuple(range(ndim))
         axes = sorted(normalize_dim(d, ndim) for d in dim)
     if len(set(axes)) != len(axes):
-        raise NotCovered("an axis appears twice")
+        raise Invalid("an axis appears twice")
     return tuple(axes) if ndim else ()
 
 
@@ -69,7 +69,7 @@ def require_elements(env: SizeEnv, x: TensorSpec, axes: tuple[int, ...]) -> None
     for axis in axes:
         size = x.shape[axis]
         if size == 0 if type(size) is int else not env.decide(sympy.Gt(size, 0), "a reduction needs elements"):
-            raise NotCovered("no elements")
+            raise Invalid("no elements")
 
 
 def sum_dtype(x: TensorSpec, dtype: torch.dtype | None) -> torch.dtype:
@@ -114,7 +114,7 @@ def _extreme(env: SizeEnv, x: TensorSpec, dim: Any = (), keepdim: bool = False) 
     axes = reduced_axes(dim, len(x.shape))
     require_elements(env, x, axes)
     if category(x.dtype) == 3:
-        raise NotCovered("complex")
+        raise Invalid("complex")
     return reduced(x, axes, keepdim, x.dtype)
 
 
@@ -156,7 +156,7 @@ def _extreme_and_index(env: SizeEnv, x: TensorSpec, dim: int, keepdim: bool = Fa
     axes = (normalize_dim(dim, len(x.shape)),) if x.shape else ()
     require_elements(env, x, axes)
     if category(x.dtype) == 3:
-        raise NotCovered("complex")
+        raise Invalid("complex")
     return reduced(x, axes, keepdim, x.dtype), reduced(x, axes, keepdim, torch.int64)
 
 
@@ -247,7 +247,7 @@ def cast(b: Any, x: Any, dtype: torch.dtype) -> Any:
 
 def _float_only(dtype: torch.dtype) -> torch.dtype:
     if category(dtype) < 2:
-        raise NotCovered("floats only")
+        raise Invalid("floats only")
     return dtype
 
 
@@ -276,7 +276,7 @@ def _variance(
     env: SizeEnv, x: TensorSpec, dim: Any = None, *, correction: Any = 1, keepdim: bool = False
 ) -> TensorSpec:
     if category(x.dtype) != 2:
-        raise NotCovered("floats only")
+        raise Invalid("floats only")
     return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, x.dtype)
 
 
@@ -429,7 +429,7 @@ def _softmax(env: SizeEnv, x: TensorSpec, dim: int, dtype: torch.dtype | None = 
     normalize_dim(dim, len(x.shape))
     result = dtype or x.dtype
     if category(result) != 2 or category(x.dtype) == 3:
-        raise NotCovered("floats only")
+        raise Invalid("floats only")
     return TensorSpec(result, x.shape, contiguous_stride(x.shape), x.device)
 
 

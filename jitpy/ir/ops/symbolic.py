@@ -293,7 +293,7 @@ def _expr(value: Any) -> Dim:
 
 
 def derive_symbolic(
-    op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool
+    op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, suspicious: bool = False
 ) -> derived.Derived:
     """As `derived.derive`, for arguments that mention symbols. Relations that were asked for are recorded in `env`."""
     import torch.fx.experimental.symbolic_shapes  # noqa: F401, PLC0415  (gives SymInt its operators; slow to import)
@@ -320,6 +320,8 @@ def derive_symbolic(
 
     if op.name in derived.MISREPORTED:
         return _at_hints(op, env, args, kwargs, grad_enabled)
+    if suspicious:
+        _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
     try:
         with _SymbolicShapes():
             result, inputs = derived.call(
@@ -337,6 +339,16 @@ def _at_hints(
     op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool
 ) -> derived.Derived:
     """The result for the sizes of this call, which are pinned to their values if it is a good one."""
+    result, used = _fixed_result(op, env, args, kwargs, grad_enabled)
+    for symbol in sorted(used, key=str):
+        env.specialize(symbol, f"{op.name} takes known sizes only")
+    return result
+
+
+def _fixed_result(
+    op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool
+) -> tuple[derived.Derived, set[Any]]:
+    """The static rule's answer for the hinted sizes, and the symbols that it used."""
     used: set[Any] = set()
 
     def fixed(value: Any) -> Any:
@@ -350,10 +362,8 @@ def _at_hints(
             return type(value)(map(fixed, value))
         return value
 
-    result = derived.derive(op, env, tuple(map(fixed, args)), {k: fixed(v) for k, v in kwargs.items()}, grad_enabled)
-    for symbol in sorted(used, key=str):
-        env.specialize(symbol, f"{op.name} takes known sizes only")
-    return result
+    args, kwargs = tuple(map(fixed, args)), {k: fixed(v) for k, v in kwargs.items()}
+    return derived.derive(op, env, args, kwargs, grad_enabled, suspicious=True), used
 
 
 def _described(found: derived.Derived) -> derived.Derived:

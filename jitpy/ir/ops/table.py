@@ -10,6 +10,11 @@ import torch
 
 from ..op import NotCovered, Op
 
+
+class Invalid(NotCovered):
+    """What a rule raises for arguments that eager may well reject: the kernel itself is asked, if that is cheap."""
+
+
 #: What a hand-written entry says before its torch overload is looked up.
 _ENTRIES: dict[str, _Entry] = {}
 
@@ -154,4 +159,4 @@ def normalize(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tu
     return tuple(values), rest
 
 
-__all__ = ["NotCovered", "define", "defined_names", "get", "normalize"]
+__all__ = ["Invalid", "NotCovered", "define", "defined_names", "get", "normalize"]

@@ -17,7 +17,7 @@ from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
 from .layout import Shape, format_stride, is_contiguous, is_static, less, normalize_dim
-from .table import define
+from .table import Invalid, define
 
 Index = Sequence[Any]
 
@@ -41,14 +41,14 @@ def resolve_shape(env: SizeEnv, numel: Dim, shape: Sequence[Any]) -> Shape:
     sizes = [_size(s) for s in shape]
     unknown = [i for i, s in enumerate(sizes) if type(s) is int and s == -1]
     if len(unknown) > 1 or any(type(s) is int and s < -1 for s in sizes):
-        raise NotCovered("shape")
+        raise Invalid("shape")
     if unknown:
         known = prod(tuple(s for i, s in enumerate(sizes) if i != unknown[0]))
         if type(known) is int and known == 0:
-            raise NotCovered("-1 next to a size of 0")
+            raise Invalid("-1 next to a size of 0")
         sizes[unknown[0]] = floordiv(numel, known)
     if not env.equal(prod(tuple(sizes)), numel, "a reshape"):
-        raise NotCovered("the number of elements differs")
+        raise Invalid("the number of elements differs")
     return tuple(sizes)
 
 
@@ -87,7 +87,7 @@ def _view(env: SizeEnv, x: TensorSpec, shape: Sequence[Any]) -> TensorSpec:
     sizes = resolve_shape(env, x.numel, shape)
     stride = view_stride(env, x, sizes)
     if stride is None:
-        raise NotCovered("strides do not allow this view")
+        raise Invalid("strides do not allow this view")
     return view(x, sizes, stride)
 
 
@@ -114,9 +114,7 @@ def reshape_index(index: Index, old: Shape, new: Shape) -> tuple[Any, ...]:
             news.append(j)
             want, j = new[j], j + 1
         while have != want and (i < len(old) or j < len(new)):
-            grow_old = i < len(old) and (j >= len(new) or not _not_less(want, have))
-            if type(have) is int and type(want) is int:
-                grow_old = i < len(old) and (have < want or j >= len(new))
+            grow_old = i < len(old) and (j >= len(new) or _is_smaller(have, want))
             if grow_old:
                 olds.append(i)
                 have, i = have * old[i], i + 1
@@ -127,10 +125,12 @@ def reshape_index(index: Index, old: Shape, new: Shape) -> tuple[Any, ...]:
     return tuple(result)
 
 
-def _not_less(want: Dim, have: Dim) -> bool:
-    """For symbolic products: whether `want` lacks factors that `have` has."""
-    quotient = sympy.cancel(sympy.sympify(have) / want)
-    return quotient.is_polynomial() and not quotient.is_Integer or quotient.is_Integer and quotient > 1
+def _is_smaller(have: Dim, want: Dim) -> bool:
+    """Whether `want` has factors that `have` lacks."""
+    if type(have) is int and type(want) is int:
+        return have < want
+    quotient = sympy.cancel(sympy.sympify(want) / have)
+    return quotient > 1 if quotient.is_number else quotient.is_polynomial()
 
 
 def _map_group(result: list[Any], index: Index, olds: list[int], news: list[int], old: Shape, new: Shape) -> None:
@@ -155,7 +155,7 @@ def _flattened(env: SizeEnv, x: TensorSpec, start: int = 0, end: int = -1) -> Sh
     ndim = len(x.shape)
     first, last = normalize_dim(start, ndim), normalize_dim(end, ndim)
     if first > last:
-        raise NotCovered("start after end")
+        raise Invalid("start after end")
     if not ndim:
         return (1,)
     if first == last:
@@ -278,7 +278,7 @@ def _squeezed(env: SizeEnv, x: TensorSpec, dims: Any) -> list[int]:
     else:
         axes = [normalize_dim(d, ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
         if len(set(axes)) != len(axes):
-            raise NotCovered("an axis appears twice")
+            raise Invalid("an axis appears twice")
     return [a for a in axes if ndim and env.equal(x.shape[a], 1, "squeeze")]
 
 
@@ -331,7 +331,7 @@ def _permutation(name: str | tuple[str, ...], order_of: Callable[..., Sequence[i
 def _given_order(ndim: int, dims: Sequence[Any]) -> list[int]:
     order = [normalize_dim(d, ndim) for d in dims]
     if sorted(order) != list(range(ndim)):
-        raise NotCovered("no permutation")
+        raise Invalid("no permutation")
     return order
 
 
@@ -345,13 +345,13 @@ def _swapped(ndim: int, first: Any, second: Any) -> list[int]:
 
 def _matrix_transposed(ndim: int) -> list[int]:
     if ndim > 2:
-        raise NotCovered("t() takes at most two axes")
+        raise Invalid("t() takes at most two axes")
     return list(range(ndim - 1, -1, -1))
 
 
 def _last_two(ndim: int) -> list[int]:
     if ndim < 2:
-        raise NotCovered("mT needs two axes")
+        raise Invalid("mT needs two axes")
     return _swapped(ndim, -2, -1)
 
 
@@ -367,7 +367,7 @@ def _moved(ndim: int, source: Any, destination: Any) -> list[int]:
         normalize_dim(d, ndim) for d in (destination if isinstance(destination, (tuple, list)) else (destination,))
     ]
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
-        raise NotCovered("axes")
+        raise Invalid("axes")
     if not ndim:
         return []
     fixed = dict(zip(targets, sources, strict=True))
@@ -389,10 +389,10 @@ _permutation(("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "
 def _expand(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, implicit: bool = False) -> TensorSpec:
     lead = len(shape) - len(x.shape)
     if lead < 0:
-        raise NotCovered("fewer axes than the tensor has")
+        raise Invalid("fewer axes than the tensor has")
     if not x.shape:
         if any(type(s) is int and s < 0 for s in shape):
-            raise NotCovered("-1 in a new axis")
+            raise Invalid("-1 in a new axis")
         return view(x, tuple(map(_size, shape)), (0,) * len(shape))
     sizes: list[Dim] = []
     strides: list[Dim] = []
@@ -403,12 +403,12 @@ def _expand(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, implicit: bool
             size, step = x.shape[axis], x.stride[axis]
         else:
             if minus or type(wanted) is int and wanted < 0:
-                raise NotCovered("-1 in a new axis")
+                raise Invalid("-1 in a new axis")
             size = 1
             step = sizes[-1] * strides[-1] if sizes else 1
         if not minus and not env.equal(size, wanted, "expand"):
             if not env.equal(size, 1, "expand"):
-                raise NotCovered("sizes do not match")
+                raise Invalid("sizes do not match")
             size, step = wanted, 0
         elif not minus and type(size) is not int and type(wanted) is int:
             size = wanted
@@ -434,7 +434,7 @@ define(
 def select(env: SizeEnv, x: TensorSpec, dim: int, index: Any) -> TensorSpec:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape:
-        raise NotCovered("a 0-dim tensor has no axis")
+        raise Invalid("a 0-dim tensor has no axis")
     position = _position(env, index, x.shape[axis])
     return view(
         x,
@@ -449,7 +449,7 @@ def _position(env: SizeEnv, index: Any, size: Dim) -> Dim:
     if less(env, index, 0):
         index = index + size
     if less(env, index, 0) or not less(env, index, size):
-        raise NotCovered("index out of range")
+        raise Invalid("index out of range")
     return index
 
 
@@ -466,7 +466,7 @@ define("aten.select.int", kind="view", infer=select, index=_select_index)
 def slice_bounds(env: SizeEnv, size: Dim, start: Any, end: Any, step: Any) -> tuple[Dim, Dim]:
     """First position and number of elements of a slice, clamped as Python does."""
     if type(step) is not int or step < 1:
-        raise NotCovered("step")
+        raise Invalid("step")
     first = 0 if start is None else _clamped(env, _size(start), size)
     last = size if end is None or type(end) is int and end >= sys.maxsize else _clamped(env, _size(end), size)
     if first == 0 and last is size:
@@ -492,7 +492,7 @@ def slice_part(
     env: SizeEnv, x: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> TensorSpec:
     if not x.shape:
-        raise NotCovered("a 0-dim tensor has no axis")
+        raise Invalid("a 0-dim tensor has no axis")
     axis = normalize_dim(dim, len(x.shape))
     first, count = slice_bounds(env, x.shape[axis], start, end, step)
     pace = x.stride[axis]
@@ -529,7 +529,7 @@ def _narrow(env: SizeEnv, x: TensorSpec, dim: int, start: Any, length: Any) -> T
     if less(env, start, 0):
         start = start + size
     if less(env, start, 0) or less(env, length, 0) or less(env, size, start + length):
-        raise NotCovered("narrow out of range")
+        raise Invalid("narrow out of range")
     return view(x, (*x.shape[:axis], length, *x.shape[axis + 1 :]), x.stride, x.offset + start * x.stride[axis])
 
 
@@ -544,14 +544,14 @@ define(
 def _pieces(env: SizeEnv, x: TensorSpec, dim: int, sizes: Sequence[Any]) -> tuple[TensorSpec, ...]:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape:
-        raise NotCovered("a 0-dim tensor has no axis")
+        raise Invalid("a 0-dim tensor has no axis")
     if not env.equal(sum(_size(s) for s in sizes), x.shape[axis], "split"):
-        raise NotCovered("split sizes")
+        raise Invalid("split sizes")
     start: Dim = 0
     result = []
     for size in sizes:
         if less(env, size, 0):
-            raise NotCovered("split sizes")
+            raise Invalid("split sizes")
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         result.append(view(x, shape, x.stride, x.offset + start * x.stride[axis]))
         start = start + size
@@ -569,14 +569,14 @@ def _split_sizes(env: SizeEnv, size: Dim, piece: Any) -> list[Dim]:
         count = env.specialize(floordiv(size + piece - 1, piece), "the number of pieces of a split")
         return [piece] * (count - 1) + [size - piece * (count - 1)]
     if type(piece) is not int or piece <= 0:
-        raise NotCovered("split size")
+        raise Invalid("split size")
     count = max((size + piece - 1) // piece, 1)
     return [piece] * (count - 1) + [size - piece * (count - 1)]
 
 
 def _split(env: SizeEnv, x: TensorSpec, size: Any, dim: int = 0) -> tuple[TensorSpec, ...]:
     if not x.shape:
-        raise NotCovered("a 0-dim tensor has no axis")
+        raise Invalid("a 0-dim tensor has no axis")
     return _pieces(env, x, dim, _split_sizes(env, x.shape[normalize_dim(dim, len(x.shape))], size))
 
 
@@ -586,7 +586,7 @@ def _split_with_sizes(env: SizeEnv, x: TensorSpec, sizes: Sequence[Any], dim: in
 
 def _chunk(env: SizeEnv, x: TensorSpec, chunks: int, dim: int = 0) -> tuple[TensorSpec, ...]:
     if not x.shape or type(chunks) is not int or chunks < 1:
-        raise NotCovered("chunk")
+        raise Invalid("chunk")
     size = x.shape[normalize_dim(dim, len(x.shape))]
     piece = floordiv(size + chunks - 1, chunks)
     if type(size) is int and size == 0:
@@ -597,7 +597,7 @@ def _chunk(env: SizeEnv, x: TensorSpec, chunks: int, dim: int = 0) -> tuple[Tens
 def _unbind(env: SizeEnv, x: TensorSpec, dim: int = 0) -> tuple[TensorSpec, ...]:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape:
-        raise NotCovered("a 0-dim tensor has no axis")
+        raise Invalid("a 0-dim tensor has no axis")
     return tuple(select(env, x, axis, i) for i in range(env.specialize(x.shape[axis], "unbind")))
 
 
@@ -662,9 +662,9 @@ define("aten.diagonal.default", kind="view", infer=diagonal, index=_diagonal_ind
 def _unfold(env: SizeEnv, x: TensorSpec, dim: int, size: Any, step: Any) -> TensorSpec:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or type(size) is not int or type(step) is not int or step <= 0 or size < 0:
-        raise NotCovered("unfold")
+        raise Invalid("unfold")
     if less(env, x.shape[axis], size):
-        raise NotCovered("unfold past the end")
+        raise Invalid("unfold past the end")
     count = floordiv(x.shape[axis] - size, step) + 1
     return view(
         x,
@@ -710,7 +710,7 @@ define("aten.detach.default", kind="view", infer=_unchanged, index=_same_index, 
 def _flip(env: SizeEnv, x: TensorSpec, dims: Sequence[int]) -> TensorSpec:
     axes = [normalize_dim(d, len(x.shape)) for d in dims]
     if len(set(axes)) != len(axes):
-        raise NotCovered("an axis appears twice")
+        raise Invalid("an axis appears twice")
     return TensorSpec(x.dtype, x.shape, format_stride(env, x, None), x.device)
 
 
