@@ -26,8 +26,12 @@ from .printer import ExprPrinter, literal, order
 CHUNK = 16384
 #: Bytes of a block of columns that are worked on together, so that all stages find them in the second-level cache.
 COLUMN_CACHE = 1 << 19
+#: Side of the square tiles of transposing kernels.
+TILE = 64
 #: Length of a row from which float32 sums are kept in float64 lanes.
 LONG_ROW = 1 << 15
+#: Length of a row below which one vector of lanes is used, so that adding them up does not cost more than the row.
+SHORT_ROW = 512
 #: Rows after which a column's running float32 sum is put aside.
 SUM_ROWS = 256
 #: Into how many chunks the rows of a large column reduction are divided.
@@ -347,36 +351,49 @@ class KernelPrinter:
         for store in self.kernel.stores:
             self.store(store.value, store.index, store.expr, names)
 
-    def _tile_axis(self) -> Axis | None:
-        """An axis along which some large operand is contiguous while the vector axis strides over it."""
+    def _is_across(self, expr: Expr, other: Axis) -> bool:
+        """Whether a load is contiguous along `other` and strides over the vector axis."""
         kernel = self.kernel
-        assert kernel.vector is not None
-        for expr in kernel.stage:
-            if expr.op != "load" or expr.args:
-                continue
-            index = expr.attr[1]
-            step = index.coefficient(kernel.vector)
-            if step is None or type(step) is int and step in (0, 1) or kernel.hint(step) < 16:
-                continue
-            for axis in kernel.parallel:
-                if axis is not kernel.vector and index.coefficient(axis) == 1 and kernel.hint(axis.size) >= 16:
+        if expr.op != "load" or expr.args or kernel.vector is None:
+            return False
+        index = expr.attr[1]
+        step = index.coefficient(kernel.vector)
+        if step is None or type(step) is int and step in (0, 1) or kernel.hint(step) < 16:
+            return False
+        return index.coefficient(other) == 1 and not any(isinstance(atom, Expr) for atom, _ in index.terms)
+
+    def _tile_axis(self) -> Axis | None:
+        """An axis along which some operand is contiguous while the vector axis strides over it."""
+        if self.kernel.vector is None or self.kernel.hint(self.kernel.vector.size) < 16:
+            return None
+        for expr in self.kernel.stage:
+            for axis in self.kernel.parallel:
+                if axis is not self.kernel.vector and self.kernel.hint(axis.size) >= 16 and self._is_across(expr, axis):
                     return axis
         return None
 
     def _tiled(self, other: Axis) -> _Units:
-        """Square tiles, so that lines read along `other` are still in the cache for its next value."""
+        """Square tiles: operands that lie across are read line by line into a small buffer first."""
         kernel = self.kernel
         vector = kernel.vector
         assert vector is not None
         outer = [a for a in kernel.axes if a is not vector and a is not other]
-        width = 32
+        across = [e for e in order(kernel.roots(), {}) if self._is_across(e, other)]
+        width, o, v = TILE, other.name, vector.name
+        buffers = {}
+        for expr in across:
+            buffers[expr] = self.fresh("tile")
+            self.text.add(f"alignas(64) {TYPES[expr.dtype]} {buffers[expr]}[{width}][{width}];")
         with self.units(outer, (other, width)) as units:
-            v, n = vector.name, self.size(vector.size)
+            n = self.size(vector.size)
             with self.text.block(f"for (int64_t {v}_begin = 0; {v}_begin < {n}; {v}_begin += {width})"):
                 self.text.add(f"const int64_t {v}_end = {v}_begin + {width} < {n} ? {v}_begin + {width} : {n};")
-                with self.text.block(f"for (int64_t {other.name} = {other.name}_begin; {other.name} < {other.name}_end; "
-                                     f"++{other.name})"):
-                    names: dict[Expr, str] = {}
+                for expr, buffer in buffers.items():
+                    with self.text.block(f"for (int64_t {v} = {v}_begin; {v} < {v}_end; ++{v})"):
+                        with self.text.block(f"for (int64_t {o} = {o}_begin; {o} < {o}_end; ++{o})"):
+                            self.text.add(f"{buffer}[{o} - {o}_begin][{v} - {v}_begin] = {self.printer.value(expr, {})};")
+                with self.text.block(f"for (int64_t {o} = {o}_begin; {o} < {o}_end; ++{o})"):
+                    names = {e: f"{b}[{o} - {o}_begin][{v} - {v}_begin]" for e, b in buffers.items()}
                     self._invariants(vector, names)
                     self._vector_loop(vector, f"{v}_begin", f"{v}_end", names)
         return units
@@ -384,11 +401,10 @@ class KernelPrinter:
     # reductions along the vector axis
 
     def _lanes(self, length: Dim, dtypes: list[torch.dtype]) -> int:
-        most = 32 if any(d.itemsize == 8 for d in dtypes) else 64
-        if isinstance(length, int):
-            while most > 16 and most > length:
-                most //= 2
-        return most
+        wide = any(d.itemsize == 8 for d in dtypes)
+        if self.kernel.hint(length) < SHORT_ROW:
+            return 8 if wide else 16
+        return 32 if wide else 64
 
     def _accumulator(self, reduction: Reduce, length: Dim) -> torch.dtype:
         if reduction.kind in ("any", "all"):
@@ -588,10 +604,7 @@ class KernelPrinter:
             self.text.add(f"const {result} {name} = fold_{kind}({lanes.name}, {lanes.name}p, {count}, "
                           f"({lanes.position}){lanes.none});")
         else:
-            # a copy: the lanes themselves then stay in registers
-            self.text.add(f"{TYPES[lanes.dtype]} {name}l[{count}];")
-            self.text.add(f"for (int l = 0; l < {count}; ++l) {name}l[l] = {lanes.name}[l];")
-            self.text.add(f"const {result} {name} = ({result})fold_{kind}({name}l, {count});")
+            self.text.add(f"const {result} {name} = ({result})fold_{kind}<{count}>({lanes.name});")
         return name
 
     # reductions across the vector axis

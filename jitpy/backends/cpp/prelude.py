@@ -99,7 +99,15 @@ _piece("round_bf16", """
 static inline float round_bf16(float x) { return float_of_bf16(bf16_of_float(x)); }
 """)
 _piece("round_f16", """
-static inline float round_f16(float x) { return float_of_f16(f16_of_float(x)); }
+// What is left of a float in 16 bits, to nearest, ties to even; too large becomes infinity.
+static inline float round_f16(float x) {
+  const float a = __builtin_fabsf(x);
+  const uint32_t bits = __builtin_bit_cast(uint32_t, a);
+  const float normal = __builtin_bit_cast(float, (bits + 0xfff + ((bits >> 13) & 1)) & 0xffffe000u);
+  const float small = (a + 0.5f) - 0.5f;  // steps of 2 to the -24
+  const float kept = a < 0x1p-14f ? small : normal > 65504.0f ? __builtin_inff() : normal;
+  return x != x ? x : __builtin_copysignf(kept, x);
+}
 """)
 _piece("floor_div", """
 template <class T> static inline T floor_div(T a, T b) {
@@ -140,45 +148,64 @@ static inline float floor_mod(float a, float b) {
 }
 """)
 _piece("fold_sum", """
-// The sum of n lanes, pairwise; n is a power of two.
-template <class T> static T fold_sum(T* a, int n) {
-  for (n /= 2; n > 0; n /= 2)
-    for (int l = 0; l < n; ++l) a[l] += a[l + n];
-  return a[0];
+// The sum of N lanes, pairwise; N is a power of two.
+template <int N, class T> static inline T fold_sum(const T* a) {
+  if constexpr (N == 1) {
+    return a[0];
+  } else {
+    T b[N / 2];
+    for (int l = 0; l < N / 2; ++l) b[l] = a[l] + a[l + N / 2];
+    return fold_sum<N / 2>(b);
+  }
 }
 """)
 _piece("fold_prod", """
-template <class T> static T fold_prod(T* a, int n) {
-  for (n /= 2; n > 0; n /= 2)
-    for (int l = 0; l < n; ++l) a[l] *= a[l + n];
-  return a[0];
+// The product of N lanes.
+template <int N, class T> static inline T fold_prod(const T* a) {
+  if constexpr (N == 1) {
+    return a[0];
+  } else {
+    T b[N / 2];
+    for (int l = 0; l < N / 2; ++l) b[l] = a[l] * a[l + N / 2];
+    return fold_prod<N / 2>(b);
+  }
 }
 """)
 _piece("fold_max", """
-template <class T> static T fold_max(T* a, int n) {
-  for (n /= 2; n > 0; n /= 2)
-    for (int l = 0; l < n; ++l) a[l] = pick_max(a[l], a[l + n]);
-  return a[0];
+// The largest of N lanes.
+template <int N, class T> static inline T fold_max(const T* a) {
+  if constexpr (N == 1) {
+    return a[0];
+  } else {
+    T b[N / 2];
+    for (int l = 0; l < N / 2; ++l) b[l] = pick_max(a[l], a[l + N / 2]);
+    return fold_max<N / 2>(b);
+  }
 }
 """)
 _piece("fold_min", """
-template <class T> static T fold_min(T* a, int n) {
-  for (n /= 2; n > 0; n /= 2)
-    for (int l = 0; l < n; ++l) a[l] = pick_min(a[l], a[l + n]);
-  return a[0];
+// The smallest of N lanes.
+template <int N, class T> static inline T fold_min(const T* a) {
+  if constexpr (N == 1) {
+    return a[0];
+  } else {
+    T b[N / 2];
+    for (int l = 0; l < N / 2; ++l) b[l] = pick_min(a[l], a[l + N / 2]);
+    return fold_min<N / 2>(b);
+  }
 }
 """)
 _piece("fold_any", """
-static int fold_any(const int* a, int n) {
+template <int N> static inline int fold_any(const int* a) {
   int result = 0;
-  for (int l = 0; l < n; ++l) result |= a[l];
+  for (int l = 0; l < N; ++l) result |= a[l];
   return result;
 }
 """)
 _piece("fold_all", """
-static int fold_all(const int* a, int n) {
+template <int N> static inline int fold_all(const int* a) {
   int result = 1;
-  for (int l = 0; l < n; ++l) result &= a[l];
+  for (int l = 0; l < N; ++l) result &= a[l];
   return result;
 }
 """)
@@ -210,6 +237,83 @@ template <class T, class P> static int64_t fold_argmin(T* v, P* p, int n, P none
     if (better | (equal & (p[l] < p[0]))) { v[0] = v[l]; p[0] = p[l]; }
   }
   return p[0] == none ? 0 : (int64_t)p[0];
+}
+""")
+_piece("multiply_add", """
+// a * b + c, rounded once where the machine can.
+static inline float multiply_add(float a, float b, float c) {
+#ifdef __FMA__
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+""")
+_piece("exp_f32", """
+// e to the x, within 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent in two halves.
+static inline float exp_f32(float x) {
+  x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  const float n = __builtin_rintf(x * 1.44269504f);
+  float r = multiply_add(n, -0.693359375f, x);
+  r = multiply_add(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = multiply_add(p, r, 1.3981999507e-3f);
+  p = multiply_add(p, r, 8.3334519073e-3f);
+  p = multiply_add(p, r, 4.1665795894e-2f);
+  p = multiply_add(p, r, 1.6666665459e-1f);
+  p = multiply_add(p, r, 5.0000001201e-1f);
+  p = multiply_add(p * r, r, r) + 1.0f;
+  const int32_t whole = (int32_t)n, half = whole >> 1;
+  const float scale1 = __builtin_bit_cast(float, (half + 127) << 23);
+  const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23);
+  return p * scale1 * scale2;
+}
+""")
+_piece("log_f32", """
+// Natural logarithm, within 1 ulp: x = m 2^e with m in [2/3, 4/3], a polynomial in m - 1.
+static inline float log_f32(float x) {
+  const bool tiny = x < 1.17549435e-38f;
+  const float a = tiny ? x * 8388608.0f : x;
+  const int32_t e = (__builtin_bit_cast(int32_t, a) - 0x3f2aaaab) & (int32_t)0xff800000;
+  const float m = __builtin_bit_cast(float, __builtin_bit_cast(int32_t, a) - e) - 1.0f;
+  const float i = multiply_add((float)e, 1.19209290e-7f, tiny ? -23.0f : 0.0f);
+  const float s = m * m;
+  float r = -0.130310059f, t = 0.140869141f;
+  r = multiply_add(r, s, -0.121483512f);
+  t = multiply_add(t, s, 0.139814854f);
+  r = multiply_add(r, s, -0.166846126f);
+  t = multiply_add(t, s, 0.200120345f);
+  r = multiply_add(r, s, -0.249996200f);
+  r = multiply_add(t, m, r);
+  r = multiply_add(r, m, 0.333331972f);
+  r = multiply_add(r, m, -0.5f);
+  r = multiply_add(r, s, m);
+  r = multiply_add(i, 0.693147182f, r);
+  r = x < 0 ? __builtin_nanf("") : r;
+  r = x == 0 ? -__builtin_inff() : r;
+  return (x != x) | (x > 3.40282347e+38f) ? x : r;
+}
+""")
+_piece("erf_f32", """
+// Within 1 ulp: a polynomial near 0, 1 - exp(polynomial) beyond.
+static inline float erf_f32(float x) {
+  const float t = __builtin_fabsf(x), s = x * x;
+  float far = multiply_add(-1.72853470e-5f, t, 3.83197126e-4f);
+  const float u = multiply_add(-3.88396438e-3f, t, 2.42546219e-2f);
+  far = multiply_add(far, s, u);
+  far = multiply_add(far, t, -1.06777877e-1f);
+  far = multiply_add(far, t, -6.34846687e-1f);
+  far = multiply_add(far, t, -1.28717512e-1f);
+  far = multiply_add(far, t, -t);
+  far = __builtin_copysignf(1.0f - exp_f32(far), x);
+  float near = -5.96761703e-4f;
+  near = multiply_add(near, s, 4.99119423e-3f);
+  near = multiply_add(near, s, -2.67681349e-2f);
+  near = multiply_add(near, s, 1.12819925e-1f);
+  near = multiply_add(near, s, -3.76125336e-1f);
+  near = multiply_add(near, s, 1.28379166e-1f);
+  near = multiply_add(near, x, x);
+  return t > 0.927734375f ? far : near;
 }
 """)
 _piece("index_error", """

@@ -34,8 +34,10 @@ _FLOAT = {
     "round": "__builtin_rint{f}({0})", "sign": "({T})(({0} > 0) - ({0} < 0))",
     "fmod": "__builtin_fmod{f}({0}, {1})", "copysign": "__builtin_copysign{f}({0}, {1})",
     "fmax": "({0} >= {1}) | ({1} != {1}) ? {0} : {1}", "fmin": "({0} <= {1}) | ({1} != {1}) ? {0} : {1}",
-    "signbit": "__builtin_signbit({0}) != 0", "sigmoid": "1 / (1 + exp{f}(-{0}))",
+    "signbit": "__builtin_signbit({0}) != 0", "sigmoid": "1 / (1 + exp(-{0}))",
 }
+#: float32 functions with a definition of their own.
+_FLOAT32 = {"exp": "exp_f32({0})", "log": "log_f32({0})", "erf": "erf_f32({0})", "sigmoid": "1 / (1 + exp_f32(-{0}))"}
 
 
 def literal(value: Any, dtype: torch.dtype) -> str:
@@ -120,7 +122,7 @@ class ExprPrinter:
             return args[0]
         kind = expr.args[0].dtype if op != "where" else expr.dtype
         suffix = "f" if kind is torch.float32 else ""
-        pattern = _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
+        pattern = suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
         if op in ("shift_left",) and pattern and kind.is_signed:
             return f"({TYPES[kind]})((u{TYPES[kind]}){args[0]} << {args[1]})"
         if pattern is not None:

@@ -193,6 +193,9 @@ def pow_scalar(low: Lowering, node: Any, x: Value, y: Any) -> Value:
             return e.reciprocal(a)
         if y == -2:
             return e.reciprocal(e.mul(a, a))
+        if a.dtype is torch.float32 and float(e.const(y, a.dtype).attr) != y:
+            # eager keeps the exponent in float64
+            return e.cast(e.pow(e.cast(a, torch.float64), e.const(y, torch.float64)), torch.float32)
         return e.pow(a, e.const(y, a.dtype))
 
     return low.elementwise(node, [x], body, node.tensor.dtype)
