@@ -100,7 +100,8 @@ def _permute(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Nod
 
 
 def _expand(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    # Eager refuses writes to memory that is really repeated; what is left only adds axes of size 1.
+    if not recorder.sizes.equal(base.tensor.numel, step.spec.numel, "a write through expand()"):
+        raise Uncapturable("unsupported_op", "a write through a view made by expand()")
     return _reshaped(recorder, base, value, step)
 
 

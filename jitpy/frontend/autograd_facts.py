@@ -6,6 +6,7 @@ nothing changes, so the recorder has to know, and leaves such writes to eager.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
-def keeps_value(recorder: Recorder, value: Node, since: int, writer: Node) -> bool:
-    """Whether autograd keeps `value`, or a view of it, for its own op or for a node recorded from position `since` on.
+def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> bool:
+    """Whether autograd keeps one of `values`, which have been in one memory, or a view of one.
 
-    `writer`, the node that computes what is written, may keep it: eager's in-place ops see to that themselves.
+    Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what was
+    written, may keep what they read: eager's in-place ops see to that themselves.
     """
-    memory = {value}
-    producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
-    if producer.op not in (INPUT, CONSTANT) and requires_grad(value.spec) and index in saved_values(recorder, producer)[1]:
-        return True
+    memory = set(values)
+    for value in values:
+        producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
+        if producer.op not in (INPUT, CONSTANT) and requires_grad(value.spec) and \
+                index in saved_values(recorder, producer)[1]:
+            return True
     for node in recorder.graph.nodes[since:]:
-        if node is writer:
+        if node in writers:
             continue
         reads = [n for n in node.input_nodes() if n in memory]
         if not reads:

@@ -19,7 +19,7 @@ from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing, torch_calls
-from .autograd_facts import keeps_value, requires_grad
+from .autograd_facts import keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
 from .inputs import check_strided_input, make_tensor_input
@@ -238,6 +238,10 @@ class Recorder:
 
     def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
         """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
+        if (step.multi or not step.grad_enabled) and not base.storage.restricted and \
+                step.op.target is not _aten.detach.default:
+            self._save(base.storage)
+            base.storage.restricted = True
         result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
         result.generation = base.generation
         return result
@@ -286,6 +290,8 @@ class Recorder:
             needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
+        if requires_grad(node.spec):
+            self._check_own_operands(facts, node, args, kwargs)
         parts = [node] if type(node.spec) is TensorSpec else [
             self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
         if type(node.spec) is tuple and any(type(s) is tuple for s in node.spec):
@@ -339,7 +345,9 @@ class Recorder:
         """`target` receives `value` in place; every alias sees it."""
         spec, storage = target.spec, target.storage
         self._check_write(target, value, is_out)
-        self._check_saved(storage, value)
+        writer = value.args[0] if value.op is GETITEM else value
+        self._check_saved(storage, writer)
+        written = value
         value = self._conform(value, target, spec)
         levels = [storage.base]
         for step in target.chain[:-1]:
@@ -355,6 +363,8 @@ class Recorder:
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
+        storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
+        storage.writers = (*storage.writers, writer)
         storage.generation += 1
         if not _same_layout(value.tensor, spec):
             return  # rebuilt from the base when it is read
@@ -380,23 +390,31 @@ class Recorder:
                     "a view of a leaf Variable that requires grad is being used in an in-place operation."))
             if is_out:
                 raise Uncapturable("unsupported_op", "out= with tensors that require grad")
-            if any(step.multi or not step.grad_enabled for step in target.chain):
-                raise Uncapturable("unsupported_op", "a write, under grad mode, to a view that autograd restricts")
+            if storage.restricted:
+                raise Uncapturable("unsupported_op", "a write to memory with views that autograd restricts")
         if not grad and base.requires_grad and storage.input is None:
             raise Uncapturable("unsupported_op", "a write under no_grad to a tensor that requires grad")
         if storage.input is not None:
             self._check_input_write(storage.input)
+
+    def _check_own_operands(self, facts: SchemaFacts, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`x.mul_(x)`: autograd keeps the operand that the op itself overwrites, and eager's backward pass fails."""
+        written = {t.storage for name in facts.mutated for t in tensors_in(facts.argument(name, args, kwargs))}
+        operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
+        shared = {t.node for t in tensors_in(operands) if t.storage in written}
+        if shared and not shared.isdisjoint(saved_values(self, node)[0]):
+            raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
 
     def _check_saved(self, storage: Storage, writer: Node) -> None:
         """Eager's backward pass fails if a value that autograd keeps is overwritten; the graph's would not."""
         first = self._first_grad_node
         if first is None:
             return
-        nodes, base = self.graph.nodes, storage.base
+        nodes, start = self.graph.nodes, storage.values[0]
         position = len(nodes)
-        while position > first and nodes[position - 1] is not base:
+        while position > first and nodes[position - 1] is not start:
             position -= 1
-        if keeps_value(self, base, position, writer.args[0] if writer.op is GETITEM else writer):
+        if keeps_value(self, storage.values, position, (*storage.writers, writer)):
             raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
 
     def _check_input_write(self, index: int) -> None:

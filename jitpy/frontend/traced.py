@@ -66,26 +66,34 @@ class Storage:
     """Memory as eager would have it.
 
     base          the node with the present value of the whole memory
+    values        all nodes whose values have been in this memory, the first base first
+    writers       the nodes that computed what was written
     generation    counts writes; an alias with another number is out of date
     input         the index of the graph input whose memory this is, or None
     written       whether it was written to since it was made
+    restricted    it has views (of split or unbind, or made under no_grad) that eager refuses to read after a write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
     """
 
-    __slots__ = ("base", "generation", "input", "written", "lost_grad")
+    __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
+        self.values: tuple[Node, ...] = (base,)
+        self.writers: tuple[Node, ...] = ()
         self.generation = 0
         self.input = input
         self.written = False
+        self.restricted = False
         self.lost_grad = False
 
     def state(self) -> tuple[Any, ...]:
-        return self.base, self.generation, self.written, self.lost_grad
+        return (self.base, self.values, self.writers, self.generation, self.written, self.restricted,
+                self.lost_grad)
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        self.base, self.generation, self.written, self.lost_grad = state
+        (self.base, self.values, self.writers, self.generation, self.written, self.restricted,
+         self.lost_grad) = state
 
 
 class TracedTensor:
