@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..marks import original_of
 from .breaks import GraphBreak
 from .executor import PUSHED, Executor
 from .guards import MISSING
@@ -170,6 +171,10 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
         return _c_attribute(ex, value, name)
     if kind is types.GetSetDescriptorType:
         return world.const_object(descr) if value is None else _c_attribute(ex, value, name)
+    jitted = original_of(descr)
+    if jitted is not None:
+        func = world.const_object(jitted)
+        return func if value is None else MethodValue(func, value)
     get = world.class_lookup(kind, "__get__")
     if isinstance(get, types.FunctionType):
         from .calls import call

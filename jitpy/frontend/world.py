@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..ir import SizeEnv
+from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak
 from .guards import MISSING, ClassLookup, GuardSet
 from .recorder import Recorder, Uncapturable
@@ -62,7 +63,7 @@ CONST_TYPES.discard(type)
 #: C classes whose instances are told apart by identity only
 _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
                    types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
-                   types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum)
+                   types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher)
 
 _HEAP_TYPE = 1 << 9
 

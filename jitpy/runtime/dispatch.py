@@ -43,6 +43,8 @@ def native_runtime() -> ModuleType | None:
     if _native is None:
         module.set_enabled(_enabled)
         module.set_compiling(getattr(_thread, "compiling", False))
+        if _hook is not None:
+            module.set_hook_functions(*_hook)
         _native = module
     return module
 

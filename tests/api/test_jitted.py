@@ -155,6 +155,7 @@ def test_method_objects() -> None:
     assert torch.equal(fast(x), x * 7)
 
 
+@jitpy.config.patch(native=True)
 def test_waiting_for_the_native_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the native part is built a Python function stands in front; it looks and binds as the dispatcher does."""
     monkeypatch.setattr(jitted.native_build, "is_built", lambda name: False)
@@ -190,6 +191,36 @@ def test_wrappers_of_jitted_functions_are_traced_themselves() -> None:
     x = torch.randn(3)
     fast = jitpy.jit(lambda t: wrapper(t), backend="eager", fullgraph=True)
     assert torch.equal(fast(x), x * 2 + 10)
+
+
+def test_jitted_methods_inside_a_jitted_function() -> None:
+    class Thing:
+        k = 2.0
+
+        @jitpy.jit(backend="eager")
+        def method(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.k
+
+        @classmethod
+        @jitpy.jit(backend="eager")
+        def of_class(cls, x: torch.Tensor) -> torch.Tensor:
+            return x + cls.k
+
+        @staticmethod
+        @jitpy.jit(backend="eager")
+        def outside(x: torch.Tensor) -> torch.Tensor:
+            return x * 3
+
+    thing = Thing()
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        return [thing.method(x), Thing.method(thing, x), Thing.of_class(x), thing.of_class(x), thing.outside(x)]
+
+    x = torch.randn(3)
+    fast = jitpy.jit(fn, backend="eager", fullgraph=True)
+    for k in (2.0, 5.0):
+        Thing.k = k
+        torch.testing.assert_close(fast(x), fn(x))
 
 
 # -- objects ------------------------------------------------------------------------------------------------
