@@ -260,11 +260,7 @@ class Finisher:
             exc = names[id(frame.stack[-1])]
             self._write_resume(emitter, frames, names, frame.stack[:-1], index, captured=False, raises=exc)
             return
-        previous = frame.instructions[index - 1] if index else None
-        while previous is not None and previous.name in ("KW_NAMES", "PRECALL"):
-            index -= 1
-            previous = frame.instructions[index - 1]
-        self._write_resume(emitter, frames, names, list(frame.stack), index, captured=False)
+        self._write_resume(emitter, frames, names, list(frame.stack), _call_start(frame, index), captured=False)
 
     def _write_instruction(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins,
                            pops: int) -> None:
@@ -313,19 +309,16 @@ class Finisher:
         if covered:
             emitter.out.append(failed)
             exc = emitter.store_temp()
-            index = ins.index
-            while index and frame.instructions[index - 1].name in ("KW_NAMES", "PRECALL"):
-                index -= 1
-            self._write_resume(emitter, frames, names, list(frame.stack), index, captured=True, raises=exc)
+            self._write_resume(emitter, frames, names, list(frame.stack), _call_start(frame, ins.index), captured=True,
+                               raises=exc)
 
     def _native(self, emitter: Emitter, frame: Frame, ins: Ins, jump: Label | None) -> tuple[Instr, int]:
         """The instruction to run, and how many values it leaves when it does not jump."""
         name, arg = ins.name, ins.arg
         if name == "CALL":
-            for before in (1, 2):
-                previous = frame.instructions[ins.index - before] if ins.index >= before else None
-                if previous is not None and previous.name == "KW_NAMES":
-                    emitter.emit("KW_NAMES", previous.arg)
+            start = _call_start(frame, ins.index)
+            if frame.instructions[start].name == "KW_NAMES":
+                emitter.emit("KW_NAMES", frame.instructions[start].arg)
             if _PY311:
                 emitter.emit("PRECALL", arg)
         elif name == "LOAD_METHOD":
@@ -355,6 +348,16 @@ class Finisher:
         if name == "MATCH_KEYS":
             return instruction, 3
         return instruction, effect + pops
+
+
+def _call_start(frame: Frame, index: int) -> int:
+    """The first of the instructions that make one call: KW_NAMES and PRECALL come before CALL."""
+    instructions = frame.instructions
+    if instructions[index].name == "CALL" and index and instructions[index - 1].name == "PRECALL":
+        index -= 1
+    if instructions[index].name in ("CALL", "PRECALL") and index and instructions[index - 1].name == "KW_NAMES":
+        index -= 1
+    return index
 
 
 def _with_null(ins: Ins, results: list[Any]) -> list[Any]:

@@ -276,7 +276,7 @@ def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
         return view
     if isinstance(step, CopyStep):
         def copy(call: _Call) -> None:
-            with _callers_dispatch(call, plan):
+            with _callers_dispatch(call, plan), contextlib.nullcontext() if plan.autograd else torch.no_grad():
                 call.slots[step.target].copy_(call.slots[step.source])
         return copy
     if isinstance(step, FreeStep):

@@ -284,7 +284,17 @@ def _torch_libraries() -> tuple[str, ...]:
 
     folder = Path(torch.__file__).parent / "lib"
     names = ("torch_python", "torch", "torch_cpu", "c10")
-    return (f"-L{folder}", f"-Wl,-rpath,{folder}", "-Wl,--no-as-needed", *(f"-l{name}" for name in names))
+    return (f"-L{folder}", f"-Wl,-rpath,{folder}", "-Wl,--no-as-needed", *_loaded_runtime(),
+            *(f"-l{name}" for name in names))
+
+
+def _loaded_runtime() -> list[str]:
+    """The C++ runtime library that torch brought into the process: a compiler that only has a static one would give
+    the module a second, and exceptions would not pass between the two."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return []
+    return sorted({line.split()[-1] for line in maps.read_text().splitlines() if "libstdc++.so" in line})
 
 
 class _Progress:

@@ -335,7 +335,19 @@ class Planner:
             if done:
                 self.steps.append(FreeStep(tuple(sorted(done))))
         self._copy_back()
-        self.outputs = tuple(self._slot(v) for v in self.output_values)
+        owners: dict[int, Any] = dict(enumerate(self.graph.inputs))
+        self.outputs = tuple(self._output(n, v, owners) for n, v in zip(self.graph.outputs, self.output_values))
+
+    def _output(self, node: Any, value: Any, owners: dict[int, Any]) -> int:
+        """The slot of a result: a tensor of its own, also where it is a view that looks like what it views."""
+        slot = self._slot(value)
+        if owners.setdefault(slot, node) is node or not isinstance(node.spec, TensorSpec):
+            return slot
+        alias = self._new_slot()
+        owners[alias] = node
+        ref = self.table.ref
+        self.steps.append(ViewStep(alias, slot, tuple(map(ref, node.spec.shape)), tuple(map(ref, node.spec.stride)), 0))
+        return alias
 
     def _tensor_users(self) -> set[Value]:
         """Values that calls, outputs or mutations read: these need a tensor, not just memory."""

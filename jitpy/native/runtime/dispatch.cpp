@@ -6,6 +6,7 @@
 // and `last` are only ever replaced as a whole, and a lookup holds references to what it looks at.
 #include "module.h"
 
+#include <initializer_list>
 #include <structmember.h>
 
 #include <memory>

@@ -226,7 +226,12 @@ class CopyStep final : public Step {
     const at::Tensor& source = frame.slots[source_].tensor;
     TORCH_CHECK(target.defined() && source.defined(), "copy_ needs tensors in slots ", target_, " and ", source_);
     std::optional<c10::impl::ForceDispatchKeyGuard> keys;
-    if (!frame.autograd) keys.emplace(frame.caller_keys);
+    std::optional<at::NoGradGuard> no_grad;
+    if (!frame.autograd) {
+      // nothing needs a gradient here, so that a leaf changed under no_grad is changed under no_grad
+      keys.emplace(frame.caller_keys);
+      no_grad.emplace();
+    }
     ReleaseGil released;
     target.copy_(source);
   }
