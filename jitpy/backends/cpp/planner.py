@@ -540,6 +540,7 @@ class Planner:
             len(self.graph.inputs), self.n_slots, self.outputs, self.steps, symbols=self.table.symbols,
             n_sizes=len(self.table), size_function=_address(library, "sizes") if sized and library is not None else 0,
             size_function_py=self.table.python_function(), workspace=self.scratch.size, keep_alive=keep,
+            notes=ScheduleNotes(self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals),
         )
 
 
