@@ -7,7 +7,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode import Bytecode, Instr, Label, TryBegin, TryEnd
+from bytecode import UNSET, Bytecode, Instr, Label, TryBegin, TryEnd
 
 #: instructions that do nothing for a symbolic executor
 IGNORED = frozenset({"CACHE", "EXTENDED_ARG"})
@@ -57,7 +57,8 @@ class CodeView:
         current: TryBegin | None = None
         for position, item in enumerate(self.bytecode):
             if isinstance(item, Instr):
-                ins = Ins(item.name, item.arg, len(self.instructions), item.lineno, position)
+                arg = 0 if item.arg is UNSET else item.arg
+                ins = Ins(item.name, arg, len(self.instructions), item.lineno, position)
                 self.instructions.append(ins)
                 if isinstance(item.arg, Label):
                     jumps.append((ins, item.arg))
