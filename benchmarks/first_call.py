@@ -32,6 +32,7 @@ def main() -> None:
     options = timing.parser(__doc__)
     options.add_argument("--count", type=int, default=8)
     chosen = options.parse_args()
+    timing.build_native()
     compilers: dict[str, Callable[..., Any]] = {"jitpy": jitpy.jit}
     if not chosen.no_compile:
         compilers["torch.compile"] = torch.compile

@@ -49,6 +49,7 @@ def main() -> None:
     options = timing.parser(__doc__)
     options.add_argument("--only", nargs="+", default=[], metavar="NAME")
     chosen = options.parse_args()
+    timing.build_native()
     rows, figures = [], {}
     with torch.no_grad():
         for name, make in subjects().items():

@@ -31,6 +31,7 @@ def main() -> None:
     options = timing.parser(__doc__)
     options.add_argument("--rounds", type=int, default=5)
     chosen = options.parse_args()
+    timing.build_native()
     model = bert()
     inputs = {"input_ids": torch.randint(0, 99, (2, 16)), "attention_mask": torch.ones(2, 16, dtype=torch.long)}
     seconds = []

@@ -20,6 +20,7 @@ def small(x):
 
 def main() -> None:
     chosen = timing.parser(__doc__).parse_args()
+    timing.build_native()
     x = torch.randn(16)
     rivals = {"eager": small, "jitpy": jitpy.jit(small)}
     if not chosen.no_compile:

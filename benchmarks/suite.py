@@ -56,6 +56,7 @@ def main() -> None:
     options.add_argument("--elements", type=int, default=2 * timing.last_level_cache() // 4)
     options.add_argument("--budget", type=float, default=1.0, help="seconds of measuring per rival and case")
     chosen = options.parse_args()
+    timing.build_native()
     unknown = set(chosen.only) - {case.name for case in CASES}
     if unknown:
         options.error(f"unknown cases {', '.join(sorted(unknown))}; there are: {', '.join(c.name for c in CASES)}")

@@ -74,6 +74,13 @@ def fresh_caches() -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
 
 
+def build_native() -> None:
+    """Build jitpy's native part now, where that was not done before: first calls are not about it."""
+    from jitpy.explain import doctor
+
+    doctor.build()
+
+
 def last_level_cache() -> int:
     """Bytes of the largest CPU cache; 32 MiB where the system does not say."""
     sizes = []
