@@ -34,7 +34,8 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
             graph.outputs.append(output_node(recorder, payload))
         places.append(("output", position))
     for index, payload in written:
-        graph.mutations.append(Mutation(index, payload.storage.base))
+        storage = payload.storage
+        graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
 

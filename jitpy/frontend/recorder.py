@@ -104,12 +104,12 @@ class Recorder:
         """The table's entry of an overload or name."""
         return table.get(overload)
 
-    def node(self, value: TracedTensor) -> Node:
-        """The node with the present value of a tensor."""
+    def node(self, value: TracedTensor, detached: bool = False) -> Node:
+        """The node with the present value of a tensor. `detached` says that autograd will not connect it."""
         storage = value.storage
         if value.generation != storage.generation:
             self._refresh(value)
-        if storage.lost_grad and self.state.grad_enabled:
+        if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
             raise Uncapturable("input_mutation", "a tensor that requires grad is read after it was changed under no_grad")
         return value.node
 
@@ -226,7 +226,8 @@ class Recorder:
         overload = facts.overload
         if overload is _aten.as_strided.default:
             base, args, kwargs = self._strided_base(base, args, kwargs)
-        node = self.emit(overload, (self.node(base), *self.to_node(args[1:])), self.to_node(kwargs), spec)
+        source = self.node(base, detached=overload is _aten.detach.default)
+        node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
         grad = self.state.grad_enabled
         if type(node.spec) is TensorSpec:
             step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad)
@@ -356,7 +357,7 @@ class Recorder:
         for step, base in zip(reversed(target.chain), reversed(levels), strict=False):
             new = aliasing.write_back(self, base, new, step)
         lost = storage.lost_grad
-        if storage.base.tensor.requires_grad and not self.state.grad_enabled:
+        if storage.base.tensor.requires_grad and (not self.state.grad_enabled or target.is_detached):
             lost = True
         if target.chain:
             new = self._in_layout(new, storage)
@@ -382,7 +383,12 @@ class Recorder:
         if any(stride == 0 and size != 1 for size, stride in zip(spec.shape, spec.stride, strict=True)):
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
         base = storage.base.tensor
-        if grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
+        if base.requires_grad and (not grad or target.is_detached) and storage.input is None:
+            raise Uncapturable("unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad")
+        if target.is_detached:
+            if value.tensor.requires_grad:
+                raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
+        elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
             if target.is_leaf and spec.requires_grad:
                 raise UserError(RuntimeError("a leaf Variable that requires grad is being used in an in-place operation."))
             if storage.input is not None and base.requires_grad and self._inputs[storage.input].payload.is_leaf:
@@ -392,8 +398,6 @@ class Recorder:
                 raise Uncapturable("unsupported_op", "out= with tensors that require grad")
             if storage.restricted:
                 raise Uncapturable("unsupported_op", "a write to memory with views that autograd restricts")
-        if not grad and base.requires_grad and storage.input is None:
-            raise Uncapturable("unsupported_op", "a write under no_grad to a tensor that requires grad")
         if storage.input is not None:
             self._check_input_write(storage.input)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
+_DETACH = torch.ops.aten.detach.default
 _CONJ, _NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
 
 #: What a shortcut returns for a call that it does not handle.
@@ -140,6 +141,11 @@ class TracedTensor:
     def input(self) -> int | None:
         """The index of the graph input that this very object is, or None."""
         return self.storage.input if not self.chain else None
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether autograd does not connect this view with its base."""
+        return any(step.op.target is _DETACH for step in self.chain)
 
     @property
     def lazy_bits(self) -> tuple[bool, bool]:

@@ -315,6 +315,31 @@ def test_write_under_no_grad_to_a_parameter():
     torch.testing.assert_close(q.detach(), torch.full((3,), 0.9))
 
 
+def test_write_through_data_of_a_parameter():
+    def step(p, g):
+        p.data.sub_(g * 0.1)
+        p.detach()[0] = 5
+        return p.data
+
+    recording = Recording(step, torch.ones(3, requires_grad=True), torch.ones(3))
+    p = torch.ones(3, requires_grad=True)
+    result = recording(p, torch.ones(3))
+    assert p.is_leaf and p.grad_fn is None and result.untyped_storage().data_ptr() == p.untyped_storage().data_ptr()
+    torch.testing.assert_close(p.detach(), torch.tensor([5, 0.9, 0.9]))
+    with pytest.raises(Uncapturable):
+        Recording(lambda p: (p.data.mul_(2), p * 2)[1], torch.ones(3, requires_grad=True))
+    with pytest.raises(Uncapturable):
+        Recording(lambda p: (p * 2).detach().mul_(2), torch.ones(3, requires_grad=True))
+
+
+def test_foreach_writes():
+    def fn(a, b):
+        torch._foreach_mul_([a, b[0]], 2.0)
+        return b
+
+    check(fn, x(3), x(2, 3))
+
+
 def test_gradients_through_writes():
     def fn(a, w):
         b = a * w
