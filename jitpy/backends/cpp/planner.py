@@ -21,6 +21,7 @@ from ...runtime.plan import (
     FreeStep,
     KernelStep,
     Plan,
+    ScheduleNotes,
     Size,
     SlotRef,
     Step,
