@@ -183,8 +183,8 @@ class World:
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
             return ConstValue(obj, source)
         known = self._by_id.get(id(obj))
-        if known is not None:
-            if known.source is None or known.source != source:
+        if known is not None and known.source is not None:
+            if known.source != source:
                 self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)
             return known
         value = self._wrap_new(obj, cls, source)
