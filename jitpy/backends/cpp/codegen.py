@@ -839,11 +839,12 @@ class KernelPrinter:
             with head.block(f"static void {{name}}_{suffix}(int64_t begin, int64_t end, void* const* ptr, const int64_t* sz)"):
                 self._unpack(head, used)
                 head.lines.extend(lines)
+        condition, unit_count, column_count = self._condition(), self.size(units.count), self.size(combine_units.count)
         with head.block('extern "C" void {name}(void* const* args, const int64_t* sz)'):
             self._unpack(head, set())
             self._extend_pointers(head, f"{rows} * {n} * {row_bytes}")
-            head.add(f"run_parts({self.size(units.count)}, 1, {self._condition()}, {{name}}_part, ptr, sz);")
-            head.add(f"run_parts({self.size(combine_units.count)}, 1, {n} * {rows} >= {self._least_points()}, "
+            head.add(f"run_parts({unit_count}, 1, {condition}, {{name}}_part, ptr, sz);")
+            head.add(f"run_parts({column_count}, 1, {n} * {rows} >= {self._least_points()}, "
                      "{name}_combine, ptr, sz);")
         return KernelText("\n".join(head.lines) + "\n", self.operands)
 
@@ -968,12 +969,13 @@ class KernelPrinter:
                 for k in offsets:
                     line = line.replace(f"{{offset{k}}}", bytes_of(offsets[k], "count"))
                 head.lines.append(line)
+        condition = self._condition()
         with head.block('extern "C" void {name}(void* const* args, const int64_t* sz)'):
             self._unpack(head, set(self.operands), "args")
             head.add(f"const int64_t count = {count_text_inner};")
             self._extend_pointers(head, f"{bytes_each} * count")
             head.add(f"char* const partial = (char*)ptr[{pointer}];")
-            head.add(f"run_parts(count, 1, {self._condition()}, {{name}}_part, ptr, sz);")
+            head.add(f"run_parts(count, 1, {condition}, {{name}}_part, ptr, sz);")
             head.lines.extend(tail.lines)
         return KernelText("\n".join(head.lines) + "\n", self.operands)
 

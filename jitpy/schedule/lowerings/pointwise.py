@@ -70,8 +70,7 @@ def square(low: Lowering, node: Any, x: Value) -> Value:
 def sign(low: Lowering, node: Any, x: Value) -> Value:
     if x.dtype is torch.bool:
         return low.copy(x)
-    return low.elementwise(node, [x], lambda e, a: e.where(e.gt(a, 0), 1, e.where(e.lt(a, 0), -1, 0))
-                           if not a.dtype.is_floating_point else e.sign(a))
+    return low.elementwise(node, [x], lambda e, a: e.sign(a))
 
 
 def _test(name: str, for_integers: bool | None) -> None:
