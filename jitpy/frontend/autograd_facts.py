@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, ScalarSpec, Spec, TensorSpec, map_nodes
+from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, ScalarSpec, Spec, TensorSpec, map_nodes
+from jitpy.ir.ops.quiet import without_compiler_import
 
 from .scalars import SAMPLES
 
 if TYPE_CHECKING:
     from .recorder import Recorder
+
+
+#: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run them.
+_KEEPS_NO_INPUT = frozenset({"add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero", "copy"})
+_KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
+    "mul", "div", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "layer_norm", "native_layer_norm", "gelu", "silu",
+    "conv1d", "conv2d", "conv3d", "convolution", "index", "where", "masked_fill", "select_scatter", "slice_scatter", "index_put"}
 
 
 def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> bool:
@@ -29,7 +37,7 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
     memory = set(values)
     for value in values:
         producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
-        if producer.op not in (INPUT, CONSTANT) and requires_grad(value.spec) and \
+        if producer.op not in (INPUT, CONSTANT) and short_name(producer.op) not in _KEEPS_NO_RESULT and requires_grad(value.spec) and \
                 index in saved_values(recorder, producer)[1]:
             return True
     for node in recorder.graph.nodes[since:]:
@@ -40,7 +48,7 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
             continue
         if node.op.is_view or node.op is GETITEM:
             memory.add(node)
-        elif requires_grad(node.spec) and not saved_values(recorder, node)[0].isdisjoint(reads):
+        elif requires_grad(node.spec) and short_name(node.op) not in _KEEPS_NO_INPUT and not saved_values(recorder, node)[0].isdisjoint(reads):
             return True
     return False
 
@@ -68,7 +76,7 @@ def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
 
     try:
         args, kwargs = (_plain(recorder, map_nodes(a, stand_in)) for a in (node.args, node.kwargs))
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with without_compiler_import(), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             result = node.op.target(*args, **kwargs)
     except Exception:
         # Not known: assume the worst.
@@ -90,6 +98,11 @@ def _plain(recorder: Recorder, value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(recorder, v) for k, v in value.items()}
     return value
+
+
+def short_name(op: Op) -> str:
+    """`add` of `aten.add.Tensor`."""
+    return op.name.split(".")[1]
 
 
 def requires_grad(spec: Spec) -> bool:

@@ -8,6 +8,7 @@ import sympy
 import torch
 
 from jitpy.ir import Dim, SizeEnv
+from jitpy.ir.ops.quiet import without_compiler_import
 
 from .shadow import Constant, Ref, ShadowTensor, Tape, Template, plain, shadow_of, torch_number
 from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError
@@ -130,7 +131,7 @@ def _run_on_shadows(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: 
 
     tape = Tape(list(shadows.values()))
     try:
-        with recorder.state.active(), tape:
+        with without_compiler_import(), recorder.state.active(), tape:
             result = fn(*convert(args), **convert(kwargs))
         return tape.finish(result, lambda value: _refer_result(tape, value))
     except Uncapturable:

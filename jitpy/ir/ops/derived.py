@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import ScalarSpec, Spec, TensorSpec
+from .quiet import without_compiler_import
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -218,7 +219,7 @@ def call(
             return _number(op, value)
         return value
 
-    with torch.set_grad_enabled(grad_enabled), _undispatched():
+    with torch.set_grad_enabled(grad_enabled), _undispatched(), without_compiler_import():
         call_args = tuple(convert(a) for a in args)
         call_kwargs = {k: convert(v) for k, v in kwargs.items()}
         if not inputs and isinstance(op.target, torch._ops.OpOverload):

@@ -1,0 +1,78 @@
+"""Keeps torch's shape functions from importing torch's compiler.
+
+Many shape functions of torch are Python, and some are wrapped by `torch._disable_dynamo`, which imports the whole compiler
+(seconds) when it is first called, only to be invisible to it. The wrapper looks for the invisible form on the
+function first, so while shape functions run without the compiler loaded, the function itself stands there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_ATTRIBUTE = "__dynamo_disable"
+_MODULES = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
+
+_lock = threading.RLock()
+_depth = 0
+_wrapped: list[Any] | None = None
+
+
+@contextlib.contextmanager
+def without_compiler_import() -> Iterator[None]:
+    """Run torch's Python shape functions in this block without loading `torch._dynamo`. Nests; does nothing once it is loaded."""
+    global _depth
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    with _lock:
+        if not _depth:
+            for function in _functions():
+                setattr(function, _ATTRIBUTE, function)
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if not _depth:
+                for function in _functions():
+                    if getattr(function, _ATTRIBUTE, None) is function:
+                        delattr(function, _ATTRIBUTE)
+
+
+def _functions() -> list[Any]:
+    """The functions that `torch._disable_dynamo` wraps in the modules of shape functions. Found once."""
+    global _wrapped
+    if _wrapped is None:
+        wrapper = torch._disable_dynamo(lambda: None).__code__
+        found: dict[int, Any] = {}
+        seen: set[int] = set()
+        stack = [value for name, module in list(sys.modules.items()) if name.startswith(_MODULES) and module is not None
+                 for value in vars(module).values()]
+        for table in torch._decomp.global_decomposition_table.values():
+            stack += table.values()
+        while stack:
+            function = stack.pop()
+            if not isinstance(function, types.FunctionType) or id(function) in seen:
+                continue
+            seen.add(id(function))
+            cells = [value for cell in function.__closure__ or () if (value := _contents(cell)) is not None]
+            if function.__code__ is wrapper:
+                found.update((id(value), value) for value in cells if isinstance(value, types.FunctionType))
+            stack += [*cells, getattr(function, "__wrapped__", None)]
+        _wrapped = list(found.values())
+    return _wrapped
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
