@@ -159,6 +159,8 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
         if index == at and point.inner is None:
             if point.raises:
                 _insert_raise(out, places, target, line, index)
+            elif _PY313 and item.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
+                _insert_to_bool(out, places, target, line, index)
             else:
                 out.append(target)
         if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"):
@@ -191,6 +193,13 @@ def _rename_cells(item: Instr, cells: set[str]) -> Instr:
     if isinstance(arg, tuple) and any(isinstance(a, str) and a in cells for a in arg) and "_FAST" in item.name:
         raise Resumable("a closure variable in a combined instruction")
     return item.copy()
+
+
+def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
+    """Since 3.13 these instructions take a bool only; what is passed here may be anything."""
+    skip = Label()
+    out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("TO_BOOL", lineno=line), skip]
+    places += [-1, index]
 
 
 def _insert_raise(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
