@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import os
 import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -92,8 +93,11 @@ def asked_anew() -> Iterator[None]:
 
 
 def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
-    """What the hook does with frames of `code`: a dispatcher, or None to run them as they are."""
-    if id(code) in _owned or is_resume_code(code) or code.co_flags & _SUSPENDED or _is_library(code.co_filename):
+    """What the hook does with frames of `code`: a dispatcher, or None to run them as they are.
+
+    What is met first while something is compiled is mostly the compiler's own code, and left alone for good.
+    """
+    if is_compiling() or id(code) in _owned or is_resume_code(code) or code.co_flags & _SUSPENDED or _is_library(code.co_filename):
         return None
     engine = _running_engine()
     if engine is None or engine.options.fullgraph:
@@ -179,12 +183,17 @@ def _holds_tensor(value: Any, depth: int) -> bool:
         return True
     if not depth:
         return False
-    if isinstance(value, (list, tuple)):
-        return any(_holds_tensor(item, depth - 1) for item in value[:8])
-    if isinstance(value, dict):
-        return any(_holds_tensor(item, depth - 1) for item in list(value.values())[:8])
-    inner = getattr(value, "__dict__", None)
-    return isinstance(inner, dict) and any(_holds_tensor(item, depth - 1) for item in list(inner.values())[:16])
+    items: Iterable[Any] = ()
+    # the base types' own iterators: nothing of the user's may run here
+    if isinstance(value, list):
+        items = list.__iter__(value)
+    elif isinstance(value, tuple):
+        items = tuple.__iter__(value)
+    elif isinstance(value, dict):
+        items = list(dict.values(value))
+    elif type(value).__dictoffset__:
+        items = list(object.__getattribute__(value, "__dict__").values())
+    return any(_holds_tensor(item, depth - 1) for item in itertools.islice(items, 16))
 
 
 def _leads_to_torch(value: Any) -> bool:
