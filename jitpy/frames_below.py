@@ -97,7 +97,9 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
 
     What is met first while something is compiled is mostly the compiler's own code, and left alone for good.
     """
-    if is_compiling() or id(code) in _owned or is_resume_code(code) or code.co_flags & _SUSPENDED or _is_library(code.co_filename):
+    if is_compiling() or id(code) in _owned or is_resume_code(code):
+        return None
+    if code.co_flags & _SUSPENDED or _is_library(code.co_filename):
         return None
     engine = _running_engine()
     if engine is None or engine.options.fullgraph:
