@@ -29,9 +29,19 @@ class Bert:
         self.weights: list[torch.Tensor] = []
         self.embeddings = [self.new(30522, 768), self.new(512, 768), self.new(2, 768), self.new(768), self.new(768)]
         self.layers = [
-            [self.new(768, 768), self.new(768)] * 4 + [self.new(768), self.new(768), self.new(3072, 768), self.new(3072),
-                                                       self.new(768, 3072), self.new(768), self.new(768), self.new(768)]
-            for _ in range(layers)]
+            [self.new(768, 768), self.new(768)] * 4
+            + [
+                self.new(768),
+                self.new(768),
+                self.new(3072, 768),
+                self.new(3072),
+                self.new(768, 3072),
+                self.new(768),
+                self.new(768),
+                self.new(768),
+            ]
+            for _ in range(layers)
+        ]
 
     def new(self, *shape: int) -> torch.Tensor:
         tensor = torch.empty(shape, requires_grad=True)
@@ -54,7 +64,9 @@ class Counter:
 
     def input(self, tensor: torch.Tensor, dims: tuple[Any, ...] | None = None) -> Any:
         self.inputs += 1
-        return self.recorder.tensor_input(tensor, LocalSource(self.inputs, f"arg{self.inputs}"), dims if self.dynamic else None)
+        return self.recorder.tensor_input(
+            tensor, LocalSource(self.inputs, f"arg{self.inputs}"), dims if self.dynamic else None
+        )
 
 
 def record(model: Bert, counter: Counter, ids: torch.Tensor, weights: list[Any]) -> Any:
@@ -111,7 +123,8 @@ def main() -> None:
     calls = results[0][2]
     print(f"{calls} calls, {'symbolic' if options.dynamic else 'static'} sizes")
     print(f"first capture    {results[0][0]:7.1f} us a call, {results[0][1]:5.1f} us a weight")
-    print(f"later captures   {min(r[0] for r in results[1:]):7.1f} us a call, {min(r[1] for r in results[1:]):5.1f} us a weight")
+    later = [min(r[part] for r in results[1:]) for part in (0, 1)]
+    print(f"later captures   {later[0]:7.1f} us a call, {later[1]:5.1f} us a weight")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """View ops as steps of an alias chain: replaying one on a new base, and writing a value back through one.
 
-Each view op that reaches the recorder has one function here that says what the base becomes when its view becomes `value`.
-A view op without one can be read, but writing through it breaks the graph.
+Each view op that reaches the recorder has one function here that says what the base becomes when its view becomes
+`value`. A view op without one can be read, but writing through it breaks the graph.
 """
 
 from __future__ import annotations
@@ -67,18 +67,30 @@ def _select(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node
 
 
 def _slice(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(_aten.slice_scatter.default, base, value, (
-        _dim(step), argument(step, "start"), argument(step, "end"), argument(step, "step", 1)))
+    return recorder.emit_scatter(
+        _aten.slice_scatter.default,
+        base,
+        value,
+        (_dim(step), argument(step, "start"), argument(step, "end"), argument(step, "step", 1)),
+    )
 
 
 def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(_aten.diagonal_scatter.default, base, value, (
-        argument(step, "offset", 0), argument(step, "dim1", 0), argument(step, "dim2", 1)))
+    return recorder.emit_scatter(
+        _aten.diagonal_scatter.default,
+        base,
+        value,
+        (argument(step, "offset", 0), argument(step, "dim1", 0), argument(step, "dim2", 1)),
+    )
 
 
 def _as_strided(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(_aten.as_strided_scatter.default, base, value, (
-        argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")))
+    return recorder.emit_scatter(
+        _aten.as_strided_scatter.default,
+        base,
+        value,
+        (argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")),
+    )
 
 
 def _transpose(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
@@ -150,8 +162,14 @@ _INVERSES: dict[Any, Inverse] = {
 }
 
 
-def split_steps(recorder: Recorder, overload: Any, base: TensorSpec, args: tuple[Any, ...],
-                kwargs: dict[str, Any], specs: tuple[TensorSpec, ...]) -> list[ViewStep]:
+def split_steps(
+    recorder: Recorder,
+    overload: Any,
+    base: TensorSpec,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    specs: tuple[TensorSpec, ...],
+) -> list[ViewStep]:
     """The parts of a multi-output view op, each as one single-output step on the base."""
     named = dict(zip((a.name for a in overload._schema.arguments[1:]), args, strict=False)) | kwargs
     dim = named.get("dim", 0)
@@ -171,7 +189,14 @@ def split_steps(recorder: Recorder, overload: Any, base: TensorSpec, args: tuple
 
 
 #: Multi-output view ops that `split_steps` knows.
-MULTI_VIEWS = frozenset({
-    _aten.unbind.int, _aten.split.Tensor, _aten.split.sizes, _aten.split_with_sizes.default, _aten.chunk.default,
-    _aten.tensor_split.sections, _aten.tensor_split.indices,
-})
+MULTI_VIEWS = frozenset(
+    {
+        _aten.unbind.int,
+        _aten.split.Tensor,
+        _aten.split.sizes,
+        _aten.split_with_sizes.default,
+        _aten.chunk.default,
+        _aten.tensor_split.sections,
+        _aten.tensor_split.indices,
+    }
+)

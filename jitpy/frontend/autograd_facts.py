@@ -21,24 +21,53 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
-#: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run them.
-_KEEPS_NO_INPUT = frozenset({"add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero", "copy"})
+#: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run
+#: them.
+_KEEPS_NO_INPUT = frozenset(
+    {"add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero"}
+)
 _KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
-    "mul", "div", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "layer_norm", "native_layer_norm", "gelu", "silu",
-    "conv1d", "conv2d", "conv3d", "convolution", "index", "where", "masked_fill", "select_scatter", "slice_scatter", "index_put"}
+    "mul",
+    "div",
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "embedding",
+    "layer_norm",
+    "native_layer_norm",
+    "gelu",
+    "silu",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "convolution",
+    "index",
+    "where",
+    "masked_fill",
+    "select_scatter",
+    "slice_scatter",
+    "index_put",
+}
 
 
 def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> bool:
     """Whether autograd keeps one of `values`, which have been in one memory, or a view of one.
 
-    Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what was
-    written, may keep what they read: eager's in-place ops see to that themselves.
+    Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what
+    was written, may keep what they read: eager's in-place ops see to that themselves.
     """
     memory = set(values)
     for value in values:
         producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
-        if producer.op not in (INPUT, CONSTANT) and short_name(producer.op) not in _KEEPS_NO_RESULT and requires_grad(value.spec) and \
-                index in saved_values(recorder, producer)[1]:
+        if (
+            producer.op not in (INPUT, CONSTANT)
+            and short_name(producer.op) not in _KEEPS_NO_RESULT
+            and requires_grad(value.spec)
+            and index in saved_values(recorder, producer)[1]
+        ):
             return True
     for node in recorder.graph.nodes[since:]:
         if node in writers:
@@ -48,7 +77,11 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
             continue
         if node.op.is_view or node.op is GETITEM:
             memory.add(node)
-        elif requires_grad(node.spec) and short_name(node.op) not in _KEEPS_NO_INPUT and not saved_values(recorder, node)[0].isdisjoint(reads):
+        elif (
+            requires_grad(node.spec)
+            and short_name(node.op) not in _KEEPS_NO_INPUT
+            and not saved_values(recorder, node)[0].isdisjoint(reads)
+        ):
             return True
     return False
 
@@ -76,15 +109,24 @@ def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
 
     try:
         args, kwargs = (_plain(recorder, map_nodes(a, stand_in)) for a in (node.args, node.kwargs))
-        with without_compiler_import(), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with (
+            without_compiler_import(),
+            torch.enable_grad(),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        ):
             result = node.op.target(*args, **kwargs)
     except Exception:
         # Not known: assume the worst.
         return set(node.input_nodes()), set(range(len(node.spec) if isinstance(node.spec, tuple) else 1))
-    inputs = {source for source, value in stand_ins.items()
-              if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept}
+    inputs = {
+        source
+        for source, value in stand_ins.items()
+        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
+    }
     results = result if isinstance(result, (tuple, list)) else (result,)
-    return inputs, {i for i, r in enumerate(results) if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata in kept}
+    return inputs, {
+        i for i, r in enumerate(results) if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata in kept
+    }
 
 
 def _plain(recorder: Recorder, value: Any) -> Any:

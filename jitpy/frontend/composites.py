@@ -24,7 +24,9 @@ _aten = torch.ops.aten
 Lowering = Callable[["Recorder", torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def _question(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, TensorSpec]:
+def _question(
+    recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, TensorSpec]:
     """What the result is to its argument ('self', 'view', 'copy'), and its spec."""
     op = table.get(overload)
     nodes, keywords = recorder.to_node(args), recorder.to_node(kwargs)

@@ -17,8 +17,15 @@ _aten = torch.ops.aten
 _Tensor = torch.Tensor
 
 
-def tensor(recorder: Recorder, data: Any, *, dtype: torch.dtype | None = None, device: Any = None,
-           requires_grad: bool = False, pin_memory: bool = False) -> Any:
+def tensor(
+    recorder: Recorder,
+    data: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
     """`torch.tensor` of data that only the graph knows: computed numbers and symbolic sizes, also in lists."""
     if requires_grad or pin_memory or not _mentions_computed(data):
         return DECLINED
@@ -53,10 +60,12 @@ def _kinds(data: Any) -> set[type]:
 
 def _calls(function: Any, swapped: bool = False) -> Callable[..., Any]:
     """A shortcut for a Python method that does nothing but call `function`."""
+
     def shortcut(recorder: Recorder, self: Any, other: Any) -> Any:
         from .torch_calls import record_call
 
         return record_call(recorder, function, (other, self) if swapped else (self, other), {})
+
     return shortcut
 
 

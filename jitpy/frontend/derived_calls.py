@@ -48,7 +48,7 @@ _SYMBOLIC = -1
 
 
 def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
-    """A hashable that says all of an argument that the recording depends on; fills `tensors` with the distinct tensors."""
+    """All of an argument that the recording depends on, as a hashable; fills `tensors` with the distinct tensors."""
     kind = type(value)
     if kind is TracedTensor:
         number = seen.get(id(value))
@@ -82,8 +82,14 @@ def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
     return value
 
 
-def _make_template(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-                   tensors: list[TracedTensor], symbolic: bool) -> Template:
+def _make_template(
+    recorder: Recorder,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[TracedTensor],
+    symbolic: bool,
+) -> Template:
     if not symbolic:
         return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
     import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
@@ -97,8 +103,14 @@ def _make_template(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: d
         return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
 
 
-def _run_on_shadows(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-                    tensors: list[TracedTensor], env: SizeEnv | None) -> Template:
+def _run_on_shadows(
+    recorder: Recorder,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[TracedTensor],
+    env: SizeEnv | None,
+) -> Template:
     """Run the function; sizes are symbolic with `env`, and fixed to those of this call without."""
     why = f"{getattr(fn, '__name__', fn)} has no symbolic form"
 
@@ -109,8 +121,9 @@ def _run_on_shadows(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: 
     for tensor in tensors:
         spec = tensor.spec
         if env is None and not (spec.is_static and type(spec.offset) is int):
-            spec = spec.with_(shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)),
-                              offset=fixed(spec.offset))
+            spec = spec.with_(
+                shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)), offset=fixed(spec.offset)
+            )
         shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf, env, tensor.lazy_bits)
 
     def convert(value: Any) -> Any:

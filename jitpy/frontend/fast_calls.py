@@ -1,7 +1,8 @@
 """Shortcuts: torch calls that go straight to one table op, without running anything.
 
-A functional composite op (linear, layer_norm, softmax, ...) is recorded whole, as the user called it, if its result is new
-memory for these arguments; what it may do besides (return its argument, write to running statistics) is left to the derived path.
+A functional composite op (linear, layer_norm, softmax, ...) is recorded whole, as the user called it, if its result is
+new memory for these arguments; what it may do besides (return its argument, write to running statistics) is left to
+the derived path.
 """
 
 from __future__ import annotations
@@ -27,12 +28,27 @@ _PLANS: dict[Any, Plan | None] = {}
 _LIMIT = 16384
 
 #: Composite ops without an entry in the op table whose result is new memory whatever the arguments.
-_ALWAYS_NEW = frozenset({
-    _aten.linear.default, _aten.matmul.default, _aten.layer_norm.default, _aten.softmax.int, _aten.log_softmax.int,
-    _aten.scaled_dot_product_attention.default, _aten.conv1d.default, _aten.conv2d.default, _aten.conv3d.default,
-    _aten.embedding.default, _aten.cross_entropy_loss.default, _aten.rms_norm.default, _aten.group_norm.default,
-    _aten.outer.default, _aten.where.ScalarOther, _aten.where.ScalarSelf, _aten.where.Scalar,
-})
+_ALWAYS_NEW = frozenset(
+    {
+        _aten.linear.default,
+        _aten.matmul.default,
+        _aten.layer_norm.default,
+        _aten.softmax.int,
+        _aten.log_softmax.int,
+        _aten.scaled_dot_product_attention.default,
+        _aten.conv1d.default,
+        _aten.conv2d.default,
+        _aten.conv3d.default,
+        _aten.embedding.default,
+        _aten.cross_entropy_loss.default,
+        _aten.rms_norm.default,
+        _aten.group_norm.default,
+        _aten.outer.default,
+        _aten.where.ScalarOther,
+        _aten.where.ScalarSelf,
+        _aten.where.Scalar,
+    }
+)
 
 #: Composite ops that may write to an argument without saying so.
 _HIDDEN_WRITES = frozenset({"aten::batch_norm", "aten::instance_norm", "aten::_batch_norm_impl_index"})
@@ -82,7 +98,12 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def _usable(plan: Plan | None) -> Plan | None:
     if plan is not None and plan.facts.on_host:
         return plan
-    if plan is None or plan.facts.dynamic and plan.facts.overload is not _aten.index.Tensor or plan.facts.overload._schema.name in _HIDDEN_WRITES:
+    if (
+        plan is None
+        or plan.facts.dynamic
+        and plan.facts.overload is not _aten.index.Tensor
+        or plan.facts.overload._schema.name in _HIDDEN_WRITES
+    ):
         return None
     overload = plan.facts.overload
     if plan.composite:
@@ -114,8 +135,13 @@ def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs
     target: TracedTensor = args[0]
     if facts.overload is not _aten.copy_.default and not facts.inplace_view:
         call_args, call_kwargs = facts.functional_call(args, kwargs)
-        spec = table.infer(table.get(facts.functional), recorder.sizes, recorder.to_node(call_args),
-                           recorder.to_node(call_kwargs), recorder.state.grad_enabled)
+        spec = table.infer(
+            table.get(facts.functional),
+            recorder.sizes,
+            recorder.to_node(call_args),
+            recorder.to_node(call_kwargs),
+            recorder.state.grad_enabled,
+        )
         if type(spec) is not TensorSpec or spec.shape != target.shape or not torch.can_cast(spec.dtype, target.dtype):
             return DECLINED
     elif facts.overload is _aten.copy_.default:

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
     """See `Recorder.finish`."""
     graph = recorder.graph
-    written = [(i, entry.payload) for i, entry in enumerate(recorder._inputs)
-               if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written]
+    written = [
+        (i, entry.payload)
+        for i, entry in enumerate(recorder._inputs)
+        if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
+    ]
     _protect_saved(recorder, [i for i, _ in written])
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
     for payload in live:
-        if isinstance(payload, TracedTensor) and payload.input is not None and \
-                recorder._inputs[payload.input].payload is payload:
+        if (
+            isinstance(payload, TracedTensor)
+            and payload.input is not None
+            and recorder._inputs[payload.input].payload is payload
+        ):
             places.append(("input", payload.input))
             continue
         position = outputs.get(id(payload))

@@ -1,4 +1,6 @@
-"""`x[index]` and `x[index] = value`, as torch's own indexing does them: views first, then at most one gather or scatter."""
+"""`x[index]` and `x[index] = value`, as torch's own indexing does them: views first, then at most one gather or
+scatter.
+"""
 
 from __future__ import annotations
 
@@ -67,15 +69,21 @@ def setitem(recorder: Recorder, self: TracedTensor, index: Any, value: Any) -> A
 def _put(recorder: Recorder, target: TracedTensor, tensors: list[TracedTensor | None], value: Any) -> None:
     mask = tensors[0]
     number = type(value) is not TracedTensor
-    if len(tensors) == 1 and mask is not None and mask.dtype is torch.bool and mask.shape == target.shape and \
-            (number or value.ndim == 0):
+    if (
+        len(tensors) == 1
+        and mask is not None
+        and mask.dtype is torch.bool
+        and mask.shape == target.shape
+        and (number or value.ndim == 0)
+    ):
         overload = _aten.masked_fill_.Scalar if number else _aten.masked_fill_.Tensor
         if number or value.dtype == target.dtype:
             recorder.record(overload, (target, mask, value), {})
             return
     if number:
-        value = recorder.record(_aten.scalar_tensor.default, (value,), {
-            "dtype": target.dtype, "device": target.spec.device})
+        value = recorder.record(
+            _aten.scalar_tensor.default, (value,), {"dtype": target.dtype, "device": target.spec.device}
+        )
     elif value.dtype != target.dtype:
         value = recorder.record(_aten._to_copy.default, (value,), {"dtype": target.dtype})
     recorder.record(_aten.index_put_.default, (target, tensors, value), {})
@@ -161,6 +169,11 @@ def _apply_slice(recorder: Recorder, tensor: TracedTensor, dim: int, part: slice
 def _select_computed(recorder: Recorder, tensor: TracedTensor, dim: int, index: TracedScalar) -> TracedTensor:
     """`x[i]` for a number that the graph computes: a view at a place that is known when the graph runs."""
     old = tensor.spec
-    spec = TensorSpec(old.dtype, old.shape[:dim] + old.shape[dim + 1:], old.stride[:dim] + old.stride[dim + 1:], old.device,
-                      old.requires_grad and recorder.state.grad_enabled)
+    spec = TensorSpec(
+        old.dtype,
+        old.shape[:dim] + old.shape[dim + 1 :],
+        old.stride[:dim] + old.stride[dim + 1 :],
+        old.device,
+        old.requires_grad and recorder.state.grad_enabled,
+    )
     return recorder.record(_aten.select.int, (tensor, dim, index), {}, spec)

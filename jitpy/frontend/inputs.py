@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def make_tensor_input(recorder: Recorder, tensor: torch.Tensor, source: Source,
-                      dims: tuple[Any, ...] | None) -> TracedTensor:
+def make_tensor_input(
+    recorder: Recorder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
+) -> TracedTensor:
     """See `Recorder.tensor_input`."""
     known = recorder._by_id.get(id(tensor))
     if known is not None:
@@ -37,8 +38,9 @@ def make_tensor_input(recorder: Recorder, tensor: torch.Tensor, source: Source,
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
     guard, spec = describe(recorder, tensor, source, dims)
     recorder.guards.add(source, "tensor", guard)
-    node = recorder.graph.add_input(spec, str(source), source=source,
-                                    is_parameter=isinstance(tensor, torch.nn.Parameter))
+    node = recorder.graph.add_input(
+        spec, str(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
+    )
     payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=tensor.is_leaf)
     recorder._inputs.append(GraphInput(tensor, source, payload))
     recorder._by_id[id(tensor)] = payload
@@ -68,12 +70,16 @@ def check_kind(tensor: torch.Tensor) -> None:
         raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         raise Uncapturable("unsupported_tensor", "a tensor inside a torch.func transform")
-    if torch.autograd.forward_ad._current_level >= 0 and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+    if (
+        torch.autograd.forward_ad._current_level >= 0
+        and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+    ):
         raise Uncapturable("unsupported_tensor", "a tensor with a forward-mode tangent")
 
 
-def describe(recorder: Recorder, tensor: torch.Tensor, source: Source,
-             dims: tuple[Any, ...] | None) -> tuple[TensorGuard, TensorSpec]:
+def describe(
+    recorder: Recorder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
+) -> tuple[TensorGuard, TensorSpec]:
     """The guard and the spec of an input, with symbols for its dynamic axes."""
     sizes: list[Dim] = list(tensor.shape)
     ranges: list[tuple[sympy.Symbol, int, int | None]] = []
@@ -87,8 +93,17 @@ def describe(recorder: Recorder, tensor: torch.Tensor, source: Source,
                 sizes[axis] = symbol
     strides = symbolic_strides(tensor, sizes) if ranges else tuple(tensor.stride())
     spec = TensorSpec(tensor.dtype, tuple(sizes), strides, tensor.device, tensor.requires_grad)
-    guard = TensorGuard(type(tensor), tensor.dtype, tensor.device, tensor.requires_grad, spec.shape, spec.stride,
-                        torch._C._dispatch_keys(tensor).raw_repr(), tuple(ranges), tensor.is_inference())
+    guard = TensorGuard(
+        type(tensor),
+        tensor.dtype,
+        tensor.device,
+        tensor.requires_grad,
+        spec.shape,
+        spec.stride,
+        torch._C._dispatch_keys(tensor).raw_repr(),
+        tuple(ranges),
+        tensor.is_inference(),
+    )
     return guard, spec
 
 
@@ -112,7 +127,9 @@ def starts_its_memory(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0
 
 
-def check_strided_input(recorder: Recorder, entry: GraphInput, memory: TensorSpec, size: Any, stride: Any, offset: Any) -> None:
+def check_strided_input(
+    recorder: Recorder, entry: GraphInput, memory: TensorSpec, size: Any, stride: Any, offset: Any
+) -> None:
     """as_strided counts from the start of the storage: only within an input that begins there."""
     numbers = (*size, *stride, offset, *memory.shape)
     if not all(type(n) is int for n in numbers) or entry.value.storage_offset() != 0:

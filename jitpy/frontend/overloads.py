@@ -1,8 +1,8 @@
 """Which ATen overload a torch function calls for given kinds of arguments, and how the arguments map to its schema.
 
-The answer depends on the kinds of the arguments only, so it is found once per combination: a binder picks the overload by
-matching schemas, and torch itself confirms the choice by running the function on shadows up to its first ATen call. Where the two
-disagree the function is left to the derived path.
+The answer depends on the kinds of the arguments only, so it is found once per combination: a binder picks the overload
+by matching schemas, and torch itself confirms the choice by running the function on shadows up to its first ATen call.
+Where the two disagree the function is left to the derived path.
 """
 
 from __future__ import annotations
@@ -29,15 +29,40 @@ _NEVER_CALLED = ("_out", "dimname", "DimnameList", "hacked_twin")
 
 #: Operators whose Tensor arguments also take Python numbers.
 _NUMBERS_AS_TENSORS = frozenset(
-    name + suffix for name in ("add", "div", "divide", "mul", "multiply", "sub", "subtract", "true_divide", "floor_divide", "fmod")
-    for suffix in ("", "_"))
+    name + suffix
+    for name in ("add", "div", "divide", "mul", "multiply", "sub", "subtract", "true_divide", "floor_divide", "fmod")
+    for suffix in ("", "_")
+)
 
 _DUNDERS = {
-    "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_", "__mul__": "mul",
-    "__rmul__": "mul", "__imul__": "mul_", "__truediv__": "div", "__div__": "div", "__itruediv__": "div_", "__idiv__": "div_",
-    "__mod__": "remainder", "__imod__": "remainder_", "__matmul__": "matmul", "__neg__": "neg", "__pos__": "positive",
-    "__abs__": "abs", "__invert__": "bitwise_not", "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le",
-    "__gt__": "gt", "__ge__": "ge", "__and__": "__and__", "__or__": "__or__", "__xor__": "__xor__",
+    "__add__": "add",
+    "__radd__": "add",
+    "__iadd__": "add_",
+    "__sub__": "sub",
+    "__isub__": "sub_",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "__imul__": "mul_",
+    "__truediv__": "div",
+    "__div__": "div",
+    "__itruediv__": "div_",
+    "__idiv__": "div_",
+    "__mod__": "remainder",
+    "__imod__": "remainder_",
+    "__matmul__": "matmul",
+    "__neg__": "neg",
+    "__pos__": "positive",
+    "__abs__": "abs",
+    "__invert__": "bitwise_not",
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__gt__": "gt",
+    "__ge__": "ge",
+    "__and__": "__and__",
+    "__or__": "__or__",
+    "__xor__": "__xor__",
 }
 
 
@@ -64,14 +89,14 @@ class Plan:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The overload's arguments for a call."""
-        found = [
-            args[s] if type(s) is int else kwargs[s] if type(s) is str else s.of(args) for s in self.slots]
+        found = [args[s] if type(s) is int else kwargs[s] if type(s) is str else s.of(args) for s in self.slots]
         for position in self.singles:
             found[position] = [found[position]]
         if self.keywords:
             return tuple(found), {
                 name: args[s] if type(s) is int else kwargs[s] if type(s) is str else s.of(args)
-                for name, s in self.keywords}
+                for name, s in self.keywords
+            }
         return tuple(found), {}
 
 
@@ -82,7 +107,7 @@ class Packed:
     start: int
 
     def of(self, args: tuple[Any, ...]) -> Any:
-        return list(args[self.start:])
+        return list(args[self.start :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +159,11 @@ def make_plan(env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
         candidates = [packet]
     else:
         candidates = [getattr(packet, name) for name in packet.overloads()]
-        candidates = [c for c in candidates if not c._schema.overload_name.endswith(_NEVER_CALLED)
-                      and torch._C._dispatch_has_kernel(c.name())]
+        candidates = [
+            c
+            for c in candidates
+            if not c._schema.overload_name.endswith(_NEVER_CALLED) and torch._C._dispatch_has_kernel(c.name())
+        ]
     direct = isinstance(fn, (OpOverload, torch._ops.OpOverloadPacket))
     plans = [p for p in (_bind(c, args, kwargs, direct) for c in candidates) if p is not None]
     if not plans:
@@ -220,14 +248,17 @@ def _fits(kind: str, value: Any, facts: SchemaFacts, argument: Any, index: int) 
     if optional:
         if value is None:
             return True
-        kind = kind[len("Optional["):-1]
+        kind = kind[len("Optional[") : -1]
     if kind == "Tensor":
         if type(value) is TracedTensor:
             return True
         return index > 0 and facts.base_name in _NUMBERS_AS_TENSORS and _is_number(value)
     if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
-        return type(value) in (tuple, list) and all(
-            type(v) is TracedTensor or v is None and "Optional" in kind for v in value) and bool(value)
+        return (
+            type(value) in (tuple, list)
+            and all(type(v) is TracedTensor or v is None and "Optional" in kind for v in value)
+            and bool(value)
+        )
     if kind in ("int", "SymInt"):
         return type(value) is int or isinstance(value, sympy.Basic)
     if kind in ("List[int]", "List[SymInt]"):
@@ -274,8 +305,9 @@ class _Probe(DispatchMode):
         raise _FirstCall(func, args, kwargs or {})
 
 
-def ask_torch(env: SizeEnv, fn: Any, args: tuple[Any, ...],
-              kwargs: dict[str, Any]) -> tuple[OpOverload, Any, Any] | None:
+def ask_torch(
+    env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[OpOverload, Any, Any] | None:
     """The first ATen call of `fn`, composite ops included, with payloads in place of tensors. None if there is none."""
     shadows: dict[int, tuple[ShadowTensor, TracedTensor]] = {}
     owners: dict[int, TracedTensor] = {}
@@ -284,8 +316,9 @@ def ask_torch(env: SizeEnv, fn: Any, args: tuple[Any, ...],
         if type(value) is TracedTensor:
             if id(value) not in shadows:
                 spec = value.spec
-                static = spec.with_(shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0,
-                                    requires_grad=False)
+                static = spec.with_(
+                    shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0, requires_grad=False
+                )
                 shadows[id(value)] = shadow_of(static, True), value
                 owners[id(shadows[id(value)][0])] = value
             return shadows[id(value)][0]
@@ -336,7 +369,10 @@ def _agrees(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], real_args
 
 #: What torch's bindings pass for options of factories that the caller left out.
 _FACTORY_DEFAULTS: dict[str, tuple[Any, ...]] = {
-    "device": (torch.device("cpu"),), "pin_memory": (False,), "layout": (torch.strided,)}
+    "device": (torch.device("cpu"),),
+    "pin_memory": (False,),
+    "layout": (torch.strided,),
+}
 
 
 def _same(own: Any, real: Any) -> bool:

@@ -1,7 +1,7 @@
 """The recorder: turns the torch calls of a traced frame into graph nodes.
 
-The graph is functional. A tensor of the program is a `TracedTensor` that knows its storage; a write replaces the storage's
-value and brings aliases up to date when they are read again. What the program did to its inputs becomes
+The graph is functional. A tensor of the program is a `TracedTensor` that knows its storage; a write replaces the
+storage's value and brings aliases up to date when they are read again. What the program did to its inputs becomes
 `Graph.mutations`, and results that share memory are emitted as views of one node.
 """
 
@@ -44,7 +44,14 @@ from .traced import (
 _aten = torch.ops.aten
 
 __all__ = [
-    "Finished", "Recorder", "StructPayload", "TracedScalar", "TracedTensor", "Uncapturable", "UserError", "is_torch_callable",
+    "Finished",
+    "Recorder",
+    "StructPayload",
+    "TracedScalar",
+    "TracedTensor",
+    "Uncapturable",
+    "UserError",
+    "is_torch_callable",
 ]
 
 
@@ -81,7 +88,8 @@ class Recorder:
         """The payload of a real tensor found at `source`.
 
         `dims` says for each axis whether it is an int (this size only), 'dynamic' (a symbol) or ('dynamic', min, max);
-        None makes all static. The same object at a second source is the same payload. Uncapturable for tensors of special kinds.
+        None makes all static. The same object at a second source is the same payload. Uncapturable for tensors of
+        special kinds.
         """
         return make_tensor_input(self, tensor, source, dims)
 
@@ -110,7 +118,9 @@ class Recorder:
         if value.generation != storage.generation:
             self._refresh(value)
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
-            raise Uncapturable("input_mutation", "a tensor that requires grad is read after it was changed under no_grad")
+            raise Uncapturable(
+                "input_mutation", "a tensor that requires grad is read after it was changed under no_grad"
+            )
         return value.node
 
     def _refresh(self, value: TracedTensor) -> None:
@@ -133,8 +143,9 @@ class Recorder:
             spec = spec.with_(requires_grad=requires_grad)
         return self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
 
-    def emit(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None,
-             spec: Spec | None = None) -> Node:
+    def emit(
+        self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, spec: Spec | None = None
+    ) -> Node:
         """Add a node whose arguments are nodes and constants already; the table infers the spec if none is given."""
         op = self.op(overload)
         grad = self.state.grad_enabled
@@ -216,8 +227,9 @@ class Recorder:
         return None
 
     def _part(self, node: Node, index: int) -> Node:
-        return self.graph.add(GETITEM, (node, index), {}, node.spec[index], self.loc, name=node.name,
-                              grad_enabled=node.grad_enabled)
+        return self.graph.add(
+            GETITEM, (node, index), {}, node.spec[index], self.loc, name=node.name, grad_enabled=node.grad_enabled
+        )
 
     def _record_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None) -> Any:
         base: TracedTensor = args[0] if args else kwargs["self"]
@@ -239,8 +251,11 @@ class Recorder:
 
     def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
         """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
-        if (step.multi or not step.grad_enabled) and not base.storage.restricted and \
-                step.op.target is not _aten.detach.default:
+        if (
+            (step.multi or not step.grad_enabled)
+            and not base.storage.restricted
+            and step.op.target is not _aten.detach.default
+        ):
             self._save(base.storage)
             base.storage.restricted = True
         result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
@@ -255,8 +270,14 @@ class Recorder:
         if not memory.is_contiguous() or any(isinstance(a, Node) for step in base.chain for a in step.args):
             raise Uncapturable("unsupported_op", "as_strided of memory whose layout is not known")
         if base.storage.input is not None:
-            check_strided_input(self, self._inputs[base.storage.input], memory, size, stride,
-                                base.spec.offset if offset is None else offset)
+            check_strided_input(
+                self,
+                self._inputs[base.storage.input],
+                memory,
+                size,
+                stride,
+                base.spec.offset if offset is None else offset,
+            )
         whole = base
         if base.chain:
             if offset is None:
@@ -267,7 +288,9 @@ class Recorder:
 
     # -- writes
 
-    def _record_write(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None) -> Any:
+    def _record_write(
+        self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
+    ) -> Any:
         functional = facts.functional
         if functional is None:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
@@ -276,12 +299,18 @@ class Recorder:
         if facts.overload is _aten.copy_.default:
             target, source = args[:2]
             value = self.copy_into(self.node(source), target.spec, target)
-            if not target.chain and target.spec.requires_grad and self.state.grad_enabled \
-                    and not value.tensor.requires_grad:
+            if (
+                not target.chain
+                and target.spec.requires_grad
+                and self.state.grad_enabled
+                and not value.tensor.requires_grad
+            ):
                 # Eager keeps the old value in the autograd graph, with a gradient of zero.
                 if not target.ndim:
                     raise Uncapturable("unsupported_op", "a constant written over a 0-dim tensor that requires grad")
-                value = self.emit_scatter(_aten.slice_scatter.default, self.node(target), value, (0, 0, target.shape[0]))
+                value = self.emit_scatter(
+                    _aten.slice_scatter.default, self.node(target), value, (0, 0, target.shape[0])
+                )
             self.write(target, value)
             return target
         outs = facts.outs
@@ -293,8 +322,11 @@ class Recorder:
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         if requires_grad(node.spec):
             self._check_own_operands(facts, node, args, kwargs)
-        parts = [node] if type(node.spec) is TensorSpec else [
-            self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
+        parts = (
+            [node]
+            if type(node.spec) is TensorSpec
+            else [self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
+        )
         if type(node.spec) is tuple and any(type(s) is tuple for s in node.spec):
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to lists of tensors")
         results = [self.fresh(p) if p is not None else None for p in parts[:fresh]]
@@ -334,8 +366,13 @@ class Recorder:
 
     def _resizes(self, target: TracedTensor, value: Node) -> bool:
         """Whether an out= argument gets new memory: an empty tensor of the program's own making."""
-        return target.spec.numel == 0 and value.tensor.shape != target.shape and not target.chain and \
-            target.storage.input is None and target.dtype == value.tensor.dtype
+        return (
+            target.spec.numel == 0
+            and value.tensor.shape != target.shape
+            and not target.chain
+            and target.storage.input is None
+            and target.dtype == value.tensor.dtype
+        )
 
     def _replace_memory(self, target: TracedTensor, value: Node) -> None:
         self._save(target)
@@ -378,22 +415,29 @@ class Recorder:
     def _check_write(self, target: TracedTensor, value: Node, is_out: bool) -> None:
         spec, storage, grad = target.spec, target.storage, self.state.grad_enabled
         shape = value.tensor.shape
-        if len(shape) != len(spec.shape) or not all(self.sizes.equal(a, b) for a, b in zip(shape, spec.shape, strict=True)):
+        if len(shape) != len(spec.shape) or not all(
+            self.sizes.equal(a, b) for a, b in zip(shape, spec.shape, strict=True)
+        ):
             raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
         if any(stride == 0 and size != 1 for size, stride in zip(spec.shape, spec.stride, strict=True)):
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
         base = storage.base.tensor
         if base.requires_grad and (not grad or target.is_detached) and storage.input is None:
-            raise Uncapturable("unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad")
+            raise Uncapturable(
+                "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
+            )
         if target.is_detached:
             if value.tensor.requires_grad:
                 raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
         elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
             if target.is_leaf and spec.requires_grad:
-                raise UserError(RuntimeError("a leaf Variable that requires grad is being used in an in-place operation."))
+                raise UserError(
+                    RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+                )
             if storage.input is not None and base.requires_grad and self._inputs[storage.input].payload.is_leaf:
-                raise UserError(RuntimeError(
-                    "a view of a leaf Variable that requires grad is being used in an in-place operation."))
+                raise UserError(
+                    RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+                )
             if is_out:
                 raise Uncapturable("unsupported_op", "out= with tensors that require grad")
             if storage.restricted:
@@ -401,7 +445,9 @@ class Recorder:
         if storage.input is not None:
             self._check_input_write(storage.input)
 
-    def _check_own_operands(self, facts: SchemaFacts, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_own_operands(
+        self, facts: SchemaFacts, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """`x.mul_(x)`: autograd keeps the operand that the op itself overwrites, and eager's backward pass fails."""
         written = {t.storage for name in facts.mutated for t in tensors_in(facts.argument(name, args, kwargs))}
         operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
@@ -462,7 +508,9 @@ class Recorder:
         if permuted:
             value = self.emit(_aten.permute.default, (value, order), {})
         if have.dtype != spec.dtype or have.device != spec.device:
-            value = self.emit(_aten._to_copy.default, (value,), {"dtype": spec.dtype, "device": spec.device, **contiguous})
+            value = self.emit(
+                _aten._to_copy.default, (value,), {"dtype": spec.dtype, "device": spec.device, **contiguous}
+            )
         else:
             value = self.emit(_aten.clone.default, (value,), contiguous)
         if permuted:
@@ -510,8 +558,13 @@ class Recorder:
 
     def checkpoint(self) -> Mark:
         """A mark for `rollback`. Cheap."""
-        return (len(self.graph.nodes), len(self.graph.inputs), self.sizes.checkpoint(), self.guards.checkpoint(),
-                len(self._journal))
+        return (
+            len(self.graph.nodes),
+            len(self.graph.inputs),
+            self.sizes.checkpoint(),
+            self.guards.checkpoint(),
+            len(self._journal),
+        )
 
     def rollback(self, mark: Mark) -> None:
         """Undo everything recorded since `mark` was made."""
@@ -579,4 +632,3 @@ def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
     if a.stride == b.stride:
         return True
     return all(size == 1 or operator.eq(x, y) for size, x, y in zip(a.shape, a.stride, b.stride, strict=True))
-

@@ -19,10 +19,37 @@ _aten = torch.ops.aten
 _Base = torch._C.TensorBase
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.neg,
-    operator.pos, operator.abs, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
-    operator.and_, operator.or_, operator.xor, operator.invert, operator.not_, operator.lshift, operator.rshift,
-    operator.pow, float, int, bool, complex, abs, min, max, round,
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.neg,
+    operator.pos,
+    operator.abs,
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.invert,
+    operator.not_,
+    operator.lshift,
+    operator.rshift,
+    operator.pow,
+    float,
+    int,
+    bool,
+    complex,
+    abs,
+    min,
+    max,
+    round,
 )
 
 _OPS: dict[Any, Op] = {fn: Op(f"py.{fn.__name__.strip('_')}", fn, kind="host") for fn in _FUNCTIONS}
@@ -44,17 +71,25 @@ def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tup
         elif type(arg) in SAMPLES:
             samples.append(arg)
         else:
-            raise Uncapturable("unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}")
+            raise Uncapturable(
+                "unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}"
+            )
     kinds = {type(s) for s in samples}
-    if function is operator.pow and kinds != {float} and not _integer_power(args) or \
-            function in (min, max) and len(kinds) > 1:
+    if (
+        function is operator.pow
+        and kinds != {float}
+        and not _integer_power(args)
+        or function in (min, max)
+        and len(kinds) > 1
+    ):
         raise Uncapturable("unsupported_call", f"the type of {name}'s result depends on the numbers")
     try:
         kind = type(function(*samples))
     except (TypeError, ZeroDivisionError, ValueError) as error:
         raise Uncapturable("exception", str(error)) from error
-    node = recorder.graph.add(op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc,
-                              grad_enabled=recorder.state.grad_enabled)
+    node = recorder.graph.add(
+        op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc, grad_enabled=recorder.state.grad_enabled
+    )
     return TracedScalar(node)
 
 
@@ -89,8 +124,9 @@ def kind_of(dtype: torch.dtype) -> type:
 def item(recorder: Recorder, self: TracedTensor) -> TracedScalar:
     """`self.item()`."""
     if not recorder.sizes.equal(self.spec.numel, 1, "item()"):
-        raise UserError(RuntimeError(
-            f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar"))
+        raise UserError(
+            RuntimeError(f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
+        )
     return recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
 
 
@@ -98,6 +134,7 @@ def _number(kind: type) -> Callable[..., TracedScalar]:
     def handler(recorder: Recorder, self: TracedTensor) -> TracedScalar:
         found = item(recorder, self)
         return found if found.kind is kind else record_scalar_op(recorder, kind, (found,))
+
     return handler
 
 

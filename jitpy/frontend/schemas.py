@@ -80,8 +80,11 @@ def _read(overload: OpOverload) -> SchemaFacts:
     schema = overload._schema
     names = tuple(a.name for a in schema.arguments)
     mutated = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
-    by_set = {frozenset(a.alias_info.before_set): a.name for a in schema.arguments
-              if a.alias_info is not None and a.alias_info.is_write}
+    by_set = {
+        frozenset(a.alias_info.before_set): a.name
+        for a in schema.arguments
+        if a.alias_info is not None and a.alias_info.is_write
+    }
     returns: list[str | None] = []
     is_view = False
     for result in schema.returns:
@@ -98,10 +101,16 @@ def _read(overload: OpOverload) -> SchemaFacts:
         without = {a.name for a in functional._schema.arguments if not a.has_default_value()}
         defaults = [(a.name, a.default_value) for a in schema.arguments if a.name in without and a.has_default_value()]
     return SchemaFacts(
-        overload, names, mutated, tuple(returns), is_view, functional,
+        overload,
+        names,
+        mutated,
+        tuple(returns),
+        is_view,
+        functional,
         torch.Tag.nondeterministic_seeded in tags,
         torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags,
-        bool(schema.returns) and all(str(r.type) in ("bool", "int", "float", "number", "Scalar") for r in schema.returns),
+        bool(schema.returns)
+        and all(str(r.type) in ("bool", "int", "float", "number", "Scalar") for r in schema.returns),
         torch.Tag.inplace_view in tags,
         frozenset(a.name for a in schema.arguments if a.is_out),
         tuple(defaults),
@@ -124,4 +133,5 @@ def _functional(overload: OpOverload) -> OpOverload | None:
 def has_static_size(overload: OpOverload, args: tuple[Any, ...]) -> bool:
     """Whether this is an index without masks: torch marks the op as one whose size depends on data."""
     return overload in (torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor) and not any(
-        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
+    )

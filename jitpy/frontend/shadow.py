@@ -1,8 +1,9 @@
 """Running torch code on shadows: tensors with metadata and no memory, whose ATen calls are written down.
 
-Whatever the recorder has no shortcut for is run once on shadows of its arguments, under the traced program's grad mode and
-autocast. Autograd, autocast and composite ops happen in torch itself, so what arrives here is exactly the list of ATen
-calls that eager would make. The list becomes a `Template`, which is replayed into the graph now and for every later call with the same metadata.
+Whatever the recorder has no shortcut for is run once on shadows of its arguments, under the traced program's grad mode
+and autocast. Autograd, autocast and composite ops happen in torch itself, so what arrives here is exactly the list of
+ATen calls that eager would make. The list becomes a `Template`, which is replayed into the graph now and for every
+later call with the same metadata.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ _aten = torch.ops.aten
 _REAL_LIMIT = 1 << 24
 
 
-#: Batch norms (input, weight, bias, running_mean, running_var, training, momentum, eps) that write to running statistics.
-_UPDATES_STATISTICS = frozenset({
-    _aten.native_batch_norm.default, _aten.cudnn_batch_norm.default, _aten.miopen_batch_norm.default})
+#: Batch norms (input, weight, bias, running_mean, running_var, training, momentum, eps) that write to running
+#: statistics.
+_UPDATES_STATISTICS = frozenset(
+    {_aten.native_batch_norm.default, _aten.cudnn_batch_norm.default, _aten.miopen_batch_norm.default}
+)
 
 
 class ShadowTensor(torch.Tensor):
@@ -42,8 +45,15 @@ class ShadowTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> ShadowTensor:
         shadow = torch.Tensor._make_wrapper_subclass(
-            cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
-            layout=meta.layout, device=device, requires_grad=requires_grad)
+            cls,
+            meta.size(),
+            strides=meta.stride(),
+            storage_offset=meta.storage_offset(),
+            dtype=meta.dtype,
+            layout=meta.layout,
+            device=device,
+            requires_grad=requires_grad,
+        )
         shadow.meta = meta
         return shadow
 
@@ -57,8 +67,9 @@ class ShadowTensor(torch.Tensor):
         return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
 
 
-def shadow_of(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None,
-              lazy: tuple[bool, bool] = (False, False)) -> ShadowTensor:
+def shadow_of(
+    spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None, lazy: tuple[bool, bool] = (False, False)
+) -> ShadowTensor:
     """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view.
 
     With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there. `lazy` says whether a
@@ -179,8 +190,13 @@ class Tape(DispatchMode):
             # These update the running statistics although their schema does not say so.
             result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)
             missing = len(func._schema.returns) - len(result)
-            return (*result, *(ShadowTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
-                               for _ in range(missing)))
+            return (
+                *result,
+                *(
+                    ShadowTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
+                    for _ in range(missing)
+                ),
+            )
         facts = schema_facts(func)
         if facts.dynamic and not has_static_size(func, args):
             raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
@@ -216,7 +232,9 @@ class Tape(DispatchMode):
                 return Constant(constant)
             return Ref(number)
         if isinstance(value, (tuple, list)):
-            return type(value)(map(self._refer, value)) if type(value) in (tuple, list) else tuple(map(self._refer, value))
+            return (
+                type(value)(map(self._refer, value)) if type(value) in (tuple, list) else tuple(map(self._refer, value))
+            )
         if isinstance(value, dict):
             return {k: self._refer(v) for k, v in value.items()}
         return plain(value)
@@ -246,8 +264,12 @@ class Tape(DispatchMode):
     def _skip_detach(self, template: Template) -> None:
         """Bindings of factories end in a detach() of the tensor that they just made: the same tensor to everybody."""
         last = template.records[-1] if template.records else None
-        if len(template.records) == 2 and last.facts.overload is _aten.detach.default and \
-                template.result == Ref(last.results[0]) and last.args == (Ref(template.records[0].results[0]),):
+        if (
+            len(template.records) == 2
+            and last.facts.overload is _aten.detach.default
+            and template.result == Ref(last.results[0])
+            and last.args == (Ref(template.records[0].results[0]),)
+        ):
             template.result = last.args[0]
             template.records.pop()
 
@@ -348,8 +370,11 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
     facts = schema_facts(func)
     if facts.mutated:
         # An in-place call returns its argument; on symbolic sizes torch's own check of it is not worth its time.
-        return facts.argument("self", args, kwargs) if env is not _STATIC and facts.returns == ("self",) \
-            and not facts.inplace_view else _NO_RULE
+        return (
+            facts.argument("self", args, kwargs)
+            if env is not _STATIC and facts.returns == ("self",) and not facts.inplace_view
+            else _NO_RULE
+        )
     if any(t.dtype.is_complex or t.is_neg() for t in _tensors((args, tuple(kwargs.values())))):
         return _NO_RULE  # only a real view op knows about pending conjugations
     try:
@@ -430,8 +455,11 @@ def _unwrap(value: Any, shadows: dict[int, ShadowTensor]) -> Any:
         shadows[id(value.meta)] = value
         return value.meta
     if isinstance(value, (tuple, list)):
-        return type(value)(_unwrap(v, shadows) for v in value) if type(value) in (tuple, list) \
+        return (
+            type(value)(_unwrap(v, shadows) for v in value)
+            if type(value) in (tuple, list)
             else tuple(_unwrap(v, shadows) for v in value)
+        )
     if isinstance(value, torch.Generator):
         return None
     return value
@@ -448,16 +476,25 @@ def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) ->
         set_lazy_bits(shadow, value.is_conj(), value.is_neg())
         return shadow
     if isinstance(value, (tuple, list)):
-        return type(value)(_wrap(v, shadows, device) for v in value) if type(value) in (tuple, list) \
+        return (
+            type(value)(_wrap(v, shadows, device) for v in value)
+            if type(value) in (tuple, list)
             else tuple(_wrap(v, shadows, device) for v in value)
+        )
     return value
 
 
 def _spec(value: Any) -> Any:
     """The spec of a shadow. Autograd says whether it requires grad only after the op returned."""
     if isinstance(value, torch.Tensor):
-        return TensorSpec(value.dtype, tuple(map(plain, value.shape)), tuple(map(plain, value.stride())), value.device,
-                          False, plain(value.storage_offset()))
+        return TensorSpec(
+            value.dtype,
+            tuple(map(plain, value.shape)),
+            tuple(map(plain, value.stride())),
+            value.device,
+            False,
+            plain(value.storage_offset()),
+        )
     if isinstance(value, (tuple, list)):
         return tuple(map(_spec, value))
     return None

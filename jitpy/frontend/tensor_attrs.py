@@ -34,13 +34,16 @@ def _of_spec(read: Callable[[TensorSpec], Any]) -> Callable[[Recorder, TracedTen
 def _refused(name: str) -> Callable[[Recorder, TracedTensor], Any]:
     def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
         raise Uncapturable("unsupported_value", f"Tensor.{name}")
+
     return reader
 
 
 def _called(method: Any) -> Callable[[Recorder, TracedTensor], Any]:
     """An attribute that is computed by ATen: the getter runs on the derived path."""
+
     def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
         return derived_calls.run(recorder, method, (tensor,), {})
+
     return reader
 
 
@@ -139,6 +142,7 @@ _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
 
 # -- methods and functions that only read metadata
 
+
 def _size(recorder: Recorder, self: TracedTensor, dim: int | None = None) -> Any:
     return self.shape if dim is None else self.shape[_axis(self, dim)]
 
@@ -153,12 +157,17 @@ def _axis(tensor: TracedTensor, dim: Any) -> int:
         raise Uncapturable("unsupported_call", "a dimension that is no plain int")
     low = max(rank, 1)
     if not -low <= dim < low or rank == 0:
-        raise UserError(IndexError("Dimension specified as 0 but tensor has no dimensions") if rank == 0 else IndexError(
-            f"Dimension out of range (expected to be in range of [{-low}, {low - 1}], but got {dim})"))
+        raise UserError(
+            IndexError("Dimension specified as 0 but tensor has no dimensions")
+            if rank == 0
+            else IndexError(f"Dimension out of range (expected to be in range of [{-low}, {low - 1}], but got {dim})")
+        )
     return dim % rank
 
 
-def _is_contiguous(recorder: Recorder, self: TracedTensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+def _is_contiguous(
+    recorder: Recorder, self: TracedTensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> bool:
     spec = self.spec
     if memory_format is torch.contiguous_format:
         return is_contiguous(recorder, spec)
@@ -217,6 +226,7 @@ def _requires_grad_(recorder: Recorder, self: TracedTensor, requires_grad: bool 
 def _refuse_method(name: str) -> Callable[..., Any]:
     def handler(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
         raise Uncapturable("unsupported_call", f"Tensor.{name}()")
+
     return handler
 
 
@@ -249,11 +259,38 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.is_neg: lambda recorder, self: self.lazy_bits[1],
     torch.promote_types: lambda recorder, type1, type2: torch.promote_types(type1, type2),
     torch.can_cast: lambda recorder, from_, to: torch.can_cast(from_, to),
-    **{getattr(_Base, name): _refuse_method(name) for name in (
-        "data_ptr", "untyped_storage", "set_", "resize_", "resize_as_", "numpy", "register_hook", "retain_grad", "backward",
-        "_is_view", "is_shared", "share_memory_", "pin_memory", "is_pinned", "record_stream", "_set_data", "to_sparse",
-        "sparse_mask", "storage_type", "__reduce_ex__", "_make_subclass", "apply_", "map_", "map2_", "numpy", "is_set_to",
-    ) if hasattr(_Base, name)},
+    **{
+        getattr(_Base, name): _refuse_method(name)
+        for name in (
+            "data_ptr",
+            "untyped_storage",
+            "set_",
+            "resize_",
+            "resize_as_",
+            "numpy",
+            "register_hook",
+            "retain_grad",
+            "backward",
+            "_is_view",
+            "is_shared",
+            "share_memory_",
+            "pin_memory",
+            "is_pinned",
+            "record_stream",
+            "_set_data",
+            "to_sparse",
+            "sparse_mask",
+            "storage_type",
+            "__reduce_ex__",
+            "_make_subclass",
+            "apply_",
+            "map_",
+            "map2_",
+            "numpy",
+            "is_set_to",
+        )
+        if hasattr(_Base, name)
+    },
 }
 
 __all__ = ["is_contiguous", "metadata_methods", "read_attribute"]

@@ -25,20 +25,41 @@ from .traced import DECLINED, Uncapturable, UserError
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-_TENSOR_METHODS = frozenset(
-    id(getattr(torch._C.TensorBase, name)) for name in dir(torch._C.TensorBase))
+_TENSOR_METHODS = frozenset(id(getattr(torch._C.TensorBase, name)) for name in dir(torch._C.TensorBase))
 
 _MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
 
 #: Python functions of torch that are recorded whole: their bodies do nothing that a program can see but call ATen.
 PYTHON_FUNCTIONS: set[Any] = {
-    torch.functional.einsum, torch.functional.split, torch.functional.norm, torch.functional.meshgrid,
-    torch.functional.broadcast_tensors, torch.functional.cdist, torch.functional.tensordot, torch.functional.block_diag,
-    torch.functional.atleast_1d, torch.functional.atleast_2d, torch.functional.atleast_3d, torch.functional.cartesian_prod,
-    torch.functional.chain_matmul, torch.functional.stft, torch.functional.lu, torch.functional.unravel_index,
-    torch.functional.broadcast_shapes, torch.Tensor.split, torch.Tensor.norm, torch.Tensor.stft, torch.Tensor.istft,
-    torch.Tensor.__rlshift__, torch.Tensor.__rrshift__, torch.Tensor.__ipow__, torch.Tensor.lu, torch.Tensor.unflatten,
-    torch.Tensor.__contains__, torch.nn.functional.one_hot, torch.nn.functional.grid_sample,
+    torch.functional.einsum,
+    torch.functional.split,
+    torch.functional.norm,
+    torch.functional.meshgrid,
+    torch.functional.broadcast_tensors,
+    torch.functional.cdist,
+    torch.functional.tensordot,
+    torch.functional.block_diag,
+    torch.functional.atleast_1d,
+    torch.functional.atleast_2d,
+    torch.functional.atleast_3d,
+    torch.functional.cartesian_prod,
+    torch.functional.chain_matmul,
+    torch.functional.stft,
+    torch.functional.lu,
+    torch.functional.unravel_index,
+    torch.functional.broadcast_shapes,
+    torch.Tensor.split,
+    torch.Tensor.norm,
+    torch.Tensor.stft,
+    torch.Tensor.istft,
+    torch.Tensor.__rlshift__,
+    torch.Tensor.__rrshift__,
+    torch.Tensor.__ipow__,
+    torch.Tensor.lu,
+    torch.Tensor.unflatten,
+    torch.Tensor.__contains__,
+    torch.nn.functional.one_hot,
+    torch.nn.functional.grid_sample,
     torch.nn.functional.multi_head_attention_forward,
 }
 
@@ -69,14 +90,20 @@ def _is_aten(fn: Any) -> bool:
         owner = fn.__self__
         if isinstance(owner, types.ModuleType):
             return owner.__name__ in _MODULES or owner.__name__ == "torch" or fn in _TORCH_BUILTINS
-        return owner is torch._C._VariableFunctions or getattr(owner, "__name__", "") == "_VariableFunctionsClass" \
+        return (
+            owner is torch._C._VariableFunctions
+            or getattr(owner, "__name__", "") == "_VariableFunctionsClass"
             or fn in _TORCH_BUILTINS
+        )
     return False
 
 
 _TORCH_BUILTINS = frozenset(
-    value for module in (torch._C._nn, torch._C._VariableFunctions, torch._C._linalg, torch._C._fft, torch._C._special)
-    for value in (getattr(module, name) for name in dir(module)) if isinstance(value, types.BuiltinFunctionType))
+    value
+    for module in (torch._C._nn, torch._C._VariableFunctions, torch._C._linalg, torch._C._fft, torch._C._special)
+    for value in (getattr(module, name) for name in dir(module))
+    if isinstance(value, types.BuiltinFunctionType)
+)
 
 
 def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Any) -> Any:

@@ -1,7 +1,7 @@
 """The modes of torch as the traced program sees them, and the functions that read and set them.
 
-`TorchState` starts as a copy of the process's modes, under a guard; setting a mode while tracing changes the copy only, and
-the executor replays what changed.
+`TorchState` starts as a copy of the process's modes, under a guard; setting a mode while tracing changes the copy
+only, and the executor replays what changed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ import torch
 from .guards import GuardSet, TorchStateGuard
 from .traced import TracedTensor, Uncapturable
 
-_NAMES = ("grad_enabled", "inference_mode", "default_dtype", "deterministic", "default_device",
-          "autocast_cache_enabled", "autocast_nesting")
+_NAMES = (
+    "grad_enabled",
+    "inference_mode",
+    "default_dtype",
+    "deterministic",
+    "default_device",
+    "autocast_cache_enabled",
+    "autocast_nesting",
+)
 
 #: Device types whose autocast mode is tracked.
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -47,8 +54,10 @@ class TorchState:
         self.default_dtype = torch.get_default_dtype()
         self.deterministic = torch.are_deterministic_algorithms_enabled()
         self.default_device = _default_device()
-        self.autocast = {kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
-                         for kind in _AUTOCAST_DEVICES}
+        self.autocast = {
+            kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in _AUTOCAST_DEVICES
+        }
         self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
         self.autocast_nesting = 0
         self.initial = self.snapshot()
@@ -72,8 +81,14 @@ class TorchState:
 
     def key(self) -> tuple[Any, ...]:
         """What a cached recording depends on, as a hashable."""
-        return (self.grad_enabled, self.inference_mode, self.default_dtype, self.default_device, self.deterministic,
-                *self.autocast.values())
+        return (
+            self.grad_enabled,
+            self.inference_mode,
+            self.default_dtype,
+            self.default_device,
+            self.deterministic,
+            *self.autocast.values(),
+        )
 
     @property
     def autocast_enabled(self) -> bool:
@@ -116,10 +131,15 @@ def current_state_guard() -> TorchStateGuard:
     """The process's present modes as a guard's argument."""
     device = _default_device()
     return TorchStateGuard(
-        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
         tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_DEVICES),
-        torch.are_deterministic_algorithms_enabled(), None if device is None else str(device),
-        torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack())
+        torch.are_deterministic_algorithms_enabled(),
+        None if device is None else str(device),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+    )
 
 
 # -- functions that read or set modes: (recorder, args, kwargs) -> payload
@@ -134,6 +154,7 @@ def _handles(*functions: Any) -> Callable[[Handler], Handler]:
         for function in functions:
             torch_state_functions[function] = handler
         return handler
+
     return register
 
 
@@ -259,23 +280,46 @@ def _deterministic(recorder: Any, args: Any, kwargs: Any) -> bool:
 def _refuse(reason: str, detail: str, *functions: Any) -> None:
     def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
         raise Uncapturable(reason, detail)
+
     for function in functions:
         torch_state_functions[function] = handler
 
 
-_refuse("rng_state", "the state of a random generator is read or set",
-        torch.get_rng_state, torch.set_rng_state, torch.manual_seed, torch.seed, torch.initial_seed)
-_refuse("unsupported_call", "a process-wide mode is set",
-        torch.set_default_dtype, torch.set_default_device, torch.use_deterministic_algorithms,
-        torch._C._set_default_dtype)
+_refuse(
+    "rng_state",
+    "the state of a random generator is read or set",
+    torch.get_rng_state,
+    torch.set_rng_state,
+    torch.manual_seed,
+    torch.seed,
+    torch.initial_seed,
+)
+_refuse(
+    "unsupported_call",
+    "a process-wide mode is set",
+    torch.set_default_dtype,
+    torch.set_default_device,
+    torch.use_deterministic_algorithms,
+    torch._C._set_default_dtype,
+)
 
 _constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-_constant(False, torch.jit.is_scripting, torch.jit.is_tracing, torch.onnx.is_in_onnx_export,
-          torch._C._is_tracing, torch.compiler.is_exporting)
+_constant(
+    False,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch.onnx.is_in_onnx_export,
+    torch._C._is_tracing,
+    torch.compiler.is_exporting,
+)
 _constant(None, torch._C._get_tracing_state)
 _constant(True, torch._C._is_torch_function_enabled)
-_constant(False, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
-          torch.overrides.has_torch_function_variadic)
+_constant(
+    False,
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
 
 
 @_handles(torch._C._is_torch_function_mode_enabled)

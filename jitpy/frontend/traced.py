@@ -1,8 +1,8 @@
 """What the executor holds instead of tensors and numbers while a frame is traced.
 
-A `TracedTensor` is one Python tensor object of the traced program. It points at a `Storage` (the memory that eager would
-share) and knows by which chain of view ops it looks at it. The graph is functional, so a write through any alias replaces
-the storage's base value, and the other aliases are rebuilt from it when they are next read.
+A `TracedTensor` is one Python tensor object of the traced program. It points at a `Storage` (the memory that eager
+would share) and knows by which chain of view ops it looks at it. The graph is functional, so a write through any alias
+replaces the storage's base value, and the other aliases are rebuilt from it when they are next read.
 """
 
 from __future__ import annotations
@@ -89,12 +89,10 @@ class Storage:
         self.lost_grad = False
 
     def state(self) -> tuple[Any, ...]:
-        return (self.base, self.values, self.writers, self.generation, self.written, self.restricted,
-                self.lost_grad)
+        return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.lost_grad)
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        (self.base, self.values, self.writers, self.generation, self.written, self.restricted,
-         self.lost_grad) = state
+        (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.lost_grad) = state
 
 
 class TracedTensor:
@@ -107,8 +105,16 @@ class TracedTensor:
 
     __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "_spec")
 
-    def __init__(self, recorder: Recorder, storage: Storage, chain: tuple[ViewStep, ...], node: Node,
-                 spec: TensorSpec, anchored: bool = True, is_leaf: bool = False) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        storage: Storage,
+        chain: tuple[ViewStep, ...],
+        node: Node,
+        spec: TensorSpec,
+        anchored: bool = True,
+        is_leaf: bool = False,
+    ) -> None:
         self.recorder = recorder
         self.storage = storage
         self.chain = chain

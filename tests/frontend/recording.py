@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -44,12 +45,15 @@ class Proxy:
 def _operator(name: str) -> Callable[..., Any]:
     def method(self: Proxy, *args: Any) -> Any:
         return call(self.recorder, getattr(torch.Tensor, name), (self, *args), {})
+
     return method
 
 
-for _name in ("add sub mul truediv floordiv mod pow matmul and or xor radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror "
-              "rxor iadd isub imul itruediv ifloordiv imod ipow iand ior ixor neg pos abs invert eq ne lt le gt ge getitem "
-              "setitem lshift rshift ilshift irshift").split():
+for _name in (
+    "add sub mul truediv floordiv mod pow matmul and or xor radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul "
+    "rand ror rxor iadd isub imul itruediv ifloordiv imod ipow iand ior ixor neg pos abs invert eq ne lt le gt ge "
+    "getitem setitem lshift rshift ilshift irshift"
+).split():
     if hasattr(torch.Tensor, f"__{_name}__"):
         setattr(Proxy, f"__{_name}__", _operator(f"__{_name}__"))
 

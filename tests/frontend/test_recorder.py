@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.frontend.recording import Recording
 
 from jitpy.frontend.guards import GuardSet
 from jitpy.frontend.recorder import Recorder, Uncapturable
 from jitpy.frontend.source import LocalSource
 from jitpy.ir import SizeEnv
+from tests.frontend.recording import Recording
 
 
 def tensors(value):
@@ -23,13 +23,16 @@ def tensors(value):
 
 def sharing(values):
     """For each pair of tensors whether they are one object, and whether they share memory."""
+
     def memory(t):
         return t.untyped_storage().data_ptr()
+
     return [(a is b, memory(a) == memory(b)) for i, a in enumerate(values) for b in values[:i]]
 
 
 def check(fn, *args):
     """Record `fn` and compare with eager: results, inputs afterwards, sharing, and the effect of later writes."""
+
     def copies():
         return [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
 
@@ -255,11 +258,38 @@ def scatter_into(a):
 
 
 PROGRAMS = [
-    write_row, write_columns, write_transposed, write_through_chain, write_reshaped, write_flat_of_transposed,
-    write_copy_of_view, old_view_sees_write, view_of_view_sees_write, split_parts, chunk_parts, unbind_rows, expand_result,
-    squeeze_in_place, assign_scalar_and_tensor, assign_by_indices, gather_by_indices, index_forms, mutate_and_return_input,
-    same_object, same_intermediate, out_argument, diagonal_write, strided_write, copy_casts, real_part_write, bits,
-    no_sharing_of_factories, logical, where_and_fill, zero_dim, scatter_into,
+    write_row,
+    write_columns,
+    write_transposed,
+    write_through_chain,
+    write_reshaped,
+    write_flat_of_transposed,
+    write_copy_of_view,
+    old_view_sees_write,
+    view_of_view_sees_write,
+    split_parts,
+    chunk_parts,
+    unbind_rows,
+    expand_result,
+    squeeze_in_place,
+    assign_scalar_and_tensor,
+    assign_by_indices,
+    gather_by_indices,
+    index_forms,
+    mutate_and_return_input,
+    same_object,
+    same_intermediate,
+    out_argument,
+    diagonal_write,
+    strided_write,
+    copy_casts,
+    real_part_write,
+    bits,
+    no_sharing_of_factories,
+    logical,
+    where_and_fill,
+    zero_dim,
+    scatter_into,
 ]
 
 
@@ -269,8 +299,11 @@ def test_program(program):
     check(program, x(*shape))
 
 
-@pytest.mark.parametrize("program", [write_row, write_columns, old_view_sees_write, index_forms, same_object, mutate_and_return_input],
-                         ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program",
+    [write_row, write_columns, old_view_sees_write, index_forms, same_object, mutate_and_return_input],
+    ids=lambda p: p.__name__,
+)
 def test_transposed_input(program):
     check(program, x(4, 3).t())
 
@@ -472,11 +505,101 @@ def test_inputs_that_share_memory_are_not_mutated():
         Recording(lambda a, b: a.add_(b), base[:4], base[2:])
 
 
-@pytest.mark.parametrize("make", [
-    lambda: torch.eye(3).to_sparse(), lambda: torch.empty(2, device="meta"), lambda: torch.ones(2, dtype=torch.cfloat).conj(),
-    lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
-], ids=["sparse", "meta", "conj", "quantised"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.empty(2, device="meta"),
+        lambda: torch.ones(2, dtype=torch.cfloat).conj(),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    ],
+    ids=["sparse", "meta", "conj", "quantised"],
+)
 def test_special_tensors_are_refused(make):
     recorder = Recorder(SizeEnv(), GuardSet())
     with pytest.raises(Uncapturable, match="unsupported_tensor"):
         recorder.tensor_input(make(), LocalSource(0, "a"))
+
+
+def _kept_samples():
+    a, b, w, i = x(4, 4), x(4, 4) + 1, x(4, 4), torch.tensor([0, 2])
+    for t in (a, b, w):
+        t.requires_grad_()
+    image, kernel, mask = (
+        torch.randn(1, 2, 5, 5, requires_grad=True),
+        torch.randn(3, 2, 3, 3, requires_grad=True),
+        torch.eye(4) > 0,
+    )
+    line, cube = torch.randn(1, 2, 5, requires_grad=True), torch.randn(1, 2, 4, 4, 4, requires_grad=True)
+    line_kernel, cube_kernel = torch.randn(3, 2, 3, requires_grad=True), torch.randn(3, 2, 2, 2, 2, requires_grad=True)
+    aten = torch.ops.aten
+    return [
+        (aten.add.Tensor, (a, b)),
+        (aten.sub.Tensor, (a, b)),
+        (aten.rsub.Scalar, (a, 1)),
+        (aten.neg.default, (a,)),
+        (aten.clone.default, (a,)),
+        (aten.sum.default, (a,)),
+        (aten.sum.dim_IntList, (a, [0])),
+        (aten.mean.default, (a,)),
+        (aten.mean.dim, (a, [0])),
+        (aten.cat.default, ([a, b], 0)),
+        (aten.stack.default, ([a, b], 0)),
+        (aten.fill.Scalar, (a, 1.0)),
+        (aten.zero.default, (a,)),
+        (aten._to_copy.default, (a,)),
+        (aten.mul.Tensor, (a, b)),
+        (aten.div.Tensor, (a, b)),
+        (aten.linear.default, (a, b)),
+        (aten.matmul.default, (a, b)),
+        (aten.mm.default, (a, b)),
+        (aten.bmm.default, (a[None], b[None])),
+        (aten.addmm.default, (w, a, b)),
+        (aten.baddbmm.default, (w[None], a[None], b[None])),
+        (aten.embedding.default, (a, i)),
+        (aten.layer_norm.default, (a, [4])),
+        (aten.native_layer_norm.default, (a, [4], None, None, 1e-5)),
+        (aten.gelu.default, (a,)),
+        (aten.silu.default, (a,)),
+        (aten.conv1d.default, (line, line_kernel)),
+        (aten.conv2d.default, (image, kernel)),
+        (aten.conv3d.default, (cube, cube_kernel)),
+        (aten.convolution.default, (image, kernel, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
+        (aten.index.Tensor, (a, [i])),
+        (aten.where.self, (mask, a, b)),
+        (aten.masked_fill.Scalar, (a, mask, 0.0)),
+        (aten.select_scatter.default, (a, b[0], 0, 0)),
+        (aten.slice_scatter.default, (a, b[:2], 0, 0, 2)),
+        (aten.index_put.default, (a, [i], b[:2])),
+    ]
+
+
+def test_what_autograd_keeps_of_common_operators():
+    from jitpy.frontend import autograd_facts
+    from jitpy.ir import Graph, Node, TensorSpec, ops
+
+    asked = set()
+    for overload, args in _kept_samples():
+        op = ops.get(overload)
+        graph = Graph()
+
+        def node(value, graph=graph):
+            if isinstance(value, torch.Tensor):
+                return graph.add_input(
+                    TensorSpec(value.dtype, tuple(value.shape), value.stride(), value.device, value.requires_grad)
+                )
+            return (
+                [node(v) for v in value]
+                if isinstance(value, list) and value and isinstance(value[0], torch.Tensor)
+                else value
+            )
+
+        nodes = tuple(node(a) for a in args)
+        call = Node(op, nodes, {}, ops.infer(op, SizeEnv(), nodes), "call")
+        inputs, results = autograd_facts.saved_values(Recorder(SizeEnv(), GuardSet()), call)
+        name = autograd_facts.short_name(op)
+        asked.add(name)
+        if name in autograd_facts._KEEPS_NO_INPUT:
+            assert not {n for n in inputs if n.tensor.requires_grad}, name
+        assert 0 not in results, name
+    assert asked >= autograd_facts._KEEPS_NO_RESULT

@@ -28,46 +28,71 @@ def names(recorder):
     return [node.op.name for node in recorder.graph.nodes]
 
 
-@pytest.mark.parametrize("fn", [
-    torch.add, Base.add, torch.Tensor.__add__, torch._C._nn.gelu, torch.ops.aten.add.Tensor, torch.ops.aten.relu, torch.tensor,
-    torch.softmax, torch._C._linalg.linalg_norm, torch._C._fft.fft_fft, torch.is_grad_enabled, torch._C._set_grad_enabled,
-    Base.size, Base.item, torch.einsum, torch.Tensor.__rsub__, torch.zeros, torch.Tensor.__getitem__,
-], ids=str)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        torch.add,
+        Base.add,
+        torch.Tensor.__add__,
+        torch._C._nn.gelu,
+        torch.ops.aten.add.Tensor,
+        torch.ops.aten.relu,
+        torch.tensor,
+        torch.softmax,
+        torch._C._linalg.linalg_norm,
+        torch._C._fft.fft_fft,
+        torch.is_grad_enabled,
+        torch._C._set_grad_enabled,
+        Base.size,
+        Base.item,
+        torch.einsum,
+        torch.Tensor.__rsub__,
+        torch.zeros,
+        torch.Tensor.__getitem__,
+    ],
+    ids=str,
+)
 def test_torch_callables(fn):
     assert is_torch_callable(fn)
 
 
-@pytest.mark.parametrize("fn", [len, print, dict.get, operator.add, str.join, F.relu, torch.nn.Linear, torch.save, lambda: 0, []],
-                         ids=str)
+@pytest.mark.parametrize(
+    "fn", [len, print, dict.get, operator.add, str.join, F.relu, torch.nn.Linear, torch.save, lambda: 0, []], ids=str
+)
 def test_other_callables(fn):
     assert not is_torch_callable(fn)
 
 
-@pytest.mark.parametrize("call_it, expected", [
-    (lambda r, a, w: r.call(torch._C._nn.linear, (a, w), {}), ["aten.linear.default"]),
-    (lambda r, a, w: r.call(torch.layer_norm, (a, (4,)), {"eps": 1e-6}), ["aten.layer_norm.default"]),
-    (lambda r, a, w: r.call(Base.softmax, (a, -1), {}), ["aten.softmax.int"]),
-    (lambda r, a, w: r.call(Base.softmax, (a,), {"dim": 1}), ["aten.softmax.int"]),
-    (lambda r, a, w: r.call(torch.matmul, (a, w), {}), ["aten.matmul.default"]),
-    (lambda r, a, w: r.call(torch.Tensor.__mul__, (a, 2.5), {}), ["aten.mul.Tensor"]),
-    (lambda r, a, w: r.call(torch.Tensor.__eq__, (a, 1), {}), ["aten.eq.Scalar"]),
-    (lambda r, a, w: r.call(Base.sum, (a, 0), {}), ["aten.sum.dim_IntList"]),
-    (lambda r, a, w: r.call(Base.mean, (a,), {"axis": (0, 1), "keepdim": True}), ["aten.mean.dim"]),
-    (lambda r, a, w: r.call(torch.cat, ([a, w],), {"dim": 0}), ["aten.cat.default"]),
-    (lambda r, a, w: r.call(Base.view, (a, 2, -1), {}), ["aten.view.default"]),
-    (lambda r, a, w: r.call(Base.permute, (a, 1, 0), {}), ["aten.permute.default"]),
-    (lambda r, a, w: r.call(Base.reshape, (a, (16,)), {}), ["aten.view.default"]),
-    (lambda r, a, w: r.call(torch.rsub, (a, 1), {}), ["aten.rsub.Scalar"]),
-    (lambda r, a, w: r.call(torch.Tensor.__rsub__, (a, 1), {}), ["aten.rsub.Scalar"]),
-    (lambda r, a, w: r.call(Base.float, (a,), {}), []),
-    (lambda r, a, w: r.call(Base.half, (a,), {}), ["aten._to_copy.default"]),
-    (lambda r, a, w: r.call(Base.to, (a, torch.float64), {}), ["aten._to_copy.default"]),
-    (lambda r, a, w: r.call(Base.to, (a, "cpu"), {}), []),
-    (lambda r, a, w: r.call(Base.type_as, (a, w), {}), []),
-    (lambda r, a, w: r.call(torch.zeros, (2, 3), {}), ["aten.zeros.default"]),
-    (lambda r, a, w: r.call(torch._C._nn.scaled_dot_product_attention, (a, a, w), {}),
-     ["aten.scaled_dot_product_attention.default"]),
-])
+@pytest.mark.parametrize(
+    "call_it, expected",
+    [
+        (lambda r, a, w: r.call(torch._C._nn.linear, (a, w), {}), ["aten.linear.default"]),
+        (lambda r, a, w: r.call(torch.layer_norm, (a, (4,)), {"eps": 1e-6}), ["aten.layer_norm.default"]),
+        (lambda r, a, w: r.call(Base.softmax, (a, -1), {}), ["aten.softmax.int"]),
+        (lambda r, a, w: r.call(Base.softmax, (a,), {"dim": 1}), ["aten.softmax.int"]),
+        (lambda r, a, w: r.call(torch.matmul, (a, w), {}), ["aten.matmul.default"]),
+        (lambda r, a, w: r.call(torch.Tensor.__mul__, (a, 2.5), {}), ["aten.mul.Tensor"]),
+        (lambda r, a, w: r.call(torch.Tensor.__eq__, (a, 1), {}), ["aten.eq.Scalar"]),
+        (lambda r, a, w: r.call(Base.sum, (a, 0), {}), ["aten.sum.dim_IntList"]),
+        (lambda r, a, w: r.call(Base.mean, (a,), {"axis": (0, 1), "keepdim": True}), ["aten.mean.dim"]),
+        (lambda r, a, w: r.call(torch.cat, ([a, w],), {"dim": 0}), ["aten.cat.default"]),
+        (lambda r, a, w: r.call(Base.view, (a, 2, -1), {}), ["aten.view.default"]),
+        (lambda r, a, w: r.call(Base.permute, (a, 1, 0), {}), ["aten.permute.default"]),
+        (lambda r, a, w: r.call(Base.reshape, (a, (16,)), {}), ["aten.view.default"]),
+        (lambda r, a, w: r.call(torch.rsub, (a, 1), {}), ["aten.rsub.Scalar"]),
+        (lambda r, a, w: r.call(torch.Tensor.__rsub__, (a, 1), {}), ["aten.rsub.Scalar"]),
+        (lambda r, a, w: r.call(Base.float, (a,), {}), []),
+        (lambda r, a, w: r.call(Base.half, (a,), {}), ["aten._to_copy.default"]),
+        (lambda r, a, w: r.call(Base.to, (a, torch.float64), {}), ["aten._to_copy.default"]),
+        (lambda r, a, w: r.call(Base.to, (a, "cpu"), {}), []),
+        (lambda r, a, w: r.call(Base.type_as, (a, w), {}), []),
+        (lambda r, a, w: r.call(torch.zeros, (2, 3), {}), ["aten.zeros.default"]),
+        (
+            lambda r, a, w: r.call(torch._C._nn.scaled_dot_product_attention, (a, a, w), {}),
+            ["aten.scaled_dot_product_attention.default"],
+        ),
+    ],
+)
 def test_recorded_as_the_user_called_it(call_it, expected):
     recorder, a, w = start(torch.randn(4, 4), torch.randn(4, 4))
     call_it(recorder, a, w)
@@ -92,8 +117,24 @@ def test_several_results_come_in_eagers_container():
 def test_attributes():
     t = torch.randn(3, 4, requires_grad=True)
     recorder, a = start(t)
-    for name in ("dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "is_cpu", "is_cuda", "is_sparse",
-                 "is_quantized", "is_meta", "is_leaf", "grad", "grad_fn", "is_nested"):
+    for name in (
+        "dtype",
+        "device",
+        "ndim",
+        "layout",
+        "requires_grad",
+        "itemsize",
+        "nbytes",
+        "is_cpu",
+        "is_cuda",
+        "is_sparse",
+        "is_quantized",
+        "is_meta",
+        "is_leaf",
+        "grad",
+        "grad_fn",
+        "is_nested",
+    ):
         assert recorder.attribute(a, name) == getattr(t, name), name
     assert recorder.attribute(a, "shape") == (3, 4)
     assert recorder.attribute(a, "T").shape == recorder.attribute(a, "mT").shape == (4, 3)
@@ -110,9 +151,24 @@ def test_attributes():
 def test_metadata_methods():
     t = torch.randn(3, 4).t()
     recorder, a = start(t)
-    for fn, args in ((Base.size, ()), (Base.size, (1,)), (Base.size, (-1,)), (Base.stride, ()), (Base.stride, (0,)), (Base.dim, ()),
-                     (Base.numel, ()), (torch.numel, ()), (Base.is_contiguous, ()), (Base.element_size, ()), (Base.get_device, ()),
-                     (Base.is_floating_point, ()), (torch.is_complex, ()), (Base.__len__, ()), (Base.nelement, ()), (torch.is_tensor, ())):
+    for fn, args in (
+        (Base.size, ()),
+        (Base.size, (1,)),
+        (Base.size, (-1,)),
+        (Base.stride, ()),
+        (Base.stride, (0,)),
+        (Base.dim, ()),
+        (Base.numel, ()),
+        (torch.numel, ()),
+        (Base.is_contiguous, ()),
+        (Base.element_size, ()),
+        (Base.get_device, ()),
+        (Base.is_floating_point, ()),
+        (torch.is_complex, ()),
+        (Base.__len__, ()),
+        (Base.nelement, ()),
+        (torch.is_tensor, ()),
+    ):
         assert recorder.call(fn, (a, *args), {}) == fn(t, *args), fn
     assert not recorder.graph.nodes
     with pytest.raises(UserError, match="Dimension out of range"):
@@ -166,8 +222,14 @@ def test_autocast_switched_while_tracing():
 
 def test_compile_time_questions():
     recorder, a = start(torch.ones(2))
-    for fn, answer in ((torch.compiler.is_compiling, True), (torch.compiler.is_dynamo_compiling, True), (torch.jit.is_scripting, False),
-                       (torch.jit.is_tracing, False), (torch._C._get_tracing_state, None), (torch.onnx.is_in_onnx_export, False)):
+    for fn, answer in (
+        (torch.compiler.is_compiling, True),
+        (torch.compiler.is_dynamo_compiling, True),
+        (torch.jit.is_scripting, False),
+        (torch.jit.is_tracing, False),
+        (torch._C._get_tracing_state, None),
+        (torch.onnx.is_in_onnx_export, False),
+    ):
         assert recorder.call(fn, (), {}) is answer
     assert recorder.call(torch.overrides.has_torch_function, ((a,),), {}) is False
     with pytest.raises(Uncapturable, match="rng_state"):
@@ -193,7 +255,16 @@ def test_computed_numbers():
     t = torch.tensor([1.0, 2.0, 6.0])
     results = interpret(recorder.graph, [t])
     s = t.sum().item()
-    expected = (s / 2 > 3, int(s / 2), t * (s / 2), s - t * (s / 2), torch.tensor([s, s / 2]), torch.full((2,), int(s / 2)), t[2], True)
+    expected = (
+        s / 2 > 3,
+        int(s / 2),
+        t * (s / 2),
+        s - t * (s / 2),
+        torch.tensor([s, s / 2]),
+        torch.full((2,), int(s / 2)),
+        t[2],
+        True,
+    )
     for own, other in zip(results, expected, strict=True):
         if isinstance(other, torch.Tensor):
             torch.testing.assert_close(own, other)
@@ -228,13 +299,26 @@ def test_masks_have_dynamic_results():
         recorder.call(torch.Tensor.__getitem__, (a, m), {})
 
 
-@pytest.mark.parametrize("fn, args", [
-    (torch.matmul, (torch.ones(2, 3), torch.ones(2, 3))), (torch.add, (torch.ones(2), torch.ones(3))), (Base.view, (torch.ones(6), 4)),
-    (torch.cat, ([torch.ones(2, 2), torch.ones(3, 3)], 0)), (Base.__getitem__, (torch.ones(3), 5)), (torch.cumsum, (torch.ones(2), 4)),
-    (Base.expand, (torch.ones(2), 3)), (torch.add, (torch.ones(2), "x")), (torch.einsum, ("ij,jk", torch.ones(2), torch.ones(2))),
-    (Base.transpose, (torch.ones(2), 0, 3)), (torch._C._nn.linear, (torch.ones(2, 3), torch.ones(2, 4))),
-    (Base.view, (torch.ones(2, 3).t(), 6)), (torch.zeros, (-1,)), (Base.masked_fill, (torch.ones(2), torch.ones(2), 1.0)),
-], ids=lambda v: getattr(v, "__name__", ""))
+@pytest.mark.parametrize(
+    "fn, args",
+    [
+        (torch.matmul, (torch.ones(2, 3), torch.ones(2, 3))),
+        (torch.add, (torch.ones(2), torch.ones(3))),
+        (Base.view, (torch.ones(6), 4)),
+        (torch.cat, ([torch.ones(2, 2), torch.ones(3, 3)], 0)),
+        (Base.__getitem__, (torch.ones(3), 5)),
+        (torch.cumsum, (torch.ones(2), 4)),
+        (Base.expand, (torch.ones(2), 3)),
+        (torch.add, (torch.ones(2), "x")),
+        (torch.einsum, ("ij,jk", torch.ones(2), torch.ones(2))),
+        (Base.transpose, (torch.ones(2), 0, 3)),
+        (torch._C._nn.linear, (torch.ones(2, 3), torch.ones(2, 4))),
+        (Base.view, (torch.ones(2, 3).t(), 6)),
+        (torch.zeros, (-1,)),
+        (Base.masked_fill, (torch.ones(2), torch.ones(2), 1.0)),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
 def test_errors_are_eagers(fn, args):
     with pytest.raises(Exception) as eager:
         fn(*args)
@@ -257,14 +341,27 @@ def symbolic(fn, *args):
     return recording
 
 
-@pytest.mark.parametrize("fn", [
-    lambda a: (a + 1).softmax(-1), lambda a: a.reshape(-1)[2:], lambda a: a.t().reshape(a.shape[1], -1) * a.shape[0],
-    lambda a: torch.einsum("ij,kj->ik", a, a), lambda a: a.view(a.shape[0], 2, -1).transpose(1, 2).flatten(1),
-    lambda a: F.layer_norm(a, a.shape[1:]), lambda a: torch.cat([a, a.flip(0)]).cumsum(0),
-    lambda a: a[None].expand(3, -1, -1).contiguous(), lambda a: a[:, None] - a[None], lambda a: a.new_zeros(a.shape) + a,
-    lambda a: F.pad(a, (1, 2)), lambda a: a.kthvalue(1, 0).values, lambda a: a.flatten(0, 1).unflatten(0, (a.shape[0], -1)).sum(0),
-    lambda a: F.interpolate(a[None, None], scale_factor=2), lambda a: a.mul_(2)[1:].add_(1),
-], ids=range(15))
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: (a + 1).softmax(-1),
+        lambda a: a.reshape(-1)[2:],
+        lambda a: a.t().reshape(a.shape[1], -1) * a.shape[0],
+        lambda a: torch.einsum("ij,kj->ik", a, a),
+        lambda a: a.view(a.shape[0], 2, -1).transpose(1, 2).flatten(1),
+        lambda a: F.layer_norm(a, a.shape[1:]),
+        lambda a: torch.cat([a, a.flip(0)]).cumsum(0),
+        lambda a: a[None].expand(3, -1, -1).contiguous(),
+        lambda a: a[:, None] - a[None],
+        lambda a: a.new_zeros(a.shape) + a,
+        lambda a: F.pad(a, (1, 2)),
+        lambda a: a.kthvalue(1, 0).values,
+        lambda a: a.flatten(0, 1).unflatten(0, (a.shape[0], -1)).sum(0),
+        lambda a: F.interpolate(a[None, None], scale_factor=2),
+        lambda a: a.mul_(2)[1:].add_(1),
+    ],
+    ids=range(15),
+)
 def test_symbolic_sizes(fn):
     recording = symbolic(fn, torch.randn(4, 6))
     hints = recording.recorder.sizes
@@ -327,4 +424,7 @@ def test_random_operations_stay_in_order():
     call(recorder, torch.rand, (3,), {})
     call(recorder, Base.uniform_, (call(recorder, torch.empty, (3,), {}),), {})
     assert [n.op.name for n in recorder.graph.nodes if n.op.is_random] == [
-        "aten.bernoulli.p", "aten.rand.default", "aten.uniform.default"]
+        "aten.bernoulli.p",
+        "aten.rand.default",
+        "aten.uniform.default",
+    ]

@@ -14,7 +14,19 @@ from tests.frontend.test_recorder import sharing, tensors
 
 Step = tuple[str, int, int, int]
 
-_VIEWS = ("select", "slice", "transpose", "unsqueeze", "flatten", "split", "diagonal", "expand", "detach", "alias", "last")
+_VIEWS = (
+    "select",
+    "slice",
+    "transpose",
+    "unsqueeze",
+    "flatten",
+    "split",
+    "diagonal",
+    "expand",
+    "detach",
+    "alias",
+    "last",
+)
 _WRITES = ("add_", "mul_", "fill_", "copy_", "setitem", "iadd", "relu_", "index_put", "masked_fill_")
 _READS = ("sin", "sum", "contiguous", "reshape", "clone", "add", "cat")
 
@@ -83,11 +95,16 @@ def run(steps: list[Step], inputs: list[Any]) -> list[Any]:
         made = step(name, pool, i, j, k)
         if made is not None:
             pool.append(made)
-    return pool[len(inputs):]
+    return pool[len(inputs) :]
 
 
-_steps = st.lists(st.tuples(st.sampled_from(_VIEWS + _WRITES + _READS + _WRITES), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)),
-                  min_size=1, max_size=9)
+_steps = st.lists(
+    st.tuples(
+        st.sampled_from(_VIEWS + _WRITES + _READS + _WRITES), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)
+    ),
+    min_size=1,
+    max_size=9,
+)
 
 
 def make(transposed: bool) -> list[torch.Tensor]:
@@ -138,7 +155,9 @@ def test_gradients(steps: list[Step]) -> None:
 
     expected = attempt(lambda: gradient(fn))
     try:
-        recording = attempt(lambda: Recording(fn, torch.linspace(-1, 2, 12).reshape(3, 4), torch.ones(4, requires_grad=True)))
+        recording = attempt(
+            lambda: Recording(fn, torch.linspace(-1, 2, 12).reshape(3, 4), torch.ones(4, requires_grad=True))
+        )
     except Uncapturable:
         return
     if isinstance(expected, tuple) and isinstance(expected[0], type):

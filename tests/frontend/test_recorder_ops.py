@@ -15,18 +15,60 @@ from jitpy.frontend.recorder import TracedTensor, Uncapturable
 from tests.frontend.recording import Recording, call, find_proxies
 
 #: Operators that eager cannot be compared with: uninitialised memory, other layouts, a size that depends on data.
-_SKIPPED = ("empty", "new_empty", "to_sparse", "sparse.", "nn.functional.multi_head_attention_forward", "as_strided", "_refs",
-            "ops.", "resize", "unique", "nonzero", "masked_select", "argwhere", "combinations", "linalg.lstsq", "cov", "corrcoef",
-            "nn.functional.ctc_loss", "nn.functional.gaussian_nll_loss", "nn.functional.rrelu", "tensor_split", "narrow", "allclose",
-            "item", "equal", "jiterator", "linalg.eig", "cauchy", "exponential", "geometric", "log_normal", "uniform", "normal")
+_SKIPPED = (
+    "empty",
+    "new_empty",
+    "to_sparse",
+    "sparse.",
+    "nn.functional.multi_head_attention_forward",
+    "as_strided",
+    "_refs",
+    "ops.",
+    "resize",
+    "unique",
+    "nonzero",
+    "masked_select",
+    "argwhere",
+    "combinations",
+    "linalg.lstsq",
+    "cov",
+    "corrcoef",
+    "nn.functional.ctc_loss",
+    "nn.functional.gaussian_nll_loss",
+    "nn.functional.rrelu",
+    "tensor_split",
+    "narrow",
+    "allclose",
+    "item",
+    "equal",
+    "jiterator",
+    "linalg.eig",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "uniform",
+    "normal",
+)
 
 #: Operators whose layout torch's own shape functions predict wrongly.
-_LAYOUT = ("svd_lowrank", "pca_lowrank", "fft.", "linalg.", "native_batch_norm", "_native_batch_norm_legit", "svd", "_batch_norm")
+_LAYOUT = (
+    "svd_lowrank",
+    "pca_lowrank",
+    "fft.",
+    "linalg.",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "svd",
+    "_batch_norm",
+)
 
 OPERATORS = [op for op in op_db if torch.float32 in op.dtypes and not op.name.startswith(_SKIPPED)]
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""))
+@pytest.mark.parametrize(
+    "op", OPERATORS, ids=lambda op: op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+)
 def test_operator(op: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -40,7 +82,9 @@ def check(op: Any, sample: Any) -> None:
 
     def fn(*tensors: Any) -> Any:
         rest = iter(tensors)
-        first, args, kwargs = tree_unflatten([next(rest) if isinstance(v, torch.Tensor) else v for v in leaves], structure)
+        first, args, kwargs = tree_unflatten(
+            [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves], structure
+        )
         proxies = find_proxies((first, args, kwargs))
         if proxies and type(op.op).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return call(proxies[0].recorder, op.op, (first, *args), kwargs)
@@ -71,7 +115,11 @@ def check(op: Any, sample: Any) -> None:
     for payload, value in zip(recording.live, [v for v in found[0] if isinstance(v, torch.Tensor)], strict=False):
         if isinstance(payload, TracedTensor) and not op.name.startswith(_LAYOUT):
             spec = payload.spec
-            assert (spec.dtype, spec.shape, spec.requires_grad) == (value.dtype, tuple(value.shape), value.requires_grad)
+            assert (spec.dtype, spec.shape, spec.requires_grad) == (
+                value.dtype,
+                tuple(value.shape),
+                value.requires_grad,
+            )
             assert all(a == b or size <= 1 for a, b, size in zip(spec.stride, value.stride(), value.shape, strict=True))
 
 

@@ -1,7 +1,7 @@
 """Keeps torch's shape functions from importing torch's compiler.
 
-Many shape functions of torch are Python, and some are wrapped by `torch._disable_dynamo`, which imports the whole compiler
-(seconds) when it is first called, only to be invisible to it. The wrapper looks for the invisible form on the
+Many shape functions of torch are Python, and some are wrapped by `torch._disable_dynamo`, which imports the whole
+compiler (seconds) when it is first called, only to be invisible to it. The wrapper looks for the invisible form on the
 function first, so while shape functions run without the compiler loaded, the function itself stands there.
 """
 
@@ -26,7 +26,7 @@ _wrapped: list[Any] | None = None
 
 @contextlib.contextmanager
 def without_compiler_import() -> Iterator[None]:
-    """Run torch's Python shape functions in this block without loading `torch._dynamo`. Nests; does nothing once it is loaded."""
+    """Run torch's shape functions in this block without loading `torch._dynamo`. Nests; does nothing once loaded."""
     global _depth
     if "torch._dynamo" in sys.modules:
         yield
@@ -54,8 +54,12 @@ def _functions() -> list[Any]:
         wrapper = torch._disable_dynamo(lambda: None).__code__
         found: dict[int, Any] = {}
         seen: set[int] = set()
-        stack = [value for name, module in list(sys.modules.items()) if name.startswith(_MODULES) and module is not None
-                 for value in vars(module).values()]
+        stack = [
+            value
+            for name, module in list(sys.modules.items())
+            if name.startswith(_MODULES) and module is not None
+            for value in vars(module).values()
+        ]
         for table in torch._decomp.global_decomposition_table.values():
             stack += table.values()
         while stack:
