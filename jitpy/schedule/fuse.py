@@ -148,13 +148,15 @@ class Fusion:
 
     def _inline_free(self) -> None:
         """Values that read no memory, or that are only read at fewer points than they have, are computed where they are read."""
-        for value in reversed(self.live):
-            if value in self.required or not isinstance(value, Pointwise):
-                continue
+        candidates = [v for v in self.live if v not in self.required and isinstance(v, Pointwise)]
+        for value in candidates:
             probe = self.probe(value)
-            readers = self.readers.get(value, [])
-            if not probe.reads and probe.cost <= 40 or self.enabled and self._sparsely_read(value, readers):
+            if not probe.reads and probe.cost <= 40:
                 self._inline(value)
+        if self.enabled:
+            for value in reversed(candidates):
+                if value not in self.inlined and self._sparsely_read(value, self.readers.get(value, [])):
+                    self._inline(value)
         self.live = [v for v in self.live if v not in self.inlined]
 
     def _sparsely_read(self, value: Value, readers: list[Value]) -> bool:

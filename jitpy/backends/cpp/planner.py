@@ -491,11 +491,16 @@ class Planner:
                 else:
                     slots.append(None)
             self.steps.append(CallStep(node.op.target, args, kwargs, tuple(slots), multiple=True))
+            for part in made:
+                if isinstance(part, Stored) and part in self.last:
+                    self._conform(node, part)
         else:
             slot = self._new_slot()
             if isinstance(made, Value):
                 self.slots[made] = slot
             self.steps.append(CallStep(node.op.target, args, kwargs, (slot,)))
+            if isinstance(made, Stored):
+                self._conform(node, made)
         operands: list[Value] = []
         _visit(self.call_arguments[node], operands.append)
         for value in {base_of(v) for v in operands} | {v for v in (made if isinstance(made, tuple) else (made,))
@@ -505,6 +510,16 @@ class Planner:
             for value in [v for v, s in self.slots.items() if s in temporary]:
                 del self.slots[value]
             self.free_at.setdefault(k, []).extend(temporary)
+
+    def _conform(self, node: Node, made: Stored) -> None:
+        """Kernels and views rely on the strides of the spec; eager may have its own mind about those of a result."""
+        if node.op.name in _ROW_MAJOR or len(made.shape) < 2 or _is_plain_matmul(node):
+            return
+        before, slot = self.slots[made], self._new_slot()
+        stride = tuple(map(self.table.ref, made.stride))
+        self.steps.append(CallStep(_with_stride, (SlotRef(before), stride), {}, (slot,)))
+        self.steps.append(FreeStep((before,)))
+        self.slots[made] = slot
 
     def _copy_back(self) -> None:
         first = copies_before_write(self.graph)
@@ -566,6 +581,25 @@ class _IndexCheck:
         if self.flag.value:
             self.flag.value = 0
             raise IndexError("index out of range in self")
+
+
+#: Eager kernels whose results are always row-major.
+_ROW_MAJOR = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "linear")}
+
+
+def _is_plain_matmul(node: Node) -> bool:
+    """Whether a matmul does not swap its operands, so that its result is row-major."""
+    if node.op.name != "aten.matmul.default":
+        return False
+    a, b = (len(x.tensor.shape) for x in node.args)
+    return a >= b >= 2
+
+
+def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them."""
+    if tensor.stride() == stride or all(a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape)):
+        return tensor
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
