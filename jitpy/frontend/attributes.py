@@ -163,6 +163,9 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     if kind is types.MemberDescriptorType:
         if value is None:
             return world.const_object(descr)
+        if isinstance(value, TupleValue) and "n_sequence_fields" in owner.__dict__:
+            fields = [n for n, m in owner.__dict__.items() if type(m) is types.MemberDescriptorType]
+            return world.force(value.items[fields.index(name)])  # a struct sequence, such as torch.return_types.max
         if isinstance(value, ObjectValue) and not isinstance(value, ExceptionValue):
             found = world.read_slot(value, descr)
             if found is None:
