@@ -11,7 +11,7 @@ from jitpy.ir import Dim, SizeEnv
 from jitpy.ir.ops.quiet import without_compiler_import
 
 from .shadow import Constant, Ref, ShadowTensor, Tape, Template, plain, shadow_of, torch_number
-from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError
+from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -26,14 +26,19 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """Record `fn(*args, **kwargs)`."""
     tensors: list[TracedTensor] = []
     seen: dict[int, int] = {}
-    key: Any = fn, recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
-    symbolic = seen.get(_SYMBOLIC) is not None
-    # A template with symbols relies on what was recorded about them, so it belongs to this capture.
-    templates = recorder.templates if symbolic else _TEMPLATES
+    key: Any = None
+    template: Template | None = None
+    templates = _TEMPLATES
     try:
+        key = fn, recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
+        if _SYMBOLIC in seen:
+            # A template with symbols relies on what was recorded about them, so it belongs to this capture.
+            templates = recorder.templates
         template = templates.get(key)
-    except TypeError:  # an unhashable argument
-        template = key = None
+    except TypeError:
+        # An argument that cannot be told from others of its kind: nothing is remembered.
+        key, tensors = None, list({id(t): t for t in tensors_in((args, kwargs))}.values())
+    symbolic = _SYMBOLIC in seen or key is None and any(not t.spec.is_static for t in tensors)
     if template is None:
         template = _make_template(recorder, fn, args, kwargs, tensors, symbolic)
         if key is not None:
@@ -78,7 +83,7 @@ def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
     if kind in (int, bool, complex):
         return kind, value
     if isinstance(value, torch.Tensor):
-        return "constant", id(value)
+        raise TypeError("unhashable: a real tensor has no key")
     return value
 
 

@@ -39,6 +39,7 @@ from .traced import (
     Uncapturable,
     UserError,
     ViewStep,
+    tensors_in,
 )
 
 _aten = torch.ops.aten
@@ -545,6 +546,9 @@ class Recorder:
         except (Uncapturable, UserError):
             self.rollback(mark)
             raise
+        except NotCovered as error:
+            self.rollback(mark)
+            raise Uncapturable("unsupported_op", str(error)) from error
 
     def attribute(self, tensor: TracedTensor, name: str) -> Any:
         """The payload of `tensor.<name>` for attributes that are no methods."""
@@ -587,22 +591,6 @@ class Recorder:
     def finish(self, live: Iterable[TracedTensor | TracedScalar]) -> Finished:
         """Close the graph: its outputs are what the live payloads need, its mutations what was written to inputs."""
         return finish_graph(self, list(live))
-
-
-def tensors_in(value: Any) -> Iterable[TracedTensor]:
-    """The traced tensors inside nested payloads."""
-    kind = type(value)
-    if kind is TracedTensor:
-        yield value
-    elif kind is tuple or kind is list:
-        for item in value:
-            yield from tensors_in(item)
-    elif kind is dict:
-        for item in value.values():
-            yield from tensors_in(item)
-    elif kind is StructPayload:
-        for item in value.items:
-            yield from tensors_in(item)
 
 
 def _with_grad(spec: Any, requires_grad: bool) -> Any:

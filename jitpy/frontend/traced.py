@@ -7,6 +7,7 @@ replaces the storage's base value, and the other aliases are rebuilt from it whe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -217,3 +218,19 @@ class Finished:
 
     graph: Graph
     places: list[tuple[str, int]]
+
+
+def tensors_in(value: Any) -> Iterable[TracedTensor]:
+    """The traced tensors inside nested payloads."""
+    kind = type(value)
+    if kind is TracedTensor:
+        yield value
+    elif kind is tuple or kind is list:
+        for item in value:
+            yield from tensors_in(item)
+    elif kind is dict:
+        for item in value.values():
+            yield from tensors_in(item)
+    elif kind is StructPayload:
+        for item in value.items:
+            yield from tensors_in(item)
