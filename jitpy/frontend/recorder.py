@@ -356,6 +356,8 @@ class Recorder:
         """`t_`, `squeeze_` and the like: this object looks at its memory in another way from now on."""
         target: TracedTensor = args[0]
         assert facts.functional is not None
+        if facts.overload is _aten.detach_.default and not target.spec.requires_grad:
+            return target
         if target.input is not None:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
         if facts.overload.name() in ("aten::detach_", "aten::as_strided_"):

@@ -428,3 +428,15 @@ def test_random_operations_stay_in_order():
         "aten.rand.default",
         "aten.uniform.default",
     ]
+
+
+def test_inference_mode():
+    def fn(a):
+        b = torch.tensor([1.0, 2.0]).detach_() + a
+        b[0] = 5
+        return F.layer_norm(b, (2,)), torch.einsum("i,j->ij", b, b), F.cross_entropy(b, torch.tensor(1))
+
+    with torch.inference_mode():
+        a = torch.tensor([0.5, 0.25])
+        for own, other in zip(Recording(fn, a)(a), fn(a), strict=True):
+            torch.testing.assert_close(own, other, rtol=0, atol=0)
