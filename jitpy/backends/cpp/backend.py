@@ -16,6 +16,9 @@ import torch
 from jitpy import config, logs
 
 from ...ir.alias import any_needs_grad
+from ...ir.passes.attention import ATTENTION
+from ...ir.passes.cleanup import remove_dead_code
+from ...ir.passes.pattern import apply
 from ...ir.graph import Graph
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError, load_text_cached
@@ -56,6 +59,10 @@ def accepts(graph: Graph) -> bool:
 def plan_graph(graph: Graph) -> Plan:
     """The graph as a plan with compiled kernels. Raises CompilerError."""
     started = time.perf_counter()
+    fused = apply(graph, ATTENTION)
+    if fused:
+        logs.log("graph", "\n".join(fused))
+        remove_dead_code(graph)
     planner = Planner(graph)
     text = planner.text()
     printed = time.perf_counter()

@@ -1,0 +1,73 @@
+"""Attention written out by hand, turned into torch's fused kernel.
+
+`matmul(softmax(matmul(q, k.mT) * scale + mask, -1), v)` materialises the scores twice; `scaled_dot_product_attention`
+(FlashAttention, https://arxiv.org/abs/2205.14135) never does. Rounding differs, by no more than between eager's own two ways, so
+this is no part of the exact rewrites of `rules.py`: a backend applies it to graphs in which nothing needs a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..builder import Builder
+from ..graph import Node
+from ..spec import TensorSpec
+from .pattern import P, Rules, rule
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def _attention(b: Builder, q: Node, kt: Node, v: Node, scale: Any, mask: Node | None = None) -> Node | None:
+    """The fused call, where shapes, dtypes and devices are those that it takes; None leaves the graph as it is."""
+    specs = [n.spec for n in (q, kt, v)]
+    if not all(isinstance(s, TensorSpec) and s.dtype in _DTYPES and s.is_static for s in specs):
+        return None
+    dtype, rank = specs[0].dtype, specs[0].ndim
+    if any(s.dtype != dtype or s.ndim != rank or s.requires_grad for s in specs) or rank not in (3, 4):
+        return None
+    if any(s.shape[:-2] != specs[0].shape[:-2] for s in specs) or specs[2].shape[-1] != specs[0].shape[-1]:
+        return None
+    if mask is not None and not _additive(mask.spec, specs, dtype):
+        return None
+    k = b.call("aten.transpose.int", kt, -2, -1)
+    operands = [q, k, v]
+    if rank == 3:
+        operands = [b.call("aten.unsqueeze.default", n, 0) for n in operands]
+        mask = b.call("aten.unsqueeze.default", mask, 0) if mask is not None and mask.tensor.ndim == 3 else mask
+    fused = b.call("aten.scaled_dot_product_attention.default", *operands, mask, 0.0, False, scale=float(scale))
+    if rank == 3:
+        fused = b.call("aten.squeeze.dim", fused, 0)
+    if fused.tensor.is_contiguous():
+        return fused
+    return b.call("aten.clone.default", fused, memory_format=torch.contiguous_format)
+
+
+def _additive(mask: Any, specs: list[Any], dtype: torch.dtype) -> bool:
+    """Whether a mask can be added to the scores inside the kernel."""
+    if not isinstance(mask, TensorSpec) or mask.dtype != dtype or not mask.is_static or mask.ndim > specs[0].ndim:
+        return False
+    scores = (*specs[0].shape[:-1], specs[1].shape[-1])
+    return len(mask.shape) >= 2 and all(m in (1, s) for m, s in zip(reversed(mask.shape), reversed(scores)))
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < abs(value) < float("inf")
+
+
+_Q, _K, _V, _MASK, _C = P.node("q"), P.node("kt"), P.node("v"), P.node("mask"), P.const("c", _finite)
+_SCORES = P.matmul(_Q, _K)
+
+#: Tables of rewrites, by how the scores are scaled; each with and without an additive mask.
+ATTENTION = Rules(
+    rule(P.matmul(P.softmax(P.div(_SCORES, _C), -1, ...), _V),
+         lambda b, q, kt, v, c: _attention(b, q, kt, v, 1 / c), "attention, divided"),
+    rule(P.matmul(P.softmax(P.mul(_SCORES, _C), -1, ...), _V),
+         lambda b, q, kt, v, c: _attention(b, q, kt, v, c), "attention, scaled"),
+    rule(P.matmul(P.softmax(_SCORES, -1, ...), _V), lambda b, q, kt, v: _attention(b, q, kt, v, 1.0), "attention"),
+    rule(P.matmul(P.softmax(P.add(P.div(_SCORES, _C), _MASK), -1, ...), _V),
+         lambda b, q, kt, v, c, mask: _attention(b, q, kt, v, 1 / c, mask), "attention, divided and masked"),
+    rule(P.matmul(P.softmax(P.add(P.mul(_SCORES, _C), _MASK), -1, ...), _V),
+         lambda b, q, kt, v, c, mask: _attention(b, q, kt, v, c, mask), "attention, scaled and masked"),
+)
