@@ -1,4 +1,4 @@
-"""Attribute access by CPython's data model: slots along the type's MRO, descriptors, the instance dict, `__getattr__`."""
+"""Attribute access by CPython's data model: the type's MRO, descriptors, the instance dict, `__getattr__`."""
 
 from __future__ import annotations
 
@@ -400,7 +400,8 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
     if name == "__closure__":
         return TupleValue(list(value.closure)) if value.closure else const(None)
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
-        doc = value.real.__doc__ if value.real is not None else value.code.co_consts[0] if value.code.co_consts else None
+        constants = value.code.co_consts
+        doc = value.real.__doc__ if value.real is not None else constants[0] if constants else None
         return const(doc if isinstance(doc, str) else None)
     raise unsupported(value, f".{name}")
 

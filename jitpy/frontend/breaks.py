@@ -62,8 +62,8 @@ _reason("rng_state", "The state of a random generator is read or set", "It lives
 _reason("depth", "Calls are nested too deeply to be inlined", "", "Raise jitpy.config.inline_depth.")
 _reason("too_long", "The traced program is too long", "A loop was unrolled past the limit.",
         "Raise jitpy.config.unroll_limit, or move the loop out of the jitted function.")
-_reason("exception", "The program raises here", "The rest runs as plain Python so that the exception is the program's own.",
-        "")
+_reason("exception", "The program raises here",
+        "The rest runs as plain Python so that the exception is the program's own.", "")
 _reason("nested_call", "A callback inside a C function breaks the graph",
         "The whole call runs as plain Python, because a C function cannot be resumed in its middle.",
         "Write the loop out in Python.")
@@ -95,7 +95,7 @@ class Skip(Exception):
 
 
 class Restart(Exception):
-    """Trace again from the start, breaking at step `step`: what went wrong there cannot be resumed where it was found."""
+    """Trace again from the start and break at step `step`: what went wrong cannot be resumed where it was found."""
 
     def __init__(self, step: int, cause: GraphBreak) -> None:
         super().__init__(step)

@@ -23,26 +23,10 @@ from .calls import BUILTINS, as_int, builtin, call, fold, record, recording, to_
 from .executor import Executor, TracedException
 from .generators import resume_sync
 from .guards import MISSING
-from .operators import (
-    BINARY,
-    COMPARE,
-    UNARY,
-    binary,
-    compare,
-    constant_of,
-    contains,
-    delete_item,
-    get_item,
-    get_iter,
-    length,
-    next_sync,
-    same_object,
-    set_item,
-    sym,
-    truth,
-    unary,
-)
+from .iteration import get_iter, next_sync
+from .operators import BINARY, COMPARE, UNARY, binary, compare, constant_of, length, same_object, sym, truth, unary
 from .polyfills import builtins_
+from .subscripts import contains, delete_item, get_item, set_item
 from .values.base import (
     FALSE,
     NONE,

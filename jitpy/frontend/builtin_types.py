@@ -13,21 +13,9 @@ from .breaks import GraphBreak
 from .calls import BUILTINS, as_int, builtin, call
 from .executor import Executor
 from .guards import MISSING
-from .operators import (
-    EnumerateIterator,
-    FilterIterator,
-    MapIterator,
-    ZipIterator,
-    constant_of,
-    equal,
-    get_iter,
-    get_iter_sync,
-    iterate,
-    key_of,
-    mutate,
-    set_keys,
-    slice_of,
-)
+from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator, get_iter, get_iter_sync, iterate
+from .operators import constant_of, equal, key_of, mutate, set_keys
+from .subscripts import slice_of
 from .values.base import (
     FALSE,
     NONE,
@@ -174,7 +162,7 @@ def exception_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def exception_text(ex: Executor, value: Value, function: Any) -> Value:
-    """`str` or `repr` of an exception by its builtin base class, which may have rules of its own (KeyError, OSError)."""
+    """`str` or `repr` of an exception by its builtin base class, which may have its own rules (KeyError, OSError)."""
     if not isinstance(value, ExceptionValue):
         raise unsupported(value, f"{function.__name__}()")
     if function is str and len(value.args) == 1 and not issubclass(value.cls, KeyError):
@@ -300,7 +288,8 @@ def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, (DictValue, DictViewValue, TupleValue, ListValue, RangeValue)):
         return get_iter(ex, TupleValue(iterate(ex, value)[::-1]))
     if hook is MISSING and hasattr(value.cls, "__getitem__") and isinstance(value, ObjectValue):
-        from .operators import get_item, length
+        from .operators import length
+        from .subscripts import get_item
 
         n = as_int(ex, length(ex, value), "reversed()")
         return get_iter(ex, TupleValue([ex.finish_sync(get_item(ex, value, const(i))) for i in range(n - 1, -1, -1)]))
@@ -534,7 +523,7 @@ def dict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(dict.update, _ORDERED.update)
 def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     from .attributes import has_attr, load_attr
-    from .operators import get_item, set_item
+    from .subscripts import get_item, set_item
 
     target = _dict(ex, args)
     world = ex.world

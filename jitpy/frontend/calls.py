@@ -12,19 +12,16 @@ from typing import Any
 import sympy
 import torch
 
-from ..ir import Loc
 from ..marks import ALLOWED, DISABLED, original_of
 from .breaks import GraphBreak
-from .executor import PUSHED, Executor, Frame, is_library
+from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
 from .polyfills import POLYFILLS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .torch_state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
-    UNBOUND,
     BuiltinMethodValue,
-    CellValue,
     ConstValue,
     DictValue,
     FunctionValue,
@@ -230,9 +227,9 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
 
 def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A C slot wrapper or method called on a value: the operators' models answer (`dict.__getitem__(d, k)`)."""
-    from . import operators
+    from .subscripts import SLOT_WRAPPERS
 
-    fallback = operators.SLOT_WRAPPERS.get(descriptor.__name__)
+    fallback = SLOT_WRAPPERS.get(descriptor.__name__)
     if fallback is None or kwargs:
         return None
     owner = descriptor.__objclass__
@@ -403,19 +400,20 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     return PUSHED
 
 
-_SKIPPED_MODULES = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
-                    "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension",
-                    "threading", "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb",
-                    "bdb", "linecache", "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime",
-                    "jitpy.ir", "jitpy.backends", "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export",
-                    "warnings")
+_SKIPPED_MODULES = (
+    "torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
+    "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension", "threading",
+    "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb", "bdb", "linecache",
+    "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime", "jitpy.ir", "jitpy.backends",
+    "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export", "warnings",
+)
 
 
 def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
     """A frame with the arguments bound."""
     frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
     bind(ex, fn, args, kwargs, frame.locals)
-    for name, cell in zip(fn.code.co_freevars, fn.closure or ()):
+    for name, cell in zip(fn.code.co_freevars, fn.closure or (), strict=True):
         frame.cells[name] = cell
     return frame
 
@@ -498,15 +496,3 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
     if isinstance(value, ScalarValue):
         raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
     raise ex.throw(TypeError, f"{value.cls.__name__!r} object cannot be interpreted as an integer")
-
-
-def cell_or_unbound(ex: Executor, cell: CellValue) -> Any:
-    return ex.world.cell_content(cell)
-
-
-def user_loc(ex: Executor) -> Loc:
-    return ex.loc()
-
-
-__all__ = ["BUILTINS", "UNBOUND", "builtin", "call", "call_function", "fold", "from_payload", "is_library", "lift",
-           "make_frame", "range_items", "record", "recording", "to_payload"]

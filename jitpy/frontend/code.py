@@ -23,7 +23,7 @@ class Handler:
 
 
 class Ins:
-    """One instruction. `arg` is resolved (names, constants, cell variables); `target` is the index of the jump target."""
+    """One instruction. `arg` is resolved (names, constants, cell variables); `target` is where it jumps (an index)."""
 
     __slots__ = ("arg", "handler", "index", "item", "line", "name", "run", "target")
 

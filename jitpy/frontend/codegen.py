@@ -1,8 +1,8 @@
 """Bytecode that puts Values back into the real world.
 
-An `Emitter` writes the body of a compiled frame: it reloads values by their sources, calls the compiled graph, builds the
-objects that tracing only imagined, and replays the changes of those that exist. Everything that comes from outside is
-loaded before the first change is made (the prelude), so that a later load never sees an earlier write.
+An `Emitter` writes the body of a compiled frame: it reloads values by their sources, calls the compiled graph, builds
+the objects that tracing only imagined, and replays the changes of those that exist. Everything that comes from outside
+is loaded before the first change is made (the prelude), so that a later load never sees an earlier write.
 
 The body is written twice: a first pass finds which tensors have to come out of the graph.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 import collections
 import sys
 import types
-from typing import Any, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import sympy
 from bytecode import Bytecode, FreeVar, Instr, Label
@@ -20,14 +21,7 @@ from bytecode import Bytecode, FreeVar, Instr, Label
 from ..ir.sizes_expr import python_text
 from .breaks import GraphBreak, Restart
 from .code import param_names
-from .operators import (
-    EnumerateIterator,
-    FilterIterator,
-    ListIterator,
-    MapIterator,
-    SequenceIterator,
-    ZipIterator,
-)
+from .iteration import EnumerateIterator, FilterIterator, ListIterator, MapIterator, SequenceIterator, ZipIterator
 from .polyfills import ORIGINALS
 from .source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
 from .values.base import (

@@ -1,9 +1,9 @@
 """The symbolic executor: runs bytecode on Values.
 
-One `Executor` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing, so that a graph
-break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C function must call back
-(`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot be resumed
-in the middle of the C function, so the whole instruction that led to it breaks instead.
+One `Executor` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing, so that a
+graph break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C function must
+call back (`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot be
+resumed in the middle of the C function, so the whole instruction that led to it breaks instead.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Guards: every fact that tracing read from outside, as data.
 
-A `Guard` is a fact about the value at a `Source`. `GuardSet` collects them without repeats, in the order in which they were
-needed (a guard on `a.b` comes after the guard on `a`'s type, so that evaluating in order is safe). `jitpy/runtime/guards.py` turns a
-set into one printable Python function and into a native evaluator.
+A `Guard` is a fact about the value at a `Source`. `GuardSet` collects them without repeats, in the order in which they
+were needed (a guard on `a.b` comes after the guard on `a`'s type, so that evaluating in order is safe).
+`jitpy/runtime/guards.py` turns a set into one printable Python function and into a native evaluator.
 
 Kinds and their argument:
 
     type      cls             type(value) is cls
     id        obj             value is obj (the set keeps obj alive)
     weak_id   weakref         value is ref() and ref() is alive
-    eq        constant        type(value) is type(constant) and value == constant; floats bit for bit (nan is nan, 0.0 is not -0.0);
-                              tuples and frozensets of such
+    eq        constant        type(value) is type(constant) and value == constant; floats bit for bit
+                              (nan is nan, 0.0 is not -0.0); tuples and frozensets of such
     len       n               length of an exact or derived list, tuple, dict, set, deque is n
     keys      tuple           the exact dict has exactly these keys, in this order
     haskey    key             key in the exact dict (whatever its value)
@@ -24,8 +24,9 @@ Kinds and their argument:
     int       symbol          type(value) is int, and its value is bound to the symbol
     python    callable        callable(value) is true (last resort; runs Python)
     empty     None            the cell at the source is empty / the closure variable unbound
-    class     ClassLookup     (source is None) looking the names up along the class's MRO finds what it found; natively one compare of
-                              `tp_version_tag` while the class and its bases are unmodified, a recheck of every name otherwise
+    class     ClassLookup     (source is None) looking the names up along the class's MRO finds what it found; natively
+                              one compare of `tp_version_tag` while the class and its bases are unmodified, a recheck
+                              of every name otherwise
     function  (code, defaults, kwdefaults)  value is a Python function with exactly these objects in those three places
 """
 
@@ -44,9 +45,10 @@ from .source import Source
 class TensorGuard:
     """What must hold of a tensor.
 
-    `shape` and `stride` entries are ints (must be equal), symbols not bound before (bound to what is found; the symbol's range
-    `low <= value <= high` in `ranges` must hold), or other sympy expressions over symbols (must be equal once all symbols are bound).
-    `dispatch_keys` is `torch._C._dispatch_keys(t).raw_repr()`, which covers layout, functorch wrappers, conj and neg bits.
+    `shape` and `stride` entries are ints (must be equal), symbols not bound before (bound to what is found; the
+    symbol's range `low <= value <= high` in `ranges` must hold), or other sympy expressions over symbols (must be
+    equal once all symbols are bound). `dispatch_keys` is `torch._C._dispatch_keys(t).raw_repr()`, which covers layout,
+    functorch wrappers, conj and neg bits.
     `is_leaf` None means either.
     """
 

@@ -1,4 +1,4 @@
-"""Operators on Values: arithmetic, comparison, subscripts, truth, length, membership, iteration."""
+"""Operators on Values: arithmetic, comparison, truth, length, hashing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ import sympy
 import torch
 
 from ..ir import sizes as size_rules
-from .attributes import load_attr
 from .breaks import GraphBreak
 from .calls import as_int, call, lift, range_items, record, recording, to_payload
-from .executor import PUSHED, Executor, TracedException
+from .executor import Executor
 from .guards import MISSING
 from .values.base import (
-    BuiltinMethodValue,
     ConstValue,
     DictValue,
     DictViewValue,
-    Exhausted,
     FunctionValue,
-    GeneratorValue,
-    IteratorValue,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -223,7 +218,7 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
     normal = (dunder, a, b)
     swapped = (reflected, b, a)
     if a.cls is not b.cls and issubclass(b.cls, a.cls) and \
-            _slot(world.class_lookup(b.cls, reflected)) is not _slot(world.class_lookup(a.cls, reflected)):
+            world.class_lookup(b.cls, reflected) is not world.class_lookup(a.cls, reflected):
         attempts += [swapped, normal]
     else:
         attempts += [normal] if a.cls is b.cls else [normal, swapped]
@@ -245,10 +240,6 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
             return result
     raise ex.throw(TypeError, f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: "
                               f"{a.cls.__name__!r} and {b.cls.__name__!r}")
-
-
-def _slot(found: Any) -> Any:
-    return found
 
 
 def _may_decline(function: types.FunctionType) -> bool:
@@ -404,8 +395,8 @@ def _compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | N
         if symbol in ("==", "!="):
             if len(xs) != len(ys):
                 return const(symbol == "!=")
-            return const(all(equal(ex, x, y) for x, y in zip(xs, ys)) == (symbol == "=="))
-        for x, y in zip(xs, ys):
+            return const(all(equal(ex, x, y) for x, y in zip(xs, ys, strict=True)) == (symbol == "=="))
+        for x, y in zip(xs, ys, strict=False):
             if not equal(ex, x, y):
                 return ex.finish_sync(compare(ex, symbol, x, y))
         return const(COMPARE[symbol][0](len(xs), len(ys)))
@@ -438,7 +429,7 @@ def equal(ex: Executor, a: Value, b: Value) -> bool:
     return truth(ex, ex.finish_sync(compare(ex, "==", a, b)))
 
 
-# -- truth, length, membership ------------------------------------------------------------------------------
+# -- truth and length ------------------------------------------------------------------------------------------
 
 
 def truth(ex: Executor, value: Value) -> bool:
@@ -510,48 +501,6 @@ def _first_size(value: TensorValue) -> Value:
     return sym(value.traced.spec.shape[0])
 
 
-def contains(ex: Executor, container: Value, item: Value) -> Value:
-    """`item in container`."""
-    world = ex.world
-    found = world.class_lookup(container.cls, "__contains__")
-    if isinstance(found, types.FunctionType):
-        return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
-    if isinstance(container, ConstValue):
-        if isinstance(item, ConstValue):
-            return _fold(ex, operator.contains, container.value, item.value)
-        raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
-    if isinstance(container, DictValue):
-        return const(world.dict_get(container, key_of(ex, item)) is not None)
-    if isinstance(container, DictViewValue) and container.kind == "keys":
-        return const(world.dict_get(container.of, key_of(ex, item)) is not None)
-    if isinstance(container, SetValue):
-        return const(key_of(ex, item) in container.items)
-    if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
-        return _fold(ex, operator.contains, world.pin(container), constant_of(ex, item))
-    if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
-        return _opaque_contains(ex, container, item)
-    if isinstance(container, TensorValue):
-        return const(truth(ex, ex.call_sync(world.const_object(torch.Tensor.__contains__), [container, item])))
-    answer = False
-    iterator = get_iter_sync(ex, container)
-    while True:
-        try:
-            element = next_sync(ex, iterator)
-        except Exhausted:
-            break
-        if equal(ex, element, item):
-            answer = True
-            break
-    return const(answer)
-
-
-def _opaque_contains(ex: Executor, container: PyValue, item: Value) -> Value:
-    obj = container.obj
-    if isinstance(obj, (set, frozenset, types.MappingProxyType)) and container.pinned:
-        raise unsupported(container, "in")
-    raise unsupported(container, "in")
-
-
 # -- hashing ------------------------------------------------------------------------------------------------
 
 
@@ -620,457 +569,9 @@ def set_keys(ex: Executor, value: Value) -> list[Any]:
     return [(k, key_of(ex, v)) for k, v in ex.world.dict_items(value.of)]
 
 
-# -- subscripts ---------------------------------------------------------------------------------------------
-
-
 def mutate(ex: Executor, value: Any) -> None:
     """Note that a list or set changed as a whole."""
     value.dirty = True
     ex.world.writes += 1
     if value.source is not None:
         ex.world.touch(value)
-
-
-def get_item(ex: Executor, container: Value, key: Value) -> Any:
-    """`container[key]`: a Value or PUSHED."""
-    world = ex.world
-    if isinstance(container, TensorValue):
-        return record(ex, torch.Tensor.__getitem__, [container, key], {})
-    found = world.class_lookup(container.cls, "__getitem__")
-    if isinstance(found, types.FunctionType):
-        return call(ex, world.const_object(found), [container, key], {})
-    return builtin_get_item(ex, container, key)
-
-
-def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
-    """`container[key]` by the builtin type's own rule (also for subclasses that call `super().__getitem__`)."""
-    world = ex.world
-    if isinstance(container, ConstValue):
-        return _fold(ex, operator.getitem, container.value, constant_of(ex, key) if not isinstance(key, SliceValue)
-                     else slice_of(ex, key))
-    if isinstance(container, (ListValue, TupleValue)):
-        return _sequence_item(ex, container, key)
-    if isinstance(container, DictValue):
-        got = world.dict_get(container, key_of(ex, key))
-        if got is not None:
-            return got
-        missing = world.class_lookup(container.cls, "__missing__")
-        if missing is not MISSING:
-            if isinstance(missing, types.FunctionType):
-                return call(ex, world.const_object(missing), [container, key], {})
-            return call(ex, BuiltinMethodValue(missing, container), [key], {})
-        raise ex.throw(KeyError, key)
-    if isinstance(container, RangeValue):
-        items = range_items(ex, container)
-        if isinstance(key, SliceValue):
-            picked = range(*(as_int(ex, v, "range") for v in (container.start, container.stop, container.step)))[
-                slice_of(ex, key)]
-            return RangeValue(const(picked.start), const(picked.stop), const(picked.step))
-        i = as_int(ex, key, "subscript")
-        if not -len(items) <= i < len(items):
-            raise ex.throw(IndexError, "range object index out of range")
-        return items[i]
-    if isinstance(container, PyValue) and isinstance(container.obj, type):
-        return _class_getitem(ex, container, key)
-    if isinstance(container, PyValue) and type(container.obj).__module__ == "typing":
-        return world.const_object(world.pin(container)[constant_of(ex, key)])
-    if ex.world.class_lookup(container.cls, "__getitem__") is MISSING:
-        raise ex.throw(TypeError, f"{container.cls.__name__!r} object is not subscriptable")
-    raise unsupported(container, "a subscript")
-
-
-def _class_getitem(ex: Executor, container: PyValue, key: Value) -> Any:
-    cls = ex.world.pin(container)
-    if isinstance(cls, enum.EnumMeta):
-        return ex.world.const_object(_fold(ex, lambda k: cls[k], constant_of(ex, key)).obj)  # type: ignore[attr-defined]
-    meta_item = ex.world.class_lookup(type(cls), "__getitem__")
-    if isinstance(meta_item, types.FunctionType):
-        return call(ex, ex.world.const_object(meta_item), [container, key], {})
-    return ex.world.const_object(cls[constant_of(ex, key)])
-
-
-def slice_of(ex: Executor, value: SliceValue) -> slice:
-    """A real slice with int bounds."""
-    def bound(v: Value) -> Any:
-        if isinstance(v, ConstValue) and v.value is None:
-            return None
-        if isinstance(v, ObjectValue):
-            return as_int(ex, ex.call_sync(load_attr(ex, v, "__index__"), []), "slice")
-        return as_int(ex, v, "slice")
-
-    return slice(bound(value.start), bound(value.stop), bound(value.step))
-
-
-def _index_of(ex: Executor, key: Value, kind: str) -> int:
-    if isinstance(key, (ConstValue, SymValue, ScalarValue)) and (not isinstance(key, ConstValue)
-                                                                or isinstance(key.value, int)):
-        return as_int(ex, key, "subscript")
-    if isinstance(key, TensorValue):
-        raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
-    if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
-        return as_int(ex, ex.call_sync(load_attr(ex, key, "__index__"), []), "subscript")
-    raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {key.cls.__name__}")
-
-
-def _sequence_item(ex: Executor, container: Any, key: Value) -> Value:
-    items = container.items
-    kind = "tuple" if isinstance(container, TupleValue) else "list"
-    if isinstance(key, SliceValue):
-        picked = items[slice_of(ex, key)]
-        if kind == "list":
-            return ListValue(picked)
-        return TupleValue(picked, None, torch.Size if container.cls is torch.Size else tuple)
-    i = _index_of(ex, key, kind)
-    if not -len(items) <= i < len(items):
-        raise ex.throw(IndexError, f"{kind} index out of range")
-    value = ex.world.force(items[i])
-    items[i] = value
-    return value
-
-
-def set_item(ex: Executor, container: Value, key: Value, new: Value) -> Any:
-    """`container[key] = new`: None or PUSHED."""
-    world = ex.world
-    if isinstance(container, TensorValue):
-        record(ex, torch.Tensor.__setitem__, [container, key, new], {})
-        return None
-    found = world.class_lookup(container.cls, "__setitem__")
-    if isinstance(found, types.FunctionType):
-        return call(ex, world.const_object(found), [container, key, new], {})
-    return builtin_set_item(ex, container, key, new)
-
-
-def builtin_set_item(ex: Executor, container: Value, key: Value, new: Value) -> None:
-    world = ex.world
-    if isinstance(container, ListValue):
-        if isinstance(key, SliceValue):
-            cut = slice_of(ex, key)
-            values: list[Any] = list(iterate(ex, new))
-            try:
-                [*container.items].__setitem__(cut, values)
-            except ValueError as error:
-                raise ex.raise_real(error) from None
-            mutate(ex, container)
-            container.items[cut] = values
-            return
-        i = _index_of(ex, key, "list")
-        if not -len(container.items) <= i < len(container.items):
-            raise ex.throw(IndexError, "list assignment index out of range")
-        mutate(ex, container)
-        container.items[i] = new
-        return
-    if isinstance(container, DictValue):
-        world.dict_set(container, key_of(ex, key), new, key)
-        return
-    if isinstance(container, TupleValue) or isinstance(container, ConstValue):
-        raise ex.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
-    raise unsupported(container, "item assignment")
-
-
-def delete_item(ex: Executor, container: Value, key: Value) -> Any:
-    """`del container[key]`: None or PUSHED."""
-    found = ex.world.class_lookup(container.cls, "__delitem__")
-    if isinstance(found, types.FunctionType):
-        return call(ex, ex.world.const_object(found), [container, key], {})
-    return builtin_delete_item(ex, container, key)
-
-
-def builtin_delete_item(ex: Executor, container: Value, key: Value) -> None:
-    if isinstance(container, ListValue):
-        if isinstance(key, SliceValue):
-            cut = slice_of(ex, key)
-            mutate(ex, container)
-            del container.items[cut]
-            return
-        i = _index_of(ex, key, "list")
-        if not -len(container.items) <= i < len(container.items):
-            raise ex.throw(IndexError, "list assignment index out of range")
-        mutate(ex, container)
-        del container.items[i]
-        return
-    if isinstance(container, DictValue):
-        real_key = key_of(ex, key)
-        if ex.world.dict_get(container, real_key) is None:
-            raise ex.throw(KeyError, key)
-        ex.world.dict_delete(container, real_key)
-        return
-    raise unsupported(container, "item deletion")
-
-
-# -- iteration ----------------------------------------------------------------------------------------------
-
-
-class ListIterator(IteratorValue):
-    """Over a list, re-reading it as it goes, as CPython does."""
-
-    __slots__ = ("index", "of")
-    cls = type(iter([]))
-
-    def __init__(self, of: ListValue) -> None:
-        self.source = None
-        self.of = of
-        self.index = 0
-
-    def step(self, ex: Any) -> Value:
-        if self.index >= len(self.of.items):
-            self.index = 1 << 60
-            raise Exhausted
-        value = ex.world.force(self.of.items[self.index])
-        self.of.items[self.index] = value
-        self.index += 1
-        ex.world.writes += 1
-        return value
-
-
-class SequenceIterator(IteratorValue):
-    """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
-
-    __slots__ = ("cls", "guarded", "index", "items", "of", "size")  # noqa: RUF023
-
-    def __init__(self, items: list[Any], cls: type, guarded: Any = None) -> None:
-        self.source = None
-        self.items = items
-        self.index = 0
-        self.cls = cls
-        self.guarded = guarded  # the dict or set iterated over: it must not change its size meanwhile
-        self.of: Value | None = None  # what `iter` was called with, for dicts
-        self.size = len(items)
-
-    def step(self, ex: Any) -> Value:
-        if self.guarded is not None:
-            now = len(ex.world.dict_items(self.guarded) if isinstance(self.guarded, DictValue) else self.guarded.items)
-            if now != self.size:
-                kind = "dictionary" if isinstance(self.guarded, DictValue) else "Set"
-                raise ex.throw(RuntimeError, f"{kind} changed size during iteration")
-        if self.index >= len(self.items):
-            self.guarded = None
-            raise Exhausted
-        value = ex.world.force(self.items[self.index])
-        self.index += 1
-        ex.world.writes += 1
-        return value
-
-
-class ZipIterator(IteratorValue):
-    """`zip(...)`."""
-
-    __slots__ = ("iterators",)
-    cls = zip
-
-    def __init__(self, iterators: list[Value]) -> None:
-        self.source = None
-        self.iterators = iterators
-
-    def step(self, ex: Any) -> Value:
-        if not self.iterators:
-            raise Exhausted
-        return TupleValue([next_sync(ex, it) for it in self.iterators])
-
-
-class EnumerateIterator(IteratorValue):
-    """`enumerate(...)`."""
-
-    __slots__ = ("count", "iterator")
-    cls = enumerate
-
-    def __init__(self, iterator: Value, count: Value) -> None:
-        self.source = None
-        self.iterator = iterator
-        self.count = count
-
-    def step(self, ex: Any) -> Value:
-        value = next_sync(ex, self.iterator)
-        number = self.count
-        self.count = binary(ex, "ADD", number, const(1))
-        return TupleValue([number, value])
-
-
-class MapIterator(IteratorValue):
-    """`map(f, ...)`; `step` may return PUSHED."""
-
-    __slots__ = ("function", "iterators")
-    cls = map
-
-    def __init__(self, function: Value, iterators: list[Value]) -> None:
-        self.source = None
-        self.function = function
-        self.iterators = iterators
-
-    def step(self, ex: Any) -> Any:
-        return call(ex, self.function, [next_sync(ex, it) for it in self.iterators], {})
-
-
-class FilterIterator(IteratorValue):
-    """`filter(f, ...)`."""
-
-    __slots__ = ("function", "iterator")
-    cls = filter
-
-    def __init__(self, function: Value, iterator: Value) -> None:
-        self.source = None
-        self.function = function
-        self.iterator = iterator
-
-    def step(self, ex: Any) -> Value:
-        while True:
-            value = next_sync(ex, self.iterator)
-            plain = isinstance(self.function, ConstValue) and self.function.value is None
-            if truth(ex, value if plain else ex.call_sync(self.function, [value])):
-                return value
-
-
-def get_iter(ex: Executor, value: Value) -> Any:
-    """`iter(value)`: a Value or PUSHED."""
-    world = ex.world
-    if isinstance(value, (IteratorValue, GeneratorValue)):
-        return value
-    if isinstance(value, TensorValue):
-        if value.traced.ndim == 0:
-            raise ex.throw(TypeError, "iteration over a 0-d tensor")
-        parts = record(ex, torch.Tensor.unbind, [value], {})
-        return SequenceIterator(list(parts.items), type(iter([])))  # type: ignore[attr-defined]
-    found = world.class_lookup(value.cls, "__iter__")
-    if isinstance(found, types.FunctionType):
-        return call(ex, world.const_object(found), [value], {})
-    made = builtin_iter(ex, value)
-    if made is not None:
-        return made
-    if found is MISSING and isinstance(world.class_lookup(value.cls, "__getitem__"), types.FunctionType):
-        from .polyfills.construct import iterate_getitem
-
-        return call(ex, world.const_object(iterate_getitem), [value], {})
-    if isinstance(value, PyValue) and isinstance(value.obj, enum.EnumMeta):
-        return SequenceIterator([world.const_object(m) for m in world.pin(value)], type(iter([])))
-    if found is MISSING:
-        raise ex.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
-    raise GraphBreak("opaque_iterator", value.describe())
-
-
-def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
-    """`iter` of builtin containers."""
-    world = ex.world
-    if isinstance(value, ListValue):
-        return ListIterator(value)
-    if isinstance(value, TupleValue):
-        return SequenceIterator(value.items, type(iter(())))
-    if isinstance(value, RangeValue):
-        return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
-    if isinstance(value, DictValue):
-        keys = [world.dict_key_value(value, k) for k, _ in world.dict_items(value)]
-        made = SequenceIterator(keys, type(iter({})), value)
-        made.of = value
-        return made
-    if isinstance(value, DictViewValue):
-        of = value.of
-        pairs = world.dict_items(of)
-        if value.kind == "keys":
-            items: list[Any] = [world.dict_key_value(of, k) for k, _ in pairs]
-        elif value.kind == "values":
-            items = [v for _, v in pairs]
-        else:
-            items = [TupleValue([world.dict_key_value(of, k), v]) for k, v in pairs]
-        made = SequenceIterator(items, type(iter({})), of)
-        made.of = value
-        return made
-    if isinstance(value, SetValue):
-        return SequenceIterator(list(value.items.values()), type(iter(set())), value)
-    if isinstance(value, ConstValue) and isinstance(value.value, (str, bytes)):
-        return SequenceIterator([const(c) for c in value.value], type(iter(value.value)))
-    return None
-
-
-def get_iter_sync(ex: Executor, value: Value) -> Value:
-    return ex.finish_sync(get_iter(ex, value))
-
-
-def next_value(ex: Executor, iterator: Value) -> Any:
-    """`next(iterator)`: a Value, or PUSHED; raises `Exhausted` at the end. A pushed generator frame that returns
-    raises StopIteration in the traced program: opcode handlers that want to see the end use `resume_generator`."""
-    if isinstance(iterator, IteratorValue):
-        return iterator.step(ex)
-    found = ex.world.class_lookup(iterator.cls, "__next__")
-    if isinstance(found, types.FunctionType):
-        return call(ex, ex.world.const_object(found), [iterator], {})
-    if found is MISSING:
-        raise ex.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
-    raise GraphBreak("opaque_iterator", iterator.describe())
-
-
-def next_sync(ex: Executor, iterator: Value) -> Value:
-    """`next(iterator)`, waiting for it; raises `Exhausted` at the end."""
-    from .generators import resume_sync
-
-    if isinstance(iterator, GeneratorValue):
-        return resume_sync(ex, iterator)
-    try:
-        result = next_value(ex, iterator)
-        return ex.finish_sync(result) if result is PUSHED else result
-    except TracedException as error:
-        if issubclass(error.value.cls, StopIteration) and not isinstance(iterator, IteratorValue):
-            raise Exhausted from None
-        raise
-
-
-def iterate(ex: Executor, value: Value) -> list[Value]:
-    """All the items of an iterable, as C functions such as `list()` take them."""
-    if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
-        value.items[:] = [ex.world.force(v) for v in value.items]
-        return list(value.items)
-    iterator = get_iter_sync(ex, value)
-    items: list[Value] = []
-    while True:
-        try:
-            items.append(next_sync(ex, iterator))
-        except Exhausted:
-            return items
-
-
-def _wrapper_getitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
-    return builtin_get_item(ex, a, key)
-
-
-def _wrapper_setitem(ex: Executor, owner: type, a: Value, key: Value, new: Value) -> Any:
-    builtin_set_item(ex, a, key, new)
-    return const(None)
-
-
-def _wrapper_delitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
-    builtin_delete_item(ex, a, key)
-    return const(None)
-
-
-def _wrapper_iter(ex: Executor, owner: type, a: Value) -> Any:
-    return builtin_iter(ex, a)
-
-
-def _wrapper_len(ex: Executor, owner: type, a: Value) -> Any:
-    if isinstance(a, DictValue):
-        return const(len(ex.world.dict_items(a)))
-    return const(len(a.items)) if isinstance(a, (ListValue, TupleValue, SetValue)) else None
-
-
-def _wrapper_contains(ex: Executor, owner: type, a: Value, key: Value) -> Any:
-    if isinstance(a, DictValue):
-        return const(ex.world.dict_get(a, key_of(ex, key)) is not None)
-    return None
-
-
-def _wrapper_compare(symbol: str) -> Any:
-    def handler(ex: Executor, owner: type, a: Value, b: Value) -> Any:
-        if owner is object and symbol in ("==", "!="):
-            if same_object(ex, a, b):
-                return const(symbol == "==")
-            return const(NotImplemented)
-        answer = _compare_builtin(ex, symbol, a, b)
-        return answer if answer is not None else const(NotImplemented)
-
-    return handler
-
-
-#: C slot wrappers by name, for explicit calls such as `dict.__setitem__(d, k, v)` and `super().__getitem__(k)`
-SLOT_WRAPPERS: dict[str, Callable[..., Any]] = {
-    "__getitem__": _wrapper_getitem, "__setitem__": _wrapper_setitem, "__delitem__": _wrapper_delitem,
-    "__iter__": _wrapper_iter, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
-    "__eq__": _wrapper_compare("=="), "__ne__": _wrapper_compare("!="),
-}
-

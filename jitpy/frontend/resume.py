@@ -2,8 +2,9 @@
 
 A `ResumePoint` names a place in a code object together with the shape of what is live there. Its function takes the
 values of the stack, then the locals, then those of the inner frames, pushes the stack back and jumps. For a break in an
-inlined callee the outer frames have resume points of their own: the outermost one calls the next inner one where the original
-call was, so that handlers, loops and `with` blocks around the call still apply, and tracing it inlines the inner one again.
+inlined callee the outer frames have resume points of their own: the outermost one calls the next inner one where the
+original call was, so that handlers, loops and `with` blocks around the call still apply, and tracing it inlines the
+inner one again.
 
 Resume functions of resume functions do not nest: `origin_of` maps a place in a resume function to the original code.
 """
@@ -49,7 +50,7 @@ class ResumePoint:
         return self.layout.count("value") + len(self.locals)
 
     def parameters(self, prefix: str = "") -> list[str]:
-        """Parameter names: own stack and locals, then the inner point's values (and its closure), then the exception."""
+        """Parameter names: own stack and locals, the inner point's values (and its closure), the exception."""
         names = [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]
         names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
         if self.inner is not None:

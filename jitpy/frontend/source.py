@@ -1,15 +1,16 @@
 """Where a value came from.
 
 One `Source` yields three things: the guard's access path (`base` and `step`), the bytecode that reloads the value
-(`frontend/codegen.py` walks the same path), and its name in reports (`str(source)`), which is also the Python expression
-in the printed guard function.
+(`frontend/codegen.py` walks the same path), and its name in reports (`str(source)`), which is also the Python
+expression in the printed guard function.
 
 Roots are locals of the frame, cells of its closure, its globals, and constants (modules' dicts, classes, ...: objects
 that tracing holds on to). Every other source is one step from its base.
 
-Steps, as the guard evaluator sees them: ("attr", name) runs `getattr`; ("dict", None) is `vars(obj)`; ("item", key) looks
-`key` up in an exact dict; ("index", i) takes an item of a list or tuple (or a subclass, by the base type's
-slot); ("type", None) is `type(obj)`; ("slot", descriptor) reads a member descriptor; ("cell", None) reads a cell's contents.
+Steps, as the guard evaluator sees them: ("attr", name) runs `getattr`; ("dict", None) is `vars(obj)`; ("item", key)
+looks `key` up in an exact dict; ("index", i) takes an item of a list or tuple (or a subclass, by the base type's
+slot); ("type", None) is `type(obj)`; ("slot", descriptor) reads a member descriptor; ("cell", None) reads a cell's
+contents.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class History:
         dynamic = self.dynamic_dims.setdefault(key, set())
         if seen is not None:
             if len(seen) == len(shape):
-                dynamic.update(i for i, (a, b) in enumerate(zip(seen, shape)) if a != b)
+                dynamic.update(i for i, (a, b) in enumerate(zip(seen, shape, strict=True)) if a != b)
             else:
                 dynamic.clear()
         self.sizes[key] = shape
@@ -589,5 +589,3 @@ def _name_of(obj: Any) -> str:
         return str(name)
     module = getattr(obj, "__module__", None)
     return f"{module}.{name}" if isinstance(name, str) and isinstance(module, str) else f"<{type(obj).__name__}>"
-
-

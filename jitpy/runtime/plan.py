@@ -10,8 +10,9 @@ plan's symbols at the start of each call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable, Union
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ class SizeRef:
     index: int
 
 
-Size = Union[int, SizeRef]
+Size = int | SizeRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class CallStep:
 
 @dataclass(slots=True)
 class ViewStep:
-    """`slot` becomes a view of the tensor in `base`, as `as_strided` makes it (offset absolute, in elements of the storage,
-    or relative to the base's own offset with `relative=True`)."""
+    """`slot` becomes a view of the tensor in `base`, as `as_strided` makes it (offset absolute, in elements of the
+    storage, or relative to the base's own offset with `relative=True`)."""
 
     slot: int
     base: int
@@ -120,7 +121,7 @@ class FreeStep:
     slots: tuple[int, ...]
 
 
-Step = Union[AllocStep, KernelStep, CallStep, ViewStep, CopyStep, FreeStep]
+Step = AllocStep | KernelStep | CallStep | ViewStep | CopyStep | FreeStep
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..calls import call
 from ..executor import Executor, Frame, opcode
-from ..operators import iterate
+from ..iteration import iterate
 from ..values.base import DictValue, NullValue, ObjectValue, TupleValue, Value
 from .stack import push
 

@@ -8,7 +8,8 @@ from .. import builtin_functions
 from ..breaks import GraphBreak
 from ..builtin_types import dict_update, list_extend, make_set, set_update
 from ..executor import Executor, Frame, opcode
-from ..operators import iterate, key_of, length, mutate
+from ..iteration import iterate
+from ..operators import key_of, length, mutate
 from ..values.base import (
     NONE,
     ConstValue,

@@ -12,7 +12,6 @@ from ..calls import call
 from ..executor import PUSHED, Executor, Frame, TracedException, opcode
 from ..guards import MISSING
 from ..values.base import (
-    NONE,
     ConstValue,
     ExceptionValue,
     ExcInfoValue,

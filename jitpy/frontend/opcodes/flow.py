@@ -6,7 +6,8 @@ from typing import Any
 
 from ..executor import DECLARED_BREAKS, PUSHED, Executor, Frame, opcode
 from ..generators import resume
-from ..operators import get_iter, next_value, truth
+from ..iteration import get_iter, next_value
+from ..operators import truth
 from ..values.base import NONE, ConstValue, Exhausted, GeneratorValue, Value
 from .stack import push
 

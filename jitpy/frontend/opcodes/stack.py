@@ -11,17 +11,8 @@ from ..attributes import delete_attr, load_attr, store_attr, store_cell
 from ..breaks import GraphBreak
 from ..builtin_types import make_super
 from ..executor import PUSHED, Executor, Frame, opcode
-from ..operators import (
-    binary,
-    compare,
-    contains,
-    delete_item,
-    get_item,
-    same_object,
-    set_item,
-    truth,
-    unary,
-)
+from ..operators import binary, compare, same_object, truth, unary
+from ..subscripts import contains, delete_item, get_item, set_item
 from ..values.base import (
     NONE,
     NULL,

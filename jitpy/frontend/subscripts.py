@@ -1,0 +1,297 @@
+"""Subscripts and membership: `c[k]`, `c[k] = v`, `del c[k]`, `k in c`."""
+
+from __future__ import annotations
+
+import enum
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .attributes import load_attr
+from .breaks import GraphBreak
+from .calls import as_int, call, range_items, record
+from .executor import Executor
+from .guards import MISSING
+from .iteration import builtin_iter, get_iter_sync, iterate, next_sync
+from .operators import _compare_builtin, _fold, constant_of, equal, key_of, mutate, same_object, truth
+from .values.base import (
+    BuiltinMethodValue,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    Exhausted,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SetValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+
+
+def get_item(ex: Executor, container: Value, key: Value) -> Any:
+    """`container[key]`: a Value or PUSHED."""
+    world = ex.world
+    if isinstance(container, TensorValue):
+        return record(ex, torch.Tensor.__getitem__, [container, key], {})
+    found = world.class_lookup(container.cls, "__getitem__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, world.const_object(found), [container, key], {})
+    return builtin_get_item(ex, container, key)
+
+
+def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
+    """`container[key]` by the builtin type's own rule (also for subclasses that call `super().__getitem__`)."""
+    world = ex.world
+    if isinstance(container, ConstValue):
+        return _fold(ex, operator.getitem, container.value, constant_of(ex, key) if not isinstance(key, SliceValue)
+                     else slice_of(ex, key))
+    if isinstance(container, (ListValue, TupleValue)):
+        return _sequence_item(ex, container, key)
+    if isinstance(container, DictValue):
+        got = world.dict_get(container, key_of(ex, key))
+        if got is not None:
+            return got
+        missing = world.class_lookup(container.cls, "__missing__")
+        if missing is not MISSING:
+            if isinstance(missing, types.FunctionType):
+                return call(ex, world.const_object(missing), [container, key], {})
+            return call(ex, BuiltinMethodValue(missing, container), [key], {})
+        raise ex.throw(KeyError, key)
+    if isinstance(container, RangeValue):
+        items = range_items(ex, container)
+        if isinstance(key, SliceValue):
+            picked = range(*(as_int(ex, v, "range") for v in (container.start, container.stop, container.step)))[
+                slice_of(ex, key)]
+            return RangeValue(const(picked.start), const(picked.stop), const(picked.step))
+        i = as_int(ex, key, "subscript")
+        if not -len(items) <= i < len(items):
+            raise ex.throw(IndexError, "range object index out of range")
+        return items[i]
+    if isinstance(container, PyValue) and isinstance(container.obj, type):
+        return _class_getitem(ex, container, key)
+    if isinstance(container, PyValue) and type(container.obj).__module__ == "typing":
+        return world.const_object(world.pin(container)[constant_of(ex, key)])
+    if ex.world.class_lookup(container.cls, "__getitem__") is MISSING:
+        raise ex.throw(TypeError, f"{container.cls.__name__!r} object is not subscriptable")
+    raise unsupported(container, "a subscript")
+
+
+def _class_getitem(ex: Executor, container: PyValue, key: Value) -> Any:
+    cls = ex.world.pin(container)
+    if isinstance(cls, enum.EnumMeta):
+        return ex.world.const_object(_fold(ex, lambda k: cls[k], constant_of(ex, key)).obj)  # type: ignore[attr-defined]
+    meta_item = ex.world.class_lookup(type(cls), "__getitem__")
+    if isinstance(meta_item, types.FunctionType):
+        return call(ex, ex.world.const_object(meta_item), [container, key], {})
+    return ex.world.const_object(cls[constant_of(ex, key)])
+
+
+def slice_of(ex: Executor, value: SliceValue) -> slice:
+    """A real slice with int bounds."""
+    def bound(v: Value) -> Any:
+        if isinstance(v, ConstValue) and v.value is None:
+            return None
+        if isinstance(v, ObjectValue):
+            return as_int(ex, ex.call_sync(load_attr(ex, v, "__index__"), []), "slice")
+        return as_int(ex, v, "slice")
+
+    return slice(bound(value.start), bound(value.stop), bound(value.step))
+
+
+def _index_of(ex: Executor, key: Value, kind: str) -> int:
+    if isinstance(key, (ConstValue, SymValue, ScalarValue)) and (not isinstance(key, ConstValue)
+                                                                or isinstance(key.value, int)):
+        return as_int(ex, key, "subscript")
+    if isinstance(key, TensorValue):
+        raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
+    if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
+        return as_int(ex, ex.call_sync(load_attr(ex, key, "__index__"), []), "subscript")
+    raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {key.cls.__name__}")
+
+
+def _sequence_item(ex: Executor, container: Any, key: Value) -> Value:
+    items = container.items
+    kind = "tuple" if isinstance(container, TupleValue) else "list"
+    if isinstance(key, SliceValue):
+        picked = items[slice_of(ex, key)]
+        if kind == "list":
+            return ListValue(picked)
+        return TupleValue(picked, None, torch.Size if container.cls is torch.Size else tuple)
+    i = _index_of(ex, key, kind)
+    if not -len(items) <= i < len(items):
+        raise ex.throw(IndexError, f"{kind} index out of range")
+    value = ex.world.force(items[i])
+    items[i] = value
+    return value
+
+
+def set_item(ex: Executor, container: Value, key: Value, new: Value) -> Any:
+    """`container[key] = new`: None or PUSHED."""
+    world = ex.world
+    if isinstance(container, TensorValue):
+        record(ex, torch.Tensor.__setitem__, [container, key, new], {})
+        return None
+    found = world.class_lookup(container.cls, "__setitem__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, world.const_object(found), [container, key, new], {})
+    return builtin_set_item(ex, container, key, new)
+
+
+def builtin_set_item(ex: Executor, container: Value, key: Value, new: Value) -> None:
+    world = ex.world
+    if isinstance(container, ListValue):
+        if isinstance(key, SliceValue):
+            cut = slice_of(ex, key)
+            values: list[Any] = list(iterate(ex, new))
+            try:
+                [*container.items].__setitem__(cut, values)
+            except ValueError as error:
+                raise ex.raise_real(error) from None
+            mutate(ex, container)
+            container.items[cut] = values
+            return
+        i = _index_of(ex, key, "list")
+        if not -len(container.items) <= i < len(container.items):
+            raise ex.throw(IndexError, "list assignment index out of range")
+        mutate(ex, container)
+        container.items[i] = new
+        return
+    if isinstance(container, DictValue):
+        world.dict_set(container, key_of(ex, key), new, key)
+        return
+    if isinstance(container, TupleValue) or isinstance(container, ConstValue):
+        raise ex.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
+    raise unsupported(container, "item assignment")
+
+
+def delete_item(ex: Executor, container: Value, key: Value) -> Any:
+    """`del container[key]`: None or PUSHED."""
+    found = ex.world.class_lookup(container.cls, "__delitem__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [container, key], {})
+    return builtin_delete_item(ex, container, key)
+
+
+def builtin_delete_item(ex: Executor, container: Value, key: Value) -> None:
+    if isinstance(container, ListValue):
+        if isinstance(key, SliceValue):
+            cut = slice_of(ex, key)
+            mutate(ex, container)
+            del container.items[cut]
+            return
+        i = _index_of(ex, key, "list")
+        if not -len(container.items) <= i < len(container.items):
+            raise ex.throw(IndexError, "list assignment index out of range")
+        mutate(ex, container)
+        del container.items[i]
+        return
+    if isinstance(container, DictValue):
+        real_key = key_of(ex, key)
+        if ex.world.dict_get(container, real_key) is None:
+            raise ex.throw(KeyError, key)
+        ex.world.dict_delete(container, real_key)
+        return
+    raise unsupported(container, "item deletion")
+
+
+def contains(ex: Executor, container: Value, item: Value) -> Value:
+    """`item in container`."""
+    world = ex.world
+    found = world.class_lookup(container.cls, "__contains__")
+    if isinstance(found, types.FunctionType):
+        return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
+    if isinstance(container, ConstValue):
+        if isinstance(item, ConstValue):
+            return _fold(ex, operator.contains, container.value, item.value)
+        raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
+    if isinstance(container, DictValue):
+        return const(world.dict_get(container, key_of(ex, item)) is not None)
+    if isinstance(container, DictViewValue) and container.kind == "keys":
+        return const(world.dict_get(container.of, key_of(ex, item)) is not None)
+    if isinstance(container, SetValue):
+        return const(key_of(ex, item) in container.items)
+    if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
+        return _fold(ex, operator.contains, world.pin(container), constant_of(ex, item))
+    if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
+        return _opaque_contains(ex, container, item)
+    if isinstance(container, TensorValue):
+        return const(truth(ex, ex.call_sync(world.const_object(torch.Tensor.__contains__), [container, item])))
+    answer = False
+    iterator = get_iter_sync(ex, container)
+    while True:
+        try:
+            element = next_sync(ex, iterator)
+        except Exhausted:
+            break
+        if equal(ex, element, item):
+            answer = True
+            break
+    return const(answer)
+
+
+def _opaque_contains(ex: Executor, container: PyValue, item: Value) -> Value:
+    obj = container.obj
+    if isinstance(obj, (set, frozenset, types.MappingProxyType)) and container.pinned:
+        raise unsupported(container, "in")
+    raise unsupported(container, "in")
+
+
+def _wrapper_getitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
+    return builtin_get_item(ex, a, key)
+
+
+def _wrapper_setitem(ex: Executor, owner: type, a: Value, key: Value, new: Value) -> Any:
+    builtin_set_item(ex, a, key, new)
+    return const(None)
+
+
+def _wrapper_delitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
+    builtin_delete_item(ex, a, key)
+    return const(None)
+
+
+def _wrapper_iter(ex: Executor, owner: type, a: Value) -> Any:
+    return builtin_iter(ex, a)
+
+
+def _wrapper_len(ex: Executor, owner: type, a: Value) -> Any:
+    if isinstance(a, DictValue):
+        return const(len(ex.world.dict_items(a)))
+    return const(len(a.items)) if isinstance(a, (ListValue, TupleValue, SetValue)) else None
+
+
+def _wrapper_contains(ex: Executor, owner: type, a: Value, key: Value) -> Any:
+    if isinstance(a, DictValue):
+        return const(ex.world.dict_get(a, key_of(ex, key)) is not None)
+    return None
+
+
+def _wrapper_compare(symbol: str) -> Any:
+    def handler(ex: Executor, owner: type, a: Value, b: Value) -> Any:
+        if owner is object and symbol in ("==", "!="):
+            if same_object(ex, a, b):
+                return const(symbol == "==")
+            return const(NotImplemented)
+        answer = _compare_builtin(ex, symbol, a, b)
+        return answer if answer is not None else const(NotImplemented)
+
+    return handler
+
+
+#: C slot wrappers by name, for explicit calls such as `dict.__setitem__(d, k, v)` and `super().__getitem__(k)`
+SLOT_WRAPPERS: dict[str, Callable[..., Any]] = {
+    "__getitem__": _wrapper_getitem, "__setitem__": _wrapper_setitem, "__delitem__": _wrapper_delitem,
+    "__iter__": _wrapper_iter, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
+    "__eq__": _wrapper_compare("=="), "__ne__": _wrapper_compare("!="),
+}
