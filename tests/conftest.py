@@ -34,3 +34,10 @@ def _seeded() -> None:
     import torch
 
     torch.manual_seed(0)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names for callables: their text holds an address, and parallel workers must agree on the names of tests."""
+    if callable(val) and not isinstance(val, type):
+        return getattr(val, "__qualname__", None) or getattr(val, "__name__", None) or type(val).__name__
+    return None
