@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..ir.op import NotCovered
 from ..ir.spec import Dim
 from .index import Axis, Index
 
@@ -234,18 +235,145 @@ class ScalarBuilder:
         return self.make(op, operands, BOOL)
 
     def add(self, a: Any, b: Any) -> Expr:
-        if _is_const(a, 0) and isinstance(b, Expr) and not b.dtype.is_floating_point:
-            return b
-        if _is_const(b, 0) and isinstance(a, Expr) and not a.dtype.is_floating_point:
-            return a
+        a, b = self._lift((a, b))
+        if a.dtype is BOOL:
+            return self.logical_or(a, b)
+        if not a.dtype.is_floating_point:  # x + 0.0 would turn -0.0 into 0.0
+            if _is_const(a, 0):
+                return b
+            if _is_const(b, 0):
+                return a
         return self._prim("add", a, b)
 
     def mul(self, a: Any, b: Any) -> Expr:
-        if _is_const(b, 1) and isinstance(a, Expr):
+        a, b = self._lift((a, b))
+        if a.dtype is BOOL:
+            return self.logical_and(a, b)
+        if _is_const(b, 1):
             return a
-        if _is_const(a, 1) and isinstance(b, Expr):
+        if _is_const(a, 1):
             return b
         return self._prim("mul", a, b)
+
+    def maximum(self, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        return self.logical_or(a, b) if a.dtype is BOOL else self._prim("maximum", a, b)
+
+    def minimum(self, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        return self.logical_and(a, b) if a.dtype is BOOL else self._prim("minimum", a, b)
+
+    def relu(self, x: Expr) -> Expr:
+        return self.maximum(x, 0)
+
+    def _divide(self, op: str, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        if not a.dtype.is_floating_point and not (b.op == "const" and b.attr not in (0, -1)):
+            raise NotCovered("integer division by what may be 0, which eager reports")
+        return self._prim(op, a, b)
+
+    def floordiv(self, a: Any, b: Any) -> Expr:
+        """Rounded down, on integers and floats."""
+        return self._divide("floordiv", a, b)
+
+    def mod(self, a: Any, b: Any) -> Expr:
+        """The remainder with the divisor's sign."""
+        return self._divide("mod", a, b)
+
+    def fmod(self, a: Any, b: Any) -> Expr:
+        """The remainder with the dividend's sign."""
+        return self._divide("fmod", a, b)
+
+    def pow(self, a: Any, b: Any) -> Expr:
+        """Integer powers by constants are products; eager keeps a constant exponent of a float32 in float64."""
+        kept = b
+        a, b = self._lift((a, b))
+        if not a.dtype.is_floating_point:
+            if b.op != "const" or not 0 <= b.attr <= 8:
+                raise NotCovered("integer power")
+            result = self.const(1, a.dtype)
+            for _ in range(b.attr):
+                result = self.mul(result, a)
+            return result
+        if a.dtype is FLOAT and isinstance(kept, float) and b.attr != kept:
+            return self.cast(self._prim("pow", self.cast(a, DOUBLE), self.const(kept, DOUBLE)), FLOAT)
+        return self._prim("pow", a, b)
+
+    def shift_left(self, a: Any, b: Any) -> Expr:
+        """0 for shifts by negative or too large amounts."""
+        a, b = self._lift((a, b))
+        outside = self._no_shift(a.dtype, b)
+        return self.where(outside, 0, self._prim("shift_left", a, self.where(outside, 0, b)))
+
+    def shift_right(self, a: Any, b: Any) -> Expr:
+        """The sign (0, or -1 for negative numbers) for shifts by negative or too large amounts."""
+        a, b = self._lift((a, b))
+        outside = self._no_shift(a.dtype, b)
+        if a.dtype.is_signed:
+            return self._prim("shift_right", a, self.where(outside, a.dtype.itemsize * 8 - 1, b))
+        return self.where(outside, 0, self._prim("shift_right", a, self.where(outside, 0, b)))
+
+    def _no_shift(self, dtype: torch.dtype, amount: Expr) -> Expr:
+        bits = dtype.itemsize * 8
+        if amount.op == "const":
+            return self.const(not 0 <= amount.attr < bits, BOOL)
+        too_large = self.ge(amount, bits)
+        return self.logical_or(self.lt(amount, 0), too_large) if dtype.is_signed else too_large
+
+    def ne(self, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        return a if a.dtype is BOOL and _is_const(b, 0) else self._test("ne", a, b)
+
+    def bitwise_and(self, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        return self.logical_and(a, b) if a.dtype is BOOL else self._prim("bitwise_and", a, b)
+
+    def bitwise_or(self, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        return self.logical_or(a, b) if a.dtype is BOOL else self._prim("bitwise_or", a, b)
+
+    def bitwise_xor(self, a: Any, b: Any) -> Expr:
+        a, b = self._lift((a, b))
+        return self.ne(a, b) if a.dtype is BOOL else self._prim("bitwise_xor", a, b)
+
+    def bitwise_not(self, a: Expr) -> Expr:
+        return self.logical_not(a) if a.dtype is BOOL else self._prim("bitwise_not", a)
+
+    def _of_float(self, op: str, x: Expr) -> Expr:
+        return self._prim(op, x) if x.dtype.is_floating_point else x
+
+    def floor(self, x: Expr) -> Expr:
+        return self._of_float("floor", x)
+
+    def ceil(self, x: Expr) -> Expr:
+        return self._of_float("ceil", x)
+
+    def trunc(self, x: Expr) -> Expr:
+        return self._of_float("trunc", x)
+
+    def round(self, x: Expr) -> Expr:
+        """To nearest, ties to even."""
+        return self._of_float("round", x)
+
+    def abs(self, x: Expr) -> Expr:
+        return x if x.dtype in (BOOL, torch.uint8) else self._prim("abs", x)
+
+    def sign(self, x: Expr) -> Expr:
+        return x if x.dtype is BOOL else self._prim("sign", x)
+
+    def isnan(self, x: Expr) -> Expr:
+        return self._test("isnan", x) if x.dtype.is_floating_point else self.const(False, BOOL)
+
+    def isinf(self, x: Expr) -> Expr:
+        return self._test("isinf", x) if x.dtype.is_floating_point else self.const(False, BOOL)
+
+    def isfinite(self, x: Expr) -> Expr:
+        return self._test("isfinite", x) if x.dtype.is_floating_point else self.const(True, BOOL)
+
+    def signbit(self, x: Expr) -> Expr:
+        if x.dtype.is_floating_point:
+            return self._test("signbit", x)
+        return self.lt(x, 0) if x.dtype.is_signed and x.dtype is not BOOL else self.const(False, BOOL)
 
     def where(self, condition: Expr, a: Any, b: Any) -> Expr:
         a, b = self._lift((a, b))
@@ -275,16 +403,11 @@ class ScalarBuilder:
             return self.const(not a.attr, BOOL)
         return self.make("logical_not", (a,), BOOL)
 
-    def square(self, x: Expr) -> Expr:
-        return self.mul(x, x)
 
-
-_BINARY = ("sub", "truediv", "floordiv", "truncdiv", "mod", "fmod", "pow", "maximum", "minimum", "fmax", "fmin", "atan2",
-           "hypot", "copysign", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "nextafter")
-_UNARY = ("neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
-          "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "floor",
-          "ceil", "trunc", "round", "sign", "reciprocal", "bitwise_not", "lgamma", "relu")
-_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit")
+_BINARY = ("sub", "truediv", "atan2", "hypot", "copysign")
+_UNARY = ("neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
+          "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "lgamma")
+_TESTS = ("eq", "lt", "le", "gt", "ge")
 
 
 def _add_methods() -> None:
@@ -299,8 +422,7 @@ def _add_methods() -> None:
         return method
 
     for name in _BINARY + _UNARY:
-        if not hasattr(ScalarBuilder, name):
-            setattr(ScalarBuilder, name, primitive(name))
+        setattr(ScalarBuilder, name, primitive(name))
     for name in _TESTS:
         setattr(ScalarBuilder, name, test(name))
 

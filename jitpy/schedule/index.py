@@ -121,6 +121,9 @@ class Index:
     def __sub__(self, other: Index | Dim) -> Index:
         return self + (other * -1)
 
+    def __rsub__(self, other: Dim) -> Index:
+        return self * -1 + other
+
     def __mul__(self, factor: Dim) -> Index:
         if type(factor) is int:
             if factor == 1:

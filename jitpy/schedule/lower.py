@@ -2,7 +2,7 @@
 
 A lowering is `fn(low, node, *args, **kwargs) -> Value | tuple of Values`, registered for op names with `@lowering`. Its
 arguments are the node's, with every node replaced by what it was lowered to. It raises `NotCovered` to leave the node to
-the eager kernel. Ops without a lowering are tried by the op table's `scalar` facet, and else are eager calls.
+the eager kernel. Other ops are lowered by what the op table says of them (`facets.py`), or are eager calls.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
 from ..ir.op import NotCovered
-from ..ir.ops.promotion import result_type
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride
 from .expr import CARRIERS, Expr, ScalarBuilder, carrier
+from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, of, same, unflatten
 from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Stored, Trace, Value, View
 
@@ -71,7 +71,7 @@ class Lowering:
         if node.op is CONSTANT:
             return self._place(Stored(node.tensor, node))
         try:
-            result = self._native(node)
+            result = self.native(node)
         except NotCovered as reason:
             self.reasons[node] = str(reason) or "no lowering"
             return self._call(node)
@@ -80,32 +80,23 @@ class Lowering:
                 self._place(value, node)
         return result
 
-    def _native(self, node: Node) -> Lowered:
+    def native(self, node: Node) -> Lowered:
+        """The node's value or values. Raises NotCovered where only eager's kernel will do."""
+        if node.op is GETITEM:
+            return self.values[node.args[0]][node.args[1]]
         if not _is_native_spec(node.spec):
-            raise NotCovered("results of this dtype stay with eager")
-        fn = LOWERINGS.get(node.op.name)
-        if fn is None and node.op.scalar is None:
-            raise NotCovered("the eager kernel is used for this op")
+            raise NotCovered("results of this dtype, or without elements, stay with eager")
         for source in node.input_nodes():
             if not _is_native_spec(source.spec):
-                raise NotCovered("operands of this dtype stay with eager")
-        args = map_nodes(node.args, self.values.__getitem__)
-        kwargs = map_nodes(node.kwargs, self.values.__getitem__)
-        result = fn(self, node, *args, **kwargs) if fn is not None else self._from_table(node, args, kwargs)
+                raise NotCovered("operands of this dtype, or without elements, stay with eager")
+        fn = LOWERINGS.get(node.op.name)
+        if fn is not None:
+            result = fn(self, node, *map_nodes(node.args, self.values.__getitem__),
+                        **map_nodes(node.kwargs, self.values.__getitem__))
+        else:
+            result = from_table(self, node)
         self._check(node, result)
         return result
-
-    def _from_table(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-        """A pointwise op whose body is the op table's."""
-        count = node.op.facets.get("operands", len(args))
-        compute = node.op.facets.get("compute")
-        operands, rest = args[:count], args[count:]
-        if compute is not None:
-            dtypes = compute(*map_nodes(node.args, lambda n: n.spec), **map_nodes(node.kwargs, lambda n: n.spec))
-        else:
-            dtypes = None
-        scalar = node.op.scalar
-        return self.elementwise(node, operands, lambda e, *xs: scalar(e, *xs, *rest, **kwargs), dtypes)
 
     def _check(self, node: Node, result: Lowered) -> None:
         """A lowering must agree with the spec: shape and dtype."""
@@ -273,20 +264,6 @@ class Lowering:
 
         return self.pointwise(shape, dtype, body, name)
 
-    def elementwise(self, node: Node, operands: Sequence[Operand], fn: Callable[..., Expr],
-                    compute: torch.dtype | Sequence[torch.dtype] | None = None) -> Value:
-        """`apply` with shape and result dtype of the node's spec; `compute` defaults to the operands' promoted dtype."""
-        if compute is None:
-            compute = self.promote(*operands)
-        return self.apply(fn, operands, node.tensor.shape, node.tensor.dtype, compute)
-
-    def promote(self, *operands: Operand) -> torch.dtype:
-        """What eager's type promotion makes of the operands."""
-        found = result_type([as_spec(x) for x in operands])
-        if found not in CARRIERS:
-            raise NotCovered(f"computing in {found}")
-        return found
-
     def fill(self, shape: Sequence[Dim], dtype: torch.dtype, value: Any) -> Value:
         """A constant tensor; `value` is a Python number or a size."""
         kind = carrier(dtype)
@@ -342,15 +319,6 @@ class Lowering:
             return tuple(range(ndim))
         found = (dim,) if isinstance(dim, int) else tuple(dim)
         return tuple(d + max(ndim, 1) if d < 0 else d for d in found) if ndim else ()
-
-
-def as_spec(value: Operand) -> Any:
-    """What type promotion needs to know of an operand."""
-    if isinstance(value, HostScalar):
-        return ScalarSpec(value.kind)
-    if isinstance(value, Value):
-        return TensorSpec(value.dtype, value.shape, contiguous_stride(value.shape))
-    return value
 
 
 def is_dense(env: SizeEnv, spec: TensorSpec) -> bool:

@@ -41,7 +41,9 @@ class Value:
         return prod(self.shape)
 
     def describe(self) -> str:
-        return self.name or (self.nodes[0].name if self.nodes else type(self).__name__.lower())
+        if self.name or not (self.nodes or self.origin):
+            return self.name or type(self).__name__.lower()
+        return (self.nodes[0] if self.nodes else self.origin).name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()} {list(self.shape)}>"

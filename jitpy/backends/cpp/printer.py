@@ -34,7 +34,7 @@ _FLOAT = {
     "round": "__builtin_rint{f}({0})",
     "fmod": "__builtin_fmod{f}({0}, {1})", "copysign": "__builtin_copysign{f}({0}, {1})",
     "fmax": "({0} >= {1}) | ({1} != {1}) ? {0} : {1}", "fmin": "({0} <= {1}) | ({1} != {1}) ? {0} : {1}",
-    "signbit": "__builtin_signbit({0}) != 0", "sigmoid": "1 / (1 + exp(-{0}))",
+    "signbit": "__builtin_bit_cast(int{bits}_t, {0}) < 0", "sigmoid": "1 / (1 + exp(-{0}))",
 }
 #: float32 functions with a definition of their own.
 _FLOAT32 = {"exp": "exp_f32({0})", "log": "log_f32({0})", "erf": "erf_f32({0})", "sigmoid": "1 / (1 + exp_f32(-{0}))"}
@@ -126,7 +126,7 @@ class ExprPrinter:
         if op in ("shift_left",) and pattern and kind.is_signed:
             return f"({TYPES[kind]})((u{TYPES[kind]}){args[0]} << {args[1]})"
         if pattern is not None:
-            return pattern.format(*args, f=suffix, T=TYPES[kind])
+            return pattern.format(*args, f=suffix, T=TYPES[kind], bits=8 * kind.itemsize)
         return f"{op}{suffix}({', '.join(args)})"
 
 

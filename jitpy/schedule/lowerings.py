@@ -1,4 +1,4 @@
-"""Gathers, concatenation and padding: reads at computed positions, or from several places."""
+"""Ops that read at computed places, or from several: gathers, concatenation, padding."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from ...ir.op import NotCovered
-from ...ir.spec import Dim
-from ..expr import INT, Expr
-from ..index import Index, of
-from ..lower import Lowering, lowering
-from ..values import IndexTuple, Trace, Value
-from .pointwise import number
-from .views import axis_of
+from ..ir.op import NotCovered
+from ..ir.ops.layout import normalize_dim
+from ..ir.spec import Dim
+from .expr import INT, Expr
+from .index import Index, of
+from .lower import Lowering, lowering
+from .values import IndexTuple, Trace, Value
 
 
 def position(trace: Trace, ids: Value, index: IndexTuple, size: Dim, wrap: bool = False) -> Index:
@@ -44,7 +43,7 @@ def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Va
     _integers(ids)
     if not x.shape:
         raise NotCovered("0-dim operand")
-    axis = axis_of(dim, len(x.shape))
+    axis = normalize_dim(dim, len(x.shape))
     return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
         x, (*index[:axis], position(trace, ids, (index[axis],) if ids.shape else (), x.shape[axis]), *index[axis + 1:])))
 
@@ -54,7 +53,7 @@ def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_g
     _integers(ids)
     if not x.shape or not ids.shape:
         raise NotCovered("0-dim operand")
-    axis = axis_of(dim, len(x.shape))
+    axis = normalize_dim(dim, len(x.shape))
     return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
         x, (*index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1:])))
 
@@ -83,20 +82,12 @@ def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | N
 @lowering("cat", "concat", "concatenate")
 def cat(low: Lowering, node: Any, tensors: Sequence[Value], dim: int = 0) -> Value:
     shape = node.tensor.shape
-    axis = axis_of(dim, len(shape))
+    axis = normalize_dim(dim, len(shape))
     if any(len(x.shape) != len(shape) for x in tensors):
         raise NotCovered("legacy empty tensors")
     if len(tensors) > 16:
         raise NotCovered("more than 16 tensors")
     return _joined(low, tensors, shape, node.tensor.dtype, axis)
-
-
-@lowering("stack")
-def stack(low: Lowering, node: Any, tensors: Sequence[Value], dim: int = 0) -> Value:
-    axis = axis_of(dim, len(node.tensor.shape))
-    if len(tensors) > 16:
-        raise NotCovered("more than 16 tensors")
-    return _joined(low, [low.unsqueeze(x, axis) for x in tensors], node.tensor.shape, node.tensor.dtype, axis)
 
 
 def _joined(low: Lowering, tensors: Sequence[Value], shape: Sequence[Dim], dtype: torch.dtype, axis: int) -> Value:
@@ -132,7 +123,8 @@ def _joined(low: Lowering, tensors: Sequence[Value], shape: Sequence[Dim], dtype
 
 @lowering("constant_pad_nd")
 def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: Any = 0) -> Value:
-    number(value, "value")
+    if isinstance(value, Value):
+        raise NotCovered("a padding value known only at run time")
     ndim = len(x.shape)
     before = [0] * ndim
     after = [0] * ndim
@@ -150,24 +142,5 @@ def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: 
         moved = tuple(i - b for i, b in zip(index, before))
         element = trace.masked(inside, lambda: trace.read(x, moved))
         return e.where(inside, element, e.const(value, element.dtype))
-
-    return low.pointwise(node.tensor.shape, node.tensor.dtype, body)
-
-
-@lowering("pad")
-def pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Value:
-    if mode != "constant":
-        raise NotCovered(f"padding mode {mode}")
-    return constant_pad(low, node, x, pad, 0 if value is None else value)
-
-
-@lowering("one_hot")
-def one_hot(low: Lowering, node: Any, x: Value, num_classes: int = -1) -> Value:
-    if not isinstance(num_classes, int) or num_classes <= 0:
-        raise NotCovered("number of classes known only at run time")
-
-    def body(trace: Trace, index: IndexTuple) -> Expr:
-        checked = position(trace, x, index[:-1], num_classes)
-        return trace.e.eq(trace.e.index(checked), trace.e.index(index[-1]))
 
     return low.pointwise(node.tensor.shape, node.tensor.dtype, body)

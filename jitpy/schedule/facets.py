@@ -1,0 +1,169 @@
+"""From the op table to values: what an op's facets say of it, in the scheduler's terms.
+
+An op is lowered by the first facet it has: `scalar` (elementwise), `index` (renamed indices), `reduction`, `scan`, `fill` and
+`element` (made from nothing), `decompose` (simpler ops, each lowered in turn). Ops that read at computed places are in
+`lowerings.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from ..ir.builder import Builder
+from ..ir.graph import Node, map_nodes
+from ..ir.op import NotCovered
+from ..ir.ops import aliasing
+from ..ir.ops.pointwise import operand_dtypes
+from ..ir.ops.table import normalize
+from ..ir.spec import TensorSpec
+from .expr import CARRIERS, ScalarBuilder, carrier
+from .index import of
+from .values import HostScalar, IndexTuple, Trace, Value
+
+if TYPE_CHECKING:
+    from .lower import Lowered, Lowering
+
+
+def from_table(low: Lowering, node: Node) -> Lowered:
+    """The node's value by its op's facets. Raises NotCovered where there is none that applies."""
+    op = node.op
+    args, kwargs = normalize(op, node.args, node.kwargs)
+    if op.scalar is not None:
+        return _scalar(low, node, args, kwargs)
+    for name, rule in _FACETS:
+        if name in op.facets:
+            return rule(low, node, args, kwargs)
+    if op.decompose is not None:
+        return _decompose(low, node, args, kwargs)
+    raise NotCovered("torch's kernel is used for this op")
+
+
+def _specs(value: Any) -> Any:
+    return map_nodes(value, lambda n: n.spec)
+
+
+def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    op = node.op
+    assert op.scalar is not None
+    count = op.facets["operands"]
+    dtypes = [carrier_of(d) for d in operand_dtypes(op, _specs(args), _specs(kwargs))]
+    values = map_nodes(args, low.values.__getitem__)
+    operands, rest = values[:count], values[count:]
+    options = map_nodes(kwargs, low.values.__getitem__)
+    if any(isinstance(v, HostScalar) for v in (*rest, *options.values())):
+        raise NotCovered("a parameter known only at run time")
+    if "aliasing" in op.facets:
+        kind = aliasing(op, low.env, node.args, node.kwargs)
+        if kind == "self":
+            return operands[0]
+        if node.tensor.dtype is not operands[0].dtype:
+            return low.convert(operands[0], node.tensor.dtype)
+    given = [(v, d) for v, d in zip(operands, dtypes) if v is not None]
+
+    def body(e: ScalarBuilder, *exprs: Any) -> Any:
+        found = iter(exprs)
+        return op.scalar(e, *(None if v is None else next(found) for v in operands), *rest, **options)
+
+    e = ScalarBuilder()
+    body(e, *(e.load(k, of(0), d) if isinstance(v, Value) else e.const(v, d) if not isinstance(v, sympy.Expr)
+              else e.size(v, d) for k, (v, d) in enumerate(given)))  # raises NotCovered now rather than later
+    return low.apply(body, [v for v, _ in given], node.tensor.shape, node.tensor.dtype, [d for _, d in given])
+
+
+def carrier_of(dtype: Any) -> Any:
+    if dtype not in CARRIERS:
+        raise NotCovered(f"computing in {dtype}")
+    return carrier(dtype)
+
+
+def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
+    rule = node.op.facets["index"]
+    x = low.values[args[0]]
+    spec, rest = args[0].spec, _specs(args[1:])
+    copied = not node.op.is_view or aliasing(node.op, low.env, node.args, node.kwargs) == "copy"
+
+    def part(shape: tuple[Any, ...], **output: int) -> Value:
+        def remap(index: IndexTuple) -> IndexTuple:
+            return tuple(of(i) for i in rule(index, spec, *rest, **kwargs, **output))
+
+        value = low.view(x, shape, remap)
+        return low.copy(value) if copied else value
+
+    if isinstance(node.spec, tuple):
+        return tuple(part(s.shape, output=k) for k, s in enumerate(node.spec) if isinstance(s, TensorSpec))
+    if node.tensor.dtype is not x.dtype:
+        raise NotCovered("a view as another dtype")
+    if node.op.name in _RESHAPES:
+        value = low.reshape(x, node.tensor.shape)
+        return low.copy(value) if copied else value
+    return part(node.tensor.shape)
+
+
+#: For these the result's shape says all.
+_RESHAPES = {f"aten.{name}" for name in (
+    "view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default", "flatten.using_ints",
+    "ravel.default", "unflatten.int")}
+
+
+def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    loop = node.op.facets["reduction"](*_specs(args), **kwargs)
+    x = low.values[args[0]]
+    dims = tuple(range(len(x.shape))) if loop.flat else loop.dims
+    carrier_of(loop.dtype)
+    if loop.combine.startswith("arg"):
+        return low.reduce(loop.combine, x, dims, keepdim=loop.keepdim)
+    dtype = node.tensor.dtype
+    if carrier(dtype) is not carrier(loop.dtype):
+        return low.convert(low.reduce(loop.combine, x, dims, loop.dtype, loop.keepdim), dtype)
+    return low.reduce(loop.combine, x, dims, dtype, loop.keepdim)
+
+
+def _scan(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    loop = node.op.facets["scan"](*_specs(args), **kwargs)
+    if not node.tensor.shape or node.tensor.dtype.itemsize < 4:
+        raise NotCovered("a scan of this operand")
+    return low.scan(loop.combine, low.values[args[0]], loop.dims[0], node.tensor.dtype)
+
+
+def _fill(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    value = map_nodes(node.op.facets["fill"](*args, **kwargs), low.values.__getitem__)
+    if isinstance(value, Value) and not isinstance(value, HostScalar) or isinstance(value, complex):
+        raise NotCovered("fill value")
+    if not node.tensor.dtype.is_floating_point and isinstance(value, float) and not value.is_integer():
+        raise NotCovered("fill value")
+    return low.fill(node.tensor.shape, node.tensor.dtype, value)
+
+
+def _element(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    rule = node.op.facets["element"]
+    shape, dtype = node.tensor.shape, node.tensor.dtype
+    if dtype.itemsize == 2 and dtype.is_floating_point:
+        raise NotCovered("positions do not fit 16-bit floats")
+
+    def body(trace: Trace, index: IndexTuple) -> Any:
+        e = trace.e
+        values = map_nodes(args, lambda n: trace.read(low.values[n], index))
+        return rule(e, [e.index(i) for i in index], *values, **kwargs)
+
+    class Dry(Trace):
+        def resolve(self, value: Value, index: IndexTuple) -> Any:
+            return self.e.load(value, of(0), carrier(value.dtype))
+
+    body(Dry(), tuple(of(0) for _ in shape))  # raises NotCovered now rather than later
+    return low.pointwise(shape, dtype, body)
+
+
+def _decompose(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
+    """Simpler nodes, all of which must have values of their own: no eager call is made of a part."""
+    assert node.op.decompose is not None
+    made: list[Node] = []
+    builder = Builder(low.graph, into=made, loc=node.loc, grad_enabled=False)
+    result = node.op.decompose(builder, *args, **kwargs)
+    for part in made:
+        low.values[part] = low.native(part)
+    return map_nodes(result, low.values.__getitem__)
+
+
+_FACETS = (("index", _index), ("reduction", _reduction), ("scan", _scan), ("fill", _fill), ("element", _element))
