@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ..marks import original_of
-from .breaks import GraphBreak
 from .executor import PUSHED, Executor
 from .guards import MISSING
 from .source import ConstSource, instance_dict, item
@@ -41,7 +40,6 @@ from .values.base import (
 _FUNCTION_LIKE = (types.FunctionType,)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _object_getattribute = object.__getattribute__
-_object_setattr = object.__setattr__
 _module_getattr = torch.nn.Module.__getattr__
 
 
@@ -563,7 +561,3 @@ def has_attr(ex: Executor, value: Value, name: str) -> bool:
             return False
         raise
     return True
-
-
-__all__ = ["GraphBreak", "attribute_error", "delete_attr", "has_attr", "instance_attrs", "load_attr",
-           "load_attr_default", "object_delattr", "object_getattribute", "object_setattr", "store_attr", "store_cell"]

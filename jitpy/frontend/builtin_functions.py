@@ -65,12 +65,12 @@ def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return ex.world.const_object(args[0].cls)
 
 
-def _classes(ex: Executor, value: Value) -> list[type]:
+def classes_of(ex: Executor, value: Value) -> list[type]:
     """The classes that an `isinstance` argument stands for."""
     if isinstance(value, TupleValue):
         found: list[type] = []
         for item in value.items:
-            found += _classes(ex, ex.world.force(item))
+            found += classes_of(ex, ex.world.force(item))
         return found
     if isinstance(value, PyValue):
         obj = ex.world.pin(value)
@@ -91,7 +91,7 @@ _PLAIN_METAS = {type, type(torch.Tensor), type(enum.Enum)}
 @builtin(isinstance)
 def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value, classes = args
-    for cls in _classes(ex, classes):
+    for cls in classes_of(ex, classes):
         if _is_instance(ex, value, cls):
             return TRUE
     return FALSE
@@ -125,7 +125,7 @@ def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
         raise ex.throw(TypeError, "issubclass() arg 1 must be a class")
     cls = ex.world.pin(args[0])
-    return const(any(issubclass(cls, c) for c in _classes(ex, args[1])))
+    return const(any(issubclass(cls, c) for c in classes_of(ex, args[1])))
 
 
 @builtin(callable, builtins_.callable)

@@ -111,7 +111,7 @@ def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
     return ex.world.const_object(payload)
 
 
-class SizePayload(tuple):  # noqa: SLOT001
+class SizePayload(tuple):
     """Sizes that eager returns as a torch.Size."""
 
 

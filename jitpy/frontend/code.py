@@ -9,7 +9,7 @@ from typing import Any
 
 from bytecode import UNSET, Bytecode, Instr, Label, TryBegin, TryEnd
 
-#: instructions that do nothing for a symbolic executor
+#: instructions that are part of the one they belong to: no `Ins` stands for them
 IGNORED = frozenset({"CACHE", "EXTENDED_ARG"})
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy
-from bytecode import Bytecode, FreeVar, Instr, Label
+from bytecode import Bytecode, FreeVar, Instr
 
 from ..ir.sizes_expr import python_text
 from .breaks import GraphBreak, Restart
@@ -648,5 +648,3 @@ _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     ZipIterator: Emitter._build_zip, EnumerateIterator: Emitter._build_enumerate, MapIterator: Emitter._build_map,
     FilterIterator: Emitter._build_filter, GeneratorValue: Emitter._build_generator,
 }
-
-__all__ = ["Emitter", "Label", "Unreconstructable", "assemble", "slot"]

@@ -19,7 +19,6 @@ from ..ir import Loc
 from .breaks import GraphBreak, Restart
 from .code import CodeView, Ins, view_of
 from .values.base import (
-    NONE,
     CellValue,
     ConstValue,
     DictValue,
@@ -130,7 +129,6 @@ class Executor:
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         self.inlined: dict[int, types.CodeType] = {}
-        self._loc_cache: tuple[Frame, int, Loc] | None = None
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -306,8 +304,6 @@ class Executor:
         """As `throw`, for a live exception that an eager evaluation of constants raised."""
         value = ExceptionValue(type(error), [])
         value.args = [self.world.const_object(a) for a in error.args]
-        if isinstance(error, (StopIteration,)):
-            value.args = [self.world.const_object(a) for a in error.args]
         return self.raise_value(value)
 
 
@@ -327,6 +323,3 @@ def _undeclared(name: str) -> Callable[[Any, Any, Ins], None]:
         raise GraphBreak(reason, name)
 
     return break_here
-
-
-__all__ = ["DECLARED_BREAKS", "HANDLERS", "NONE", "PUSHED", "Executor", "Frame", "TracedException", "opcode"]

@@ -11,15 +11,14 @@ from bytecode import Instr, Label, TryBegin, TryEnd
 
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .code import Ins
-from .codegen import Emitter, Unreconstructable
+from .codegen import Emitter
 from .executor import Executor, Frame
 from .resume import Resumable, ResumePoint, origin_of, raises_at
 from .traced import Uncapturable
-from .values.base import CellValue, ExceptionValue, ExcInfoValue, NullValue, Value
+from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, Value
 from .world import World
 
 _PY311 = sys.version_info < (3, 12)
-_PY312 = sys.version_info[:2] == (3, 12)
 _PY313 = sys.version_info >= (3, 13)
 
 #: instruction -> how many stack entries it takes
@@ -85,7 +84,7 @@ class Finisher:
         try:
             finished = recorder.finish(live)
         except Uncapturable as error:
-            raise Skip("input_mutation" if error.reason_id not in ("dynamic_shape",) else error.reason_id,
+            raise Skip("dynamic_shape" if error.reason_id == "dynamic_shape" else "input_mutation",
                        error.detail) from None
         graph = finished.graph
         compiled = None
@@ -221,7 +220,7 @@ class Finisher:
         """`return resume(...)`."""
         root = frames[0]
         try:
-            inner = self._point(frames[-1], _as_values(stack), index, None, raises is not None)
+            inner = self._point(frames[-1], stack, index, None, raises is not None)
             point = self._outer_points(frames, inner)
             target = self.resume(point, captured, self.globals_by_id)
         except Resumable as error:
@@ -287,7 +286,7 @@ class Finisher:
             emitter.out.append(TryEnd(begin))
         results = [emitter.store_temp() for _ in range(pushes)][::-1]
         keeps = operands[:1] if ins.name == "FOR_ITER" else []
-        after: list[Any] = [*rest, *_with_null(ins, [*(results)])]
+        after: list[Any] = [*rest, *_with_null(ins, results)]
         if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):
             after = list(rest)
         elif keeps:
@@ -363,17 +362,11 @@ def _call_start(frame: Frame, index: int) -> int:
 
 def _with_null(ins: Ins, results: list[Any]) -> list[Any]:
     """The stack as tracing models it behind instructions that push NULL beside their result."""
-    from .values.base import NULL
-
     method = ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR") and \
         isinstance(ins.arg, tuple) and bool(ins.arg[0])
     if not method:
         return results
     return [*results, NULL] if _PY313 else [NULL, *results]
-
-
-def _as_values(stack: list[Any]) -> list[Any]:
-    return stack
 
 
 def _cell_order(frame: Frame) -> list[str]:
@@ -397,6 +390,3 @@ def _call_host(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 def _has_effect(node: Any) -> bool:
     return node.op.is_random or not node.op.is_pure
-
-
-__all__ = ["CellValue", "Finished", "Finisher", "Unreconstructable"]

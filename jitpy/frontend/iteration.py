@@ -56,7 +56,7 @@ class ListIterator(IteratorValue):
 class SequenceIterator(IteratorValue):
     """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
 
-    __slots__ = ("cls", "guarded", "index", "items", "of", "size")  # noqa: RUF023
+    __slots__ = ("cls", "guarded", "index", "items", "of", "size")
 
     def __init__(self, items: list[Any], cls: type, guarded: Any = None) -> None:
         self.source = None

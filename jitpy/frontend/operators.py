@@ -68,7 +68,7 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     """`a op b`; `name` is the BinaryOp's. A Value or PUSHED."""
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        return _fold(ex, function, a.value, b.value)
+        return fold_constants(ex, function, a.value, b.value)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
             chosen = getattr(operator, inplace_dunder) if inplace and isinstance(a, TensorValue) else function
@@ -85,7 +85,7 @@ def _is_number(value: Value) -> bool:
     return not isinstance(value, ConstValue) or isinstance(value.value, (int, float, complex))
 
 
-def _fold(ex: Executor, function: Callable[..., Any], *args: Any) -> Value:
+def fold_constants(ex: Executor, function: Callable[..., Any], *args: Any) -> Value:
     if function is operator.lshift and isinstance(args[1], int) and args[1] > 1 << 20:
         raise GraphBreak("unsupported_call", "a huge shift")
     try:
@@ -116,7 +116,7 @@ def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: V
                     return sym(rule(left, right))
         if name == "POWER" and isinstance(right, int) and right >= 0:
             return sym(left ** right)
-    return _fold(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
+    return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
 
 
 def sym(expr: Any) -> Value:
@@ -175,7 +175,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
         if isinstance(a.obj, type) or isinstance(a.obj, types.UnionType):
             return world.const_object(world.pin(a) | right)
     if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
-        return _fold(ex, BINARY[name][0], world.pin(a), world.pin(b))
+        return fold_constants(ex, BINARY[name][0], world.pin(a), world.pin(b))
     return None
 
 
@@ -183,7 +183,7 @@ def format_percent(ex: Executor, template: str, argument: Value) -> Value:
     """`"..." % argument` where all parts are constants."""
     items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
     plain = [constant_of(ex, v) for v in items]
-    return _fold(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
+    return fold_constants(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
 
 
 def constant_of(ex: Executor, value: Value) -> Any:
@@ -250,7 +250,7 @@ def unary(ex: Executor, opname: str, a: Value) -> Any:
     """`-a`, `+a`, `~a`."""
     function, dunder = UNARY[opname]
     if isinstance(a, ConstValue):
-        return _fold(ex, function, a.value)
+        return fold_constants(ex, function, a.value)
     if isinstance(a, TensorValue):
         return record(ex, function, [a], {})
     if isinstance(a, SymValue):
@@ -299,7 +299,7 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     """`a < b` and the like: a Value or PUSHED."""
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        return _fold(ex, function, a.value, b.value)
+        return fold_constants(ex, function, a.value, b.value)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
@@ -311,7 +311,7 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
         return _compare_numbers(ex, symbol, function, a, b)
     if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue, ConstValue)) or \
             isinstance(b, (PyValue, FunctionValue)) and isinstance(a, ConstValue):
-        answer = _compare_objects(ex, symbol, function, a, b)
+        answer = _compare_objects(ex, function, a, b)
         if answer is not None:
             return answer
     for left, right, method in _order(ex, a, b, dunder, reflected):
@@ -327,7 +327,7 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
                 isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType):
             equal = ex.finish_sync(compare(ex, "==", a, b))
             return const(not truth(ex, equal))
-    answer = _compare_builtin(ex, symbol, a, b)
+    answer = compare_builtin(ex, symbol, a, b)
     if answer is not None:
         return answer
     if symbol in ("==", "!="):
@@ -357,14 +357,14 @@ def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a:
     if not all(isinstance(x, (int, float, sympy.Expr)) for x in (left, right)):
         if symbol in ("==", "!="):
             return const(symbol == "!=")
-        return _fold(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
+        return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
     if any(isinstance(x, float) for x in (left, right)):
-        return _fold(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
+        return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
     relation = {"<": sympy.Lt, "<=": sympy.Le, "==": sympy.Eq, "!=": sympy.Ne, ">": sympy.Gt, ">=": sympy.Ge}[symbol]
     return const(ex.world.sizes.decide(relation(left, right), f"{left} {symbol} {right} at {ex.loc()}"))
 
 
-def _compare_objects(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
+def _compare_objects(ex: Executor, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
     """Classes, modules, functions, enum members: by identity, unless their class defines more."""
     def real(v: Value) -> Any:
         if isinstance(v, ConstValue):
@@ -375,7 +375,7 @@ def _compare_objects(ex: Executor, symbol: str, function: Callable[..., Any], a:
 
     x, y = real(a), real(b)
     if all(_trusted_comparison(o) for o in (x, y)):
-        return _fold(ex, function, x, y)
+        return fold_constants(ex, function, x, y)
     return None
 
 
@@ -386,7 +386,7 @@ def _trusted_comparison(obj: Any) -> bool:
                          types.MethodDescriptorType, types.GenericAlias, types.UnionType))
 
 
-def _compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | None:
+def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | None:
     """Comparison of builtin containers."""
     world = ex.world
     if isinstance(a, ListValue) and isinstance(b, ListValue) or isinstance(a, TupleValue) and isinstance(b, TupleValue):
@@ -473,7 +473,7 @@ def truth(ex: Executor, value: Value) -> bool:
 def length(ex: Executor, value: Value) -> Value:
     """`len(value)`."""
     if isinstance(value, ConstValue):
-        return _fold(ex, len, value.value)
+        return fold_constants(ex, len, value.value)
     found = ex.world.class_lookup(value.cls, "__len__")
     if isinstance(found, types.FunctionType):
         return ex.call_sync(ex.world.const_object(found), [value])

@@ -45,10 +45,6 @@ class ResumePoint:
     inner: ResumePoint | None = None
     raises: bool = False
 
-    @property
-    def n_own(self) -> int:
-        return self.layout.count("value") + len(self.locals)
-
     def parameters(self, prefix: str = "") -> list[str]:
         """Parameter names: own stack and locals, the inner point's values (and its closure), the exception."""
         names = [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]

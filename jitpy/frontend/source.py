@@ -188,10 +188,6 @@ def index(base: Source, i: int) -> Source:
     return StepSource(base, "index", i)
 
 
-def type_of(base: Source) -> Source:
-    return StepSource(base, "type")
-
-
 def slot(base: Source, descriptor: Any) -> Source:
     return StepSource(base, "slot", descriptor)
 

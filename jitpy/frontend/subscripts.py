@@ -16,7 +16,7 @@ from .calls import as_int, call, range_items, record
 from .executor import Executor
 from .guards import MISSING
 from .iteration import builtin_iter, get_iter_sync, iterate, next_sync
-from .operators import _compare_builtin, _fold, constant_of, equal, key_of, mutate, same_object, truth
+from .operators import compare_builtin, constant_of, equal, fold_constants, key_of, mutate, same_object, truth
 from .values.base import (
     BuiltinMethodValue,
     ConstValue,
@@ -54,8 +54,8 @@ def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
     """`container[key]` by the builtin type's own rule (also for subclasses that call `super().__getitem__`)."""
     world = ex.world
     if isinstance(container, ConstValue):
-        return _fold(ex, operator.getitem, container.value, constant_of(ex, key) if not isinstance(key, SliceValue)
-                     else slice_of(ex, key))
+        index = slice_of(ex, key) if isinstance(key, SliceValue) else constant_of(ex, key)
+        return fold_constants(ex, operator.getitem, container.value, index)
     if isinstance(container, (ListValue, TupleValue)):
         return _sequence_item(ex, container, key)
     if isinstance(container, DictValue):
@@ -90,7 +90,7 @@ def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
 def _class_getitem(ex: Executor, container: PyValue, key: Value) -> Any:
     cls = ex.world.pin(container)
     if isinstance(cls, enum.EnumMeta):
-        return ex.world.const_object(_fold(ex, lambda k: cls[k], constant_of(ex, key)).obj)  # type: ignore[attr-defined]
+        return ex.world.const_object(fold_constants(ex, lambda k: cls[k], constant_of(ex, key)).obj)  # type: ignore[attr-defined]
     meta_item = ex.world.class_lookup(type(cls), "__getitem__")
     if isinstance(meta_item, types.FunctionType):
         return call(ex, ex.world.const_object(meta_item), [container, key], {})
@@ -213,7 +213,7 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
         return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
     if isinstance(container, ConstValue):
         if isinstance(item, ConstValue):
-            return _fold(ex, operator.contains, container.value, item.value)
+            return fold_constants(ex, operator.contains, container.value, item.value)
         raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
     if isinstance(container, DictValue):
         return const(world.dict_get(container, key_of(ex, item)) is not None)
@@ -222,9 +222,9 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     if isinstance(container, SetValue):
         return const(key_of(ex, item) in container.items)
     if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
-        return _fold(ex, operator.contains, world.pin(container), constant_of(ex, item))
+        return fold_constants(ex, operator.contains, world.pin(container), constant_of(ex, item))
     if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
-        return _opaque_contains(ex, container, item)
+        raise unsupported(container, "in")
     if isinstance(container, TensorValue):
         return const(truth(ex, ex.call_sync(world.const_object(torch.Tensor.__contains__), [container, item])))
     answer = False
@@ -238,13 +238,6 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
             answer = True
             break
     return const(answer)
-
-
-def _opaque_contains(ex: Executor, container: PyValue, item: Value) -> Value:
-    obj = container.obj
-    if isinstance(obj, (set, frozenset, types.MappingProxyType)) and container.pinned:
-        raise unsupported(container, "in")
-    raise unsupported(container, "in")
 
 
 def _wrapper_getitem(ex: Executor, owner: type, a: Value, key: Value) -> Any:
@@ -283,7 +276,7 @@ def _wrapper_compare(symbol: str) -> Any:
             if same_object(ex, a, b):
                 return const(symbol == "==")
             return const(NotImplemented)
-        answer = _compare_builtin(ex, symbol, a, b)
+        answer = compare_builtin(ex, symbol, a, b)
         return answer if answer is not None else const(NotImplemented)
 
     return handler

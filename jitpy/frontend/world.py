@@ -56,9 +56,7 @@ from .values.base import (
     Value,
 )
 
-CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType, type(range),
-                    })
-CONST_TYPES.discard(type)
+CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType})
 
 #: C classes whose instances are told apart by identity only
 _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
@@ -169,9 +167,6 @@ class World:
         if type(obj) in CONST_TYPES:
             return ConstValue(obj)
         return self.wrap(obj, ConstSource(obj, name or _name_of(obj)))
-
-    def known(self, obj: Any) -> Value | None:
-        return self._by_id.get(id(obj))
 
     def wrap(self, obj: Any, source: Source) -> Value:
         """The Value of a live object reached through `source`, guarded as far as it was looked at."""
@@ -562,7 +557,7 @@ def _is_plain_instance(cls: type) -> bool:
 
 
 @functools.cache
-def _c_state(cls: type) -> bool:
+def _has_c_state(cls: type) -> bool:
     """Whether a heap type is defined in C: it then has methods or attributes in C of its own."""
     if cls.__module__.startswith("torch._C"):
         return True
@@ -577,10 +572,6 @@ def _c_state(cls: type) -> bool:
 
 _C_MEMBERS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.GetSetDescriptorType)
-
-
-def _has_c_state(cls: type) -> bool:
-    return _c_state(cls)
 
 
 def _name_of(obj: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..attributes import load_attr
 from ..breaks import GraphBreak
-from ..builtin_functions import _classes
+from ..builtin_functions import classes_of
 from ..calls import call
 from ..executor import PUSHED, Executor, Frame, TracedException, opcode
 from ..guards import MISSING
@@ -78,7 +78,7 @@ def _reraise(ex: Executor, frame: Frame, ins: Any) -> None:
 def _check_exc_match(ex: Executor, frame: Frame, ins: Any) -> None:
     classes = frame.stack.pop()
     value = frame.stack[-1]
-    frame.stack.append(const(any(issubclass(value.cls, c) for c in _classes(ex, classes))))
+    frame.stack.append(const(any(issubclass(value.cls, c) for c in classes_of(ex, classes))))
 
 
 @opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")

@@ -9,10 +9,10 @@ from ..generators import resume
 from ..iteration import get_iter, next_value
 from ..operators import truth
 from ..values.base import NONE, ConstValue, Exhausted, GeneratorValue, Value
-from .stack import push
+from .stack import constant, push
 
 
-@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP", "JUMP_NO_INTERRUPT")
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 def _jump(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.ip = ins.target
 
@@ -68,9 +68,7 @@ def _return_value(ex: Executor, frame: Frame, ins: Any) -> None:
 
 @opcode("RETURN_CONST")
 def _return_const(ex: Executor, frame: Frame, ins: Any) -> None:
-    from .stack import _constant
-
-    ex.leave(_constant(ex, ins.arg))
+    ex.leave(constant(ex, ins.arg))
 
 
 @opcode("GET_ITER")
@@ -201,5 +199,3 @@ for _name in ("GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "A
 for _name in ("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
               "LOAD_FROM_DICT_OR_DEREF", "IMPORT_STAR", "PRINT_EXPR"):
     DECLARED_BREAKS[_name] = "frame_access"
-for _name in ("INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"):
-    DECLARED_BREAKS[_name] = "opcode"

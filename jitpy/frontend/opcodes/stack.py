@@ -36,19 +36,19 @@ def push(ex: Executor, frame: Frame, result: Any) -> None:
         frame.stack.append(result)
 
 
-@opcode("RESUME", "NOP", "PRECALL", "COPY_FREE_VARS", "CACHE", "EXTENDED_ARG", "SETUP_ANNOTATIONS")
+@opcode("RESUME", "NOP", "PRECALL", "COPY_FREE_VARS", "SETUP_ANNOTATIONS")
 def _nothing(ex: Executor, frame: Frame, ins: Any) -> None:
     pass
 
 
 @opcode("LOAD_CONST")
 def _load_const(ex: Executor, frame: Frame, ins: Any) -> None:
-    frame.stack.append(_constant(ex, ins.arg))
+    frame.stack.append(constant(ex, ins.arg))
 
 
-def _constant(ex: Executor, value: Any) -> Value:
+def constant(ex: Executor, value: Any) -> Value:
     if type(value) is tuple:
-        return TupleValue([_constant(ex, v) for v in value])
+        return TupleValue([constant(ex, v) for v in value])
     if type(value) in (types.CodeType, int, str, float, bool, type(None)):
         return ConstValue(value)
     return ex.world.const_object(value)
@@ -99,7 +99,7 @@ def _store(frame: Frame, name: Any, value: Value) -> None:
         frame.locals[name] = value
 
 
-@opcode("STORE_FAST", "STORE_FAST_MAYBE_NULL")
+@opcode("STORE_FAST")
 def _store_fast(ex: Executor, frame: Frame, ins: Any) -> None:
     _store(frame, ins.arg, frame.stack.pop())
 
@@ -481,6 +481,3 @@ def _import_from(ex: Executor, frame: Frame, ins: Any) -> None:
     if isinstance(ex.world.pin(module).__dict__.get(ins.arg), type(None)) and not hasattr(module.obj, ins.arg):
         raise GraphBreak("import", name)
     push(ex, frame, load_attr(ex, module, ins.arg))
-
-
-

@@ -105,7 +105,7 @@ class ScalarValue(Value):
 class TensorValue(Value):
     """A tensor; `traced` is the recorder's `TracedTensor`. `attrs` holds Python attributes set while tracing."""
 
-    __slots__ = ("cls", "traced", "attrs", "real_dict")  # noqa: RUF023
+    __slots__ = ("cls", "traced", "attrs", "real_dict")
 
     def __init__(self, traced: Any, cls: type, source: Source | None = None,
                  real_dict: dict[str, Any] | None = None) -> None:
@@ -412,10 +412,6 @@ def const(value: Any) -> ConstValue:
 NONE = ConstValue(None)
 TRUE = ConstValue(True)
 FALSE = ConstValue(False)
-
-
-def is_const(value: Value) -> bool:
-    return isinstance(value, ConstValue)
 
 
 def unsupported(value: Value, what: str) -> GraphBreak:
