@@ -50,14 +50,13 @@ def names(recorder):
         torch.zeros,
         torch.Tensor.__getitem__,
     ],
-    ids=str,
 )
 def test_torch_callables(fn):
     assert is_torch_callable(fn)
 
 
 @pytest.mark.parametrize(
-    "fn", [len, print, dict.get, operator.add, str.join, F.relu, torch.nn.Linear, torch.save, lambda: 0, []], ids=str
+    "fn", [len, print, dict.get, operator.add, str.join, F.relu, torch.nn.Linear, torch.save, lambda: 0, []]
 )
 def test_other_callables(fn):
     assert not is_torch_callable(fn)
