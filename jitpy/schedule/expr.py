@@ -1,7 +1,7 @@
 """Scalar expressions: what a kernel computes for one element.
 
-An `Expr` is an interned node of a DAG: equal expressions are the same object, so that common subexpressions cost nothing.
-`dtype` is the type computed in: 16-bit floats are computed in float32 and only stored as 16 bits.
+An `Expr` is an interned node of a DAG: equal expressions are the same object, so that common subexpressions cost
+nothing. `dtype` is the type computed in: 16-bit floats are computed in float32 and only stored as 16 bits.
 """
 
 from __future__ import annotations
@@ -405,8 +405,8 @@ class ScalarBuilder:
 
 
 _BINARY = ("sub", "truediv", "atan2", "hypot", "copysign")
-_UNARY = ("neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
-          "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "lgamma")
+_UNARY = ("neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin",
+          "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "lgamma")
 _TESTS = ("eq", "lt", "le", "gt", "ge")
 
 

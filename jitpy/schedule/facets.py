@@ -1,8 +1,8 @@
 """From the op table to values: what an op's facets say of it, in the scheduler's terms.
 
-An op is lowered by the first facet it has: `scalar` (elementwise), `index` (renamed indices), `reduction`, `scan`, `fill` and
-`element` (made from nothing), `decompose` (simpler ops, each lowered in turn). Ops that read at computed places are in
-`lowerings.py`.
+An op is lowered by the first facet it has: `scalar` (elementwise), `index` (renamed indices), `reduction`, `scan`,
+`fill` and `element` (made from nothing), `decompose` (simpler ops, each lowered in turn). Ops that read at computed
+places are in `lowerings.py`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
             return operands[0]
         if node.tensor.dtype is not operands[0].dtype:
             return low.convert(operands[0], node.tensor.dtype)
-    given = [(v, d) for v, d in zip(operands, dtypes) if v is not None]
+    given = [(v, d) for v, d in zip(operands, dtypes, strict=False) if v is not None]
 
     def body(e: ScalarBuilder, *exprs: Any) -> Any:
         found = iter(exprs)
@@ -103,7 +103,8 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
 
 #: For these the result's shape says all.
 _RESHAPES = {f"aten.{name}" for name in (
-    "view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default", "flatten.using_ints",
+    "view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default",
+    "flatten.using_ints",
     "ravel.default", "unflatten.int")}
 
 

@@ -1,9 +1,9 @@
 """Fusion: which values become one kernel.
 
-Every computed value starts as a group of its own. Pairs of groups that share data are ranked by the bytes of memory traffic
-that merging would save, and merged from the top while the merge is legal and within budget. What is legal follows from
-the index expressions alone: all members must meet at the same points of one iteration space (see `space.py`), and no other
-kernel may have to run in between. Refusals are kept with their reasons.
+Every computed value starts as a group of its own. Pairs of groups that share data are ranked by the bytes of memory
+traffic that merging would save, and merged from the top while the merge is legal and within budget. What is legal
+follows from the index expressions alone: all members must meet at the same points of one iteration space (see
+`space.py`), and no other kernel may have to run in between. Refusals are kept with their reasons.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class Fusion:
         self.live.sort(key=lambda v: v.position)
 
     def _inline_free(self) -> None:
-        """Values that read no memory, or that are only read at fewer points than they have, are computed where they are read."""
+        """Values that read no memory, or that are only read at fewer points than they have, are computed where they are
+        read."""
         candidates = [v for v in self.live if v not in self.required and isinstance(v, Pointwise)]
         for value in candidates:
             probe = self.probe(value)
@@ -196,12 +197,12 @@ class Fusion:
             group = Group([value], space, prod(probe.shape), len(probe.e._table))
             self.group_of[value] = group
             self.groups.append(group)
-        for node, operands, results in calls:
+        for node, _, results in calls:
             call = Call(node, max([r.position for r in results], default=0))
             self.calls.append(call)
             for result in results:
                 self._call_of[result] = call
-        for node_call, (_, operands, _) in zip(self.calls, calls):
+        for node_call, (_, operands, _) in zip(self.calls, calls, strict=True):
             for operand in operands:
                 self._link(self._unit_of(base_of(operand)), node_call)
         for value in self.live:
@@ -352,7 +353,7 @@ class Fusion:
             grid.refine(probe.shape, outer_value)
             grid.refine(operand.shape, outer_operand)
             grid.make_axes()
-            mapping = dict(zip(probe.axes, grid.place(probe.shape, outer_value)))
+            mapping = dict(zip(probe.axes, grid.place(probe.shape, outer_value), strict=False))
             moved = tuple(i.replace(mapping) for i in index)
             return moved == grid.place(operand.shape, outer_operand)
         except Misaligned:
@@ -433,7 +434,8 @@ class Fusion:
             own = self.bytes(value)
             read = sum(self.bytes(operand) for operand in dict.fromkeys(o for o, _ in probe.reads))
             points = sum(self.env.hint(prod(self.probe(r).shape)) for r in outside)
-            if points * max(1, probe.cost // 2) > 4 * self.env.hint(value.numel) or read * len(outside) > own * (1 + len(outside)):
+            if points * max(1, probe.cost // 2) > 4 * self.env.hint(value.numel) \
+                    or read * len(outside) > own * (1 + len(outside)):
                 self.refusals.append(Refusal(value.describe(), "+".join(r.describe() for r in outside),
                                              "stored: computing it again would cost more", 2 * own))
                 continue
@@ -501,7 +503,8 @@ def is_outer(value: Value, space: Signature) -> bool:
 
 
 def _shape_key(probe: Probe, position: Index) -> Any:
-    return tuple((probe.axes.index(atom) if atom in probe.axes else atom, c) for atom, c in position.terms), position.const, \
+    terms = tuple((probe.axes.index(atom) if atom in probe.axes else atom, c) for atom, c in position.terms)
+    return terms, position.const, \
         probe.shape
 
 

@@ -1,8 +1,8 @@
 """Index expressions: integer combinations of loop axes, with floor division and modulo where they do not cancel.
 
 An `Index` is `const + sum(coefficient * atom)`. Coefficients and the constant are `Dim`s; an atom is an `Axis`, a
-`Quotient`, a `Remainder`, or a scalar expression (an index read from memory). Arithmetic keeps the form canonical, so that
-two equal positions compare equal: this is how fusion finds out that two computations meet at the same place.
+`Quotient`, a `Remainder`, or a scalar expression (an index read from memory). Arithmetic keeps the form canonical, so
+that two equal positions compare equal: this is how fusion finds out that two computations meet at the same place.
 """
 
 from __future__ import annotations

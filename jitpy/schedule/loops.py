@@ -8,7 +8,8 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     whole    one stage that reduces everything: chunks are reduced on all threads, then combined
     scan     a running combination along one axis
 
-Stages: an expression's stage is the number of reductions that must be complete before it. Loops of one stage are one loop.
+Stages: an expression's stage is the number of reductions that must be complete before it. Loops of one stage are one
+loop.
 """
 
 from __future__ import annotations
@@ -167,7 +168,8 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
     space = Space(sizes)
     for value in group.members:
         outer = group.space is not None and is_outer(value, sizes)
-        shapes = [(value.source_shape, False), (value.shape, True)] if isinstance(value, Reduction) else [(value.shape, outer)]
+        shapes = [(value.source_shape, False), (value.shape, True)] if isinstance(value, Reduction) \
+            else [(value.shape, outer)]
         for shape, is_outer_shape in shapes:
             before = list(space.sizes)
             try:
@@ -231,7 +233,8 @@ def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
     order = {axis: k for k, axis in enumerate(kernel.axes)}
 
     def key(axis: Axis) -> tuple[bool, float, int]:
-        strides = [abs(kernel.hint(c)) if c is not None else 0 for c in (index.coefficient(axis) for index, _ in accesses)]
+        coefficients = [index.coefficient(axis) for index, _ in accesses]
+        strides = [abs(kernel.hint(c)) if c is not None else 0 for c in coefficients]
         own = [s for s in strides if s]
         first = [s for s in strides[:len(kernel.stores)] if s] or own
         return axis.reduced, -(first[0] if first else 0), order[axis]

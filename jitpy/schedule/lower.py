@@ -1,8 +1,8 @@
 """Graph nodes to values: the table of lowerings, and the vocabulary in which they are written.
 
 A lowering is `fn(low, node, *args, **kwargs) -> Value | tuple of Values`, registered for op names with `@lowering`. Its
-arguments are the node's, with every node replaced by what it was lowered to. It raises `NotCovered` to leave the node to
-the eager kernel. Other ops are lowered by what the op table says of them (`facets.py`), or are eager calls.
+arguments are the node's, with every node replaced by what it was lowered to. It raises `NotCovered` to leave the node
+to the eager kernel. Other ops are lowered by what the op table says of them (`facets.py`), or are eager calls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def lowering(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lo
 
 
 class Lowering:
-    """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to eager."""
+    """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to
+    eager."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -248,12 +249,13 @@ class Lowering:
         shape = tuple(shape)
         dtypes = [carrier(d) for d in compute] if isinstance(compute, (tuple, list)) else \
             [carrier(compute)] * len(operands)
-        values = [self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x for x in operands]
+        values = [self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x
+                  for x in operands]
 
         def body(trace: Trace, index: IndexTuple) -> Expr:
             e = trace.e
             exprs = []
-            for value, kind in zip(values, dtypes):
+            for value, kind in zip(values, dtypes, strict=False):
                 if isinstance(value, Value):
                     exprs.append(e.cast(trace.read(value, () if isinstance(value, HostScalar) else index), kind))
                 elif isinstance(value, sympy.Expr):
@@ -286,7 +288,8 @@ class Lowering:
 
     def reduce(self, kind: str, value: Value, dims: Sequence[int], dtype: torch.dtype | None = None,
                keepdim: bool = False, name: str = "", fn: Callable[[ScalarBuilder, Expr], Expr] | None = None) -> Value:
-        """Combine over `dims`; `fn` is applied to each element first. Operands are converted to `dtype` (default: own)."""
+        """Combine over `dims`; `fn` is applied to each element first. Operands are converted to `dtype` (default:
+        own)."""
         dtype = dtype or value.dtype
         shape = value.shape
         gone = frozenset(dims)

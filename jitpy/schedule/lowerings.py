@@ -17,7 +17,8 @@ from .values import IndexTuple, Trace, Value
 
 
 def position(trace: Trace, ids: Value, index: IndexTuple, size: Dim, wrap: bool = False) -> Index:
-    """The element of an index tensor as an index, checked against `size`; negative ones count from the end with `wrap`."""
+    """The element of an index tensor as an index, checked against `size`; negative ones count from the end with
+    `wrap`."""
     e = trace.e
     value = e.cast(trace.read(ids, index), INT)
     if wrap:
@@ -44,8 +45,12 @@ def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Va
     if not x.shape:
         raise NotCovered("0-dim operand")
     axis = normalize_dim(dim, len(x.shape))
-    return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
-        x, (*index[:axis], position(trace, ids, (index[axis],) if ids.shape else (), x.shape[axis]), *index[axis + 1:])))
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        place = position(trace, ids, (index[axis],) if ids.shape else (), x.shape[axis])
+        return trace.read(x, (*index[:axis], place, *index[axis + 1:]))
+
+    return low.pointwise(node.tensor.shape, node.tensor.dtype, body)
 
 
 @lowering("gather")
@@ -73,8 +78,9 @@ def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | N
     def body(trace: Trace, index: IndexTuple) -> Expr:
         at = index[first:first + count]
         rest = iter(index[:first] + index[first + count:])
-        return trace.read(x, tuple(position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
-                                   for k in range(len(x.shape))))
+        return trace.read(x, tuple(
+            position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
+            for k in range(len(x.shape))))
 
     return low.pointwise(shape, node.tensor.dtype, body)
 
@@ -139,7 +145,7 @@ def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: 
                 inside = e.logical_and(inside, e.ge(e.index(index[k]), e.size(before[k])))
             if not (isinstance(after[k], int) and after[k] <= 0):
                 inside = e.logical_and(inside, e.lt(e.index(index[k]), e.size(x.shape[k] + before[k])))
-        moved = tuple(i - b for i, b in zip(index, before))
+        moved = tuple(i - b for i, b in zip(index, before, strict=False))
         element = trace.masked(inside, lambda: trace.read(x, moved))
         return e.where(inside, element, e.const(value, element.dtype))
 

@@ -1,8 +1,8 @@
 """Iteration spaces: how tensors of different shapes line up with the axes of one loop nest.
 
-A space is a row-major list of axes, each parallel or reduced. A tensor is *full* if its elements are the points of the space, in
-row-major order, or *outer* if they are the points of the parallel axes alone (the results of reductions, and what is
-computed from them). Axes are refined until every tensor's own axes are runs of whole space axes.
+A space is a row-major list of axes, each parallel or reduced. A tensor is *full* if its elements are the points of the
+space, in row-major order, or *outer* if they are the points of the parallel axes alone (the results of reductions, and
+what is computed from them). Axes are refined until every tensor's own axes are runs of whole space axes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def outer_size(space: Signature) -> Dim:
 
 
 def same_signature(a: Signature, b: Signature) -> bool:
-    return len(a) == len(b) and all(x[1] == y[1] and same(x[0], y[0]) for x, y in zip(a, b))
+    return len(a) == len(b) and all(x[1] == y[1] and same(x[0], y[0]) for x, y in zip(a, b, strict=False))
 
 
 class Misaligned(Exception):
@@ -88,7 +88,8 @@ class Space:
             raise Misaligned("the shapes do not line up")
 
     def split(self, axis: Axis, inner: Dim) -> bool:
-        """Split the axis into runs of `inner`; False where that does not divide it. Axes are made anew by `make_axes`."""
+        """Split the axis into runs of `inner`; False where that does not divide it. Axes are made anew by
+        `make_axes`."""
         k = self.axes.index(axis)
         rest = exact_quotient(self.sizes[k][0], inner)
         if rest is None or type(rest) is int and rest == 1:

@@ -1,8 +1,8 @@
 """Values: what the graph's tensors are to the scheduler, each as a function from an index to a scalar expression.
 
 A `View` only renames indices and never costs anything inside a kernel. A `Pointwise` or `Reduction` may be inlined into
-whoever reads it, or be written to memory by a kernel. `Stored` values are in memory from the start: inputs, constants and
-results of eager calls.
+whoever reads it, or be written to memory by a kernel. `Stored` values are in memory from the start: inputs, constants
+and results of eager calls.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Body = Callable[["Trace", IndexTuple], Expr]
 
 
 class Value:
-    """A tensor. `stride` is that of its memory, once it has some; `nodes` are the graph nodes it stands for, `origin` the
-    one whose lowering made it."""
+    """A tensor. `stride` is that of its memory, once it has some; `nodes` are the graph nodes it stands for, `origin`
+    the one whose lowering made it."""
 
     __slots__ = ("shape", "dtype", "stride", "name", "nodes", "position", "origin")
 
@@ -100,7 +100,8 @@ class Pointwise(Value):
 class Reduction(Value):
     """`combine` over the axes `dims` of an index space `source_shape`; the result keeps the other axes, in order.
 
-    kind: 'sum', 'prod', 'max', 'min', 'any', 'all', or 'argmax', 'argmin' (result: int64 position over the reduced axes).
+    kind: 'sum', 'prod', 'max', 'min', 'any', 'all', or 'argmax', 'argmin' (result: int64 position over the reduced
+    axes).
     """
 
     __slots__ = ("kind", "source_shape", "dims", "body")
@@ -176,7 +177,7 @@ class Probe(Trace):
         shape = value.source_shape if isinstance(value, Reduction) else value.shape
         dims = value.dims if isinstance(value, Reduction) else frozenset()
         self.axes = tuple(Axis(size, k in dims) for k, size in enumerate(shape))
-        self.index = tuple(of(axis) if not (type(axis.size) is int and axis.size == 1) else Index() for axis in self.axes)
+        self.index = tuple(Index() if type(axis.size) is int and axis.size == 1 else of(axis) for axis in self.axes)
         self.shape = shape
         self.reads: list[tuple[Value, IndexTuple]] = []
         self._seen: set[tuple[Value, IndexTuple]] = set()

@@ -68,7 +68,8 @@ def run_step(stack: list[Tensor], step: tuple[int, ...], kind: str) -> Tensor:
         return pick(FLOAT_REDUCTIONS if floating else REDUCTIONS, b)(x, c % x.dim(), bool(d % 2))
     if family == 6 and x.dim() and floating:
         dim = c % x.dim()
-        return pick([torch.softmax, lambda x, d: x - x.mean(d, keepdim=True), lambda x, d: x / (1 + x.abs().sum(d, keepdim=True)),
+        return pick([torch.softmax, lambda x, d: x - x.mean(d, keepdim=True),
+                     lambda x, d: x / (1 + x.abs().sum(d, keepdim=True)),
                      lambda x, d: torch.nn.functional.layer_norm(x, x.shape[d:])], b)(x, dim)
     if family == 7:
         return pick([lambda x: x > 0, lambda x: x == x.abs(), lambda x: x.to(torch.float32), lambda x: x.to(torch.int64)
@@ -77,7 +78,7 @@ def run_step(stack: list[Tensor], step: tuple[int, ...], kind: str) -> Tensor:
 
 
 def broadcasts(a: Tensor, b: Tensor) -> bool:
-    return all(p == q or p == 1 or q == 1 for p, q in zip(reversed(a.shape), reversed(b.shape))) \
+    return all(p == q or p == 1 or q == 1 for p, q in zip(reversed(a.shape), reversed(b.shape), strict=False)) \
         and max(a.numel(), b.numel()) < 5000
 
 
@@ -127,7 +128,8 @@ def check(inputs: list[Tensor], steps: list[tuple[int, ...]], kind: str, keep: i
     reference = fn(*(t.double() if t.dtype.is_floating_point else t for t in inputs)) if kind == "bf16" else wanted
     for k, (a, b, exact) in enumerate(zip(found, wanted, reference, strict=True)):
         assert a.shape == b.shape and a.dtype == b.dtype, f"{a.shape} {a.dtype}, eager {b.shape} {b.dtype}\n{graph}"
-        assert a.numel() < 2 or 1 in a.shape or a.stride() == b.stride(), f"output {k}: {a.stride()} {b.stride()}\n{graph}"
+        assert a.numel() < 2 or 1 in a.shape or a.stride() == b.stride(), \
+            f"output {k}: {a.stride()} {b.stride()}\n{graph}"
         tolerance = {"float": 2e-4, "bf16": 0.1}.get(kind, 1e-5)
         if kind == "bf16" and not b.dtype.is_floating_point:
             continue  # comparisons of rounded numbers may differ

@@ -1,7 +1,7 @@
 """Graph to callable by generated C++: lower, fuse, print, compile, plan.
 
-Graphs that this backend does not take (results that require grad, other devices) go to the eager backend; so does every graph
-while no compiler works.
+Graphs that this backend does not take (results that require grad, other devices) go to the eager backend; so does every
+graph while no compiler works.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 from jitpy import config, logs
 
 from ...ir.alias import any_needs_grad
+from ...ir.graph import Graph
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.pattern import apply
-from ...ir.graph import Graph
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError, load_text_cached
 from ...runtime.plan import Plan, ScheduleNotes

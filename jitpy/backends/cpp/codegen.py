@@ -1,7 +1,7 @@
 """Kernels as C++ text: the loops of each style. Compiled with `#pragma omp simd` on; there are no intrinsics.
 
-Sums are kept in many lanes and added up pairwise at the end: deterministic, independent of the number of threads, and more
-accurate than one running sum.
+Sums are kept in many lanes and added up pairwise at the end: deterministic, independent of the number of threads, and
+more accurate than one running sum.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Text:
 
 @dataclass(slots=True)
 class KernelText:
-    """A printed kernel: `body` defines `void {name}(void* const* ptr, const int64_t* sz)` with `{name}` for its name."""
+    """A printed kernel: `body` defines `void {name}(void* const* ptr, const int64_t* sz)` with `{name}` for its
+    name."""
 
     body: str
     operands: list[Value]
@@ -158,7 +159,8 @@ class KernelPrinter:
 
     def _comment(self, text: Text) -> None:
         names = dict.fromkeys(node.op.name.removeprefix("aten.").removesuffix(".default") for node in self.kernel.nodes)
-        places = dict.fromkeys(f"{node.loc.filename}:{node.loc.line}" for node in self.kernel.nodes if node.loc is not None)
+        places = dict.fromkeys(f"{node.loc.filename}:{node.loc.line}" for node in self.kernel.nodes
+                               if node.loc is not None)
         text.add(f"// {', '.join(names)}")
         for place in list(places)[:8]:
             text.add(f"//   {place}")
@@ -250,8 +252,8 @@ class KernelPrinter:
 
     @contextlib.contextmanager
     def units(self, axes: list[Axis], blocks: tuple[Axis, Dim] | None = None) -> Iterator[_Units]:
-        """The outer loops: `begin..end` counts points of as many leading axes as give enough units of work, the others are
-        plain loops. With `blocks = (axis, width)`, blocks of that axis are the last unit axis: the body runs for
+        """The outer loops: `begin..end` counts points of as many leading axes as give enough units of work, the others
+        are plain loops. With `blocks = (axis, width)`, blocks of that axis are the last unit axis: the body runs for
         `{axis}_begin <= axis < {axis}_end`."""
         hint = self.kernel.hint
         leading: list[Axis] = []
@@ -269,14 +271,16 @@ class KernelPrinter:
         if blocks is not None:
             axis, width = blocks
             n = axis.size
-            sizes.append((n + width - 1) // width if isinstance(n, int) and isinstance(width, int) else _ceil_div(n, width))
+            static = isinstance(n, int) and isinstance(width, int)
+            sizes.append((n + width - 1) // width if static else _ceil_div(n, width))
             names.append(f"{axis.name}_block")
         result = _Units(sizes, self)
         with contextlib.ExitStack() as stack:
             if not names:
                 stack.enter_context(self.text.block("if (begin < end)"))
             elif len(names) == 1:
-                stack.enter_context(self.text.block(f"for (int64_t {names[0]} = begin; {names[0]} < end; ++{names[0]})"))
+                first = names[0]
+                stack.enter_context(self.text.block(f"for (int64_t {first} = begin; {first} < end; ++{first})"))
             else:
                 stack.enter_context(self.text.block("for (int64_t unit = begin; unit < end; ++unit)"))
                 left = "unit"
@@ -292,7 +296,8 @@ class KernelPrinter:
                 axis, width = blocks
                 w, n = self.size(width), self.size(axis.size)
                 self.text.add(f"const int64_t {axis.name}_begin = {axis.name}_block * {w};")
-                self.text.add(f"const int64_t {axis.name}_end = {axis.name}_begin + {w} < {n} ? {axis.name}_begin + {w} : {n};")
+                begin = f"{axis.name}_begin"
+                self.text.add(f"const int64_t {axis.name}_end = {begin} + {w} < {n} ? {begin} + {w} : {n};")
             for axis in rest:
                 stack.enter_context(self.loop(axis))
             yield result
@@ -391,7 +396,8 @@ class KernelPrinter:
                 for expr, buffer in buffers.items():
                     with self.text.block(f"for (int64_t {v} = {v}_begin; {v} < {v}_end; ++{v})"):
                         with self.text.block(f"for (int64_t {o} = {o}_begin; {o} < {o}_end; ++{o})"):
-                            self.text.add(f"{buffer}[{o} - {o}_begin][{v} - {v}_begin] = {self.printer.value(expr, {})};")
+                            value = self.printer.value(expr, {})
+                            self.text.add(f"{buffer}[{o} - {o}_begin][{v} - {v}_begin] = {value};")
                 with self.text.block(f"for (int64_t {o} = {o}_begin; {o} < {o}_end; ++{o})"):
                     names = {e: f"{b}[{o} - {o}_begin][{v} - {v}_begin]" for e, b in buffers.items()}
                     self._invariants(vector, names)
@@ -409,7 +415,8 @@ class KernelPrinter:
     def _accumulator(self, reduction: Reduce, length: Dim) -> torch.dtype:
         if reduction.kind in ("any", "all"):
             return torch.int32
-        if reduction.kind in ("sum", "prod") and reduction.dtype is torch.float32 and self.kernel.hint(length) >= LONG_ROW:
+        if reduction.kind in ("sum", "prod") and reduction.dtype is torch.float32 \
+                and self.kernel.hint(length) >= LONG_ROW:
             return torch.float64
         return reduction.dtype
 
@@ -488,7 +495,8 @@ class KernelPrinter:
         for store in stores:
             self.store(store.value, store.index, store.expr, names)
 
-    def _row_stage(self, stage: int, outer: dict[Expr, str], caches: dict[Expr, tuple[int, str, torch.dtype, Dim]]) -> None:
+    def _row_stage(self, stage: int, outer: dict[Expr, str],
+                   caches: dict[Expr, tuple[int, str, torch.dtype, Dim]]) -> None:
         kernel = self.kernel
         reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
         stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and self._is_inner(s)]
@@ -526,7 +534,7 @@ class KernelPrinter:
         dtypes = [self._accumulator(r, length) for r in reductions]
         lanes = self._lanes(vector.size, dtypes)
         accumulators = []
-        for reduction, dtype in zip(reductions, dtypes):
+        for reduction, dtype in zip(reductions, dtypes, strict=True):
             accumulators.append(self._declare_lanes(reduction, dtype, str(lanes), length))
         with self.loops(others):
             v, n = vector.name, self.size(vector.size)
@@ -537,8 +545,9 @@ class KernelPrinter:
                 for expr, name in fresh_caches:
                     if expr in inner_names:
                         self.text.add(f"{name}[{position}] = {inner_names[expr]};")
-                for reduction, accumulator in zip(reductions, accumulators):
-                    self._combine(reduction, accumulator, "l", self.printer.ref(reduction.expr, inner_names), inner_names)
+                for reduction, accumulator in zip(reductions, accumulators, strict=True):
+                    operand = self.printer.ref(reduction.expr, inner_names)
+                    self._combine(reduction, accumulator, "l", operand, inner_names)
                 for store in stores:
                     self.store(store.value, store.index, store.expr, inner_names)
 
@@ -559,7 +568,7 @@ class KernelPrinter:
                 with self.text.block(f"for (int64_t l = 0; l < {n} - {start}; ++l)"):
                     self.text.add(f"const int64_t {v} = {start} + l;" if not short else f"const int64_t {v} = l;")
                     body()
-        for reduction, accumulator in zip(reductions, accumulators):
+        for reduction, accumulator in zip(reductions, accumulators, strict=True):
             outer[reduction.result] = self._fold(reduction, accumulator, lanes)
 
     def _declare_lanes(self, reduction: Reduce, dtype: torch.dtype, lanes: str, length: Dim) -> _Lanes:
@@ -634,7 +643,8 @@ class KernelPrinter:
         assert vector is not None
         others = hint(prod(tuple(a.size for a in self.kernel.parallel if a is not vector)))
         if self._stages() > 1:
-            bytes_per_column = hint(rows) * max(1, sum(v.dtype.itemsize for v in (*self.kernel.reads, *self.kernel.writes)))
+            accessed = (*self.kernel.reads, *self.kernel.writes)
+            bytes_per_column = hint(rows) * max(1, sum(v.dtype.itemsize for v in accessed))
             width = 1024
             while width > 16 and width * bytes_per_column > COLUMN_CACHE:
                 width //= 2
@@ -674,7 +684,7 @@ class KernelPrinter:
         accumulators = [self._declare_lanes(r, self._column_accumulator(r), str(width), rows) for r in reductions]
         blocked = any(self._sums_in_blocks(r, rows) for r in reductions)
         totals: dict[Reduce, str] = {}
-        for reduction, lanes in zip(reductions, accumulators):
+        for reduction, lanes in zip(reductions, accumulators, strict=True):
             if blocked and self._sums_in_blocks(reduction, rows):
                 totals[reduction] = self.fresh("a")
                 self.text.add(f"{TYPES[lanes.dtype]} {totals[reduction]}[{width}];")
@@ -686,14 +696,14 @@ class KernelPrinter:
             with self._lane_loop(vector):
                 inner_names = dict(names)
                 self.emit(roots, inner_names)
-                for reduction, lanes in zip(reductions, accumulators):
+                for reduction, lanes in zip(reductions, accumulators, strict=True):
                     self._combine(reduction, lanes, "l", self.printer.ref(reduction.expr, inner_names), inner_names)
                 for store in stores:
                     self.store(store.value, store.index, store.expr, inner_names)
 
         def flush() -> None:
             with self.text.block("for (int64_t l = 0; l < lanes; ++l)"):
-                for reduction, lanes in zip(reductions, accumulators):
+                for reduction, lanes in zip(reductions, accumulators, strict=True):
                     if reduction in totals:
                         self.text.add(f"{totals[reduction]}[l] += {lanes.name}[l];")
                         self.text.add(f"{lanes.name}[l] = 0;")
@@ -706,14 +716,16 @@ class KernelPrinter:
             with self.loops(axes[:-1]):
                 block, n = f"{last.name}_block", self.size(last.size)
                 with self.text.block(f"for (int64_t {block} = 0; {block} < {n}; {block} += {SUM_ROWS})"):
-                    self.text.add(f"const int64_t {block}_end = {block} + {SUM_ROWS} < {n} ? {block} + {SUM_ROWS} : {n};")
-                    with self.text.block(f"for (int64_t {last.name} = {block}; {last.name} < {block}_end; ++{last.name})"):
+                    end, row = f"{block}_end", last.name
+                    self.text.add(f"const int64_t {end} = {block} + {SUM_ROWS} < {n} ? {block} + {SUM_ROWS} : {n};")
+                    with self.text.block(f"for (int64_t {row} = {block}; {row} < {end}; ++{row})"):
                         body()
                     flush()
-        for reduction, lanes in zip(reductions, accumulators):
+        for reduction, lanes in zip(reductions, accumulators, strict=True):
             if reduction.kind.startswith("arg"):
                 arrays[reduction.result] = f"{lanes.name}p"
-                self.text.add(f"for (int64_t l = 0; l < lanes; ++l) if ({lanes.name}p[l] == {lanes.none}) {lanes.name}p[l] = 0;")
+                place = f"{lanes.name}p[l]"
+                self.text.add(f"for (int64_t l = 0; l < lanes; ++l) if ({place} == {lanes.none}) {place} = 0;")
             else:
                 arrays[reduction.result] = totals.get(reduction, lanes.name)
 
@@ -740,7 +752,8 @@ class KernelPrinter:
             names: dict[Expr, str] = {}
             for expr, name in arrays.items():
                 kind = TYPES[expr.dtype]
-                names[expr] = f"({kind}){name}[l]" if expr.dtype is torch.bool or expr.dtype is torch.int64 else f"{name}[l]"
+                converted = expr.dtype is torch.bool or expr.dtype is torch.int64
+                names[expr] = f"({kind}){name}[l]" if converted else f"{name}[l]"
             self.emit([s.expr for s in stores], names)
             for store in stores:
                 self.store(store.value, store.index, store.expr, names)
@@ -798,18 +811,19 @@ class KernelPrinter:
             self.text.add(f"const int64_t {f}_last = {f}_first + {c} < {m} ? {f}_first + {c} : {m};")
             with self.text.block(f"for (int64_t {v}_begin = 0; {v}_begin < {n}; {v}_begin += {width})"):
                 self._lane_count(vector, width)
-                lanes = [self._declare_lanes(r, d, str(width), 0) for r, d in zip(kernel.reductions, dtypes)]
+                lanes = [self._declare_lanes(r, d, str(width), 0) for r, d in zip(kernel.reductions, dtypes, strict=True)]
                 with self.text.block(f"for (int64_t {f} = {f}_first; {f} < {f}_last; ++{f})"):
                     with self.loops(inner_axes):
                         self.simd()
                         with self._lane_loop(vector):
                             names: dict[Expr, str] = {}
                             self.emit([r.expr for r in kernel.reductions], names)
-                            for reduction, lane in zip(kernel.reductions, lanes):
+                            for reduction, lane in zip(kernel.reductions, lanes, strict=True):
                                 self._combine(reduction, lane, "l", self.printer.ref(reduction.expr, names), names)
-                for lane, place in zip(lanes, offsets()):
+                for lane, place in zip(lanes, offsets(), strict=True):
                     kind = TYPES[lane.dtype]
-                    self.text.add(f"{kind}* const {lane.name}_row = ({kind}*)({place}) + ({row_text()}) * {n} + {v}_begin;")
+                    self.text.add(f"{kind}* const {lane.name}_row = "
+                                  f"({kind}*)({place}) + ({row_text()}) * {n} + {v}_begin;")
                     self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {lane.name}_row[l] = {lane.name}[l];")
         self.end_checks()
         reduce_lines = self.text.lines
@@ -821,22 +835,26 @@ class KernelPrinter:
         with self.units(others, (vector, 256)) as combine_units:
             self._lane_count(vector, 256, declared=True)
             arrays: dict[Expr, str] = {}
-            for reduction, dtype, place in zip(kernel.reductions, dtypes, offsets()):
+            for reduction, dtype, place in zip(kernel.reductions, dtypes, offsets(), strict=True):
                 wide = torch.float64 if dtype is torch.float32 and reduction.kind in ("sum", "prod") else dtype
                 lane = self._declare_lanes(reduction, wide, "256", 0)
                 kind = TYPES[dtype]
                 with self.text.block(f"for (int64_t {f}_chunk = 0; {f}_chunk < {self.size(chunks)}; ++{f}_chunk)"):
-                    self.text.add(f"const {kind}* const row = (const {kind}*)({place}) + ({row_text()}) * {n} + {v}_begin;")
+                    self.text.add(f"const {kind}* const row = "
+                                  f"(const {kind}*)({place}) + ({row_text()}) * {n} + {v}_begin;")
                     self.text.add("#pragma omp simd")
-                    self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {combine_text(reduction.kind, lane.name + '[l]', 'row[l]')}")
+                    combined = combine_text(reduction.kind, lane.name + "[l]", "row[l]")
+                    self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {combined}")
                 arrays[reduction.result] = lane.name
             self._column_outer_stores(arrays)
         combine_lines = self.text.lines
 
         head = Text()
         self._comment(head)
-        for suffix, used, lines in (("part", set(kernel.reads), reduce_lines), ("combine", set(self.operands), combine_lines)):
-            with head.block(f"static void {{name}}_{suffix}(int64_t begin, int64_t end, void* const* ptr, const int64_t* sz)"):
+        arguments = "int64_t begin, int64_t end, void* const* ptr, const int64_t* sz"
+        for suffix, used, lines in (("part", set(kernel.reads), reduce_lines),
+                                    ("combine", set(self.operands), combine_lines)):
+            with head.block(f"static void {{name}}_{suffix}({arguments})"):
                 self._unpack(head, used)
                 head.lines.extend(lines)
         condition, unit_count, column_count = self._condition(), self.size(units.count), self.size(combine_units.count)
@@ -907,8 +925,9 @@ class KernelPrinter:
             def body() -> None:
                 inner_names = dict(names)
                 self.emit([r.expr for r in reductions], inner_names)
-                for reduction, accumulator in zip(reductions, accumulators):
-                    self._combine(reduction, accumulator, "l", self.printer.ref(reduction.expr, inner_names), inner_names)
+                for reduction, accumulator in zip(reductions, accumulators, strict=True):
+                    operand = self.printer.ref(reduction.expr, inner_names)
+                    self._combine(reduction, accumulator, "l", operand, inner_names)
 
             with contextlib.ExitStack() as stack:
                 if others:
@@ -929,7 +948,7 @@ class KernelPrinter:
                     self.text.add(f"const int64_t {v} = {v}_block + l;")
                     body()
             kinds = []
-            for k, (reduction, accumulator) in enumerate(zip(reductions, accumulators)):
+            for k, (reduction, accumulator) in enumerate(zip(reductions, accumulators, strict=True)):
                 folded = self._fold(reduction, accumulator, lanes)
                 kind = self._partial_type(reduction)
                 kinds.append(kind)
@@ -953,7 +972,7 @@ class KernelPrinter:
         for k, reduction in enumerate(reductions):
             offsets[k] = f"{bytes_each} * count_" if bytes_each else "0"
             bytes_each += 16 if reduction.kind.startswith("arg") else 8
-        for k, (reduction, kind) in enumerate(zip(reductions, kinds)):
+        for k, (reduction, kind) in enumerate(zip(reductions, kinds, strict=True)):
             place = f"partial + {bytes_of(offsets[k], total)}"
             outer[reduction.result] = self._combine_partials(reduction, kind, place, total)
         self.emit([s.expr for s in kernel.stores], outer)

@@ -9,7 +9,8 @@ COMMON = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-co
           "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti", "-w")
 
 _SETS = {
-    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"),
+    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c",
+               "-mprefer-vector-width=512"),
     "avx2": ("-mavx2", "-mfma", "-mf16c"),
     "scalar": ("-fno-tree-vectorize",),
 }

@@ -1,4 +1,5 @@
-"""A graph to kernels' text and a `Plan`: where every value lives, and the order of allocations, kernels, calls and frees."""
+"""A graph to kernels' text and a `Plan`: where every value lives, and the order of allocations, kernels, calls and
+frees."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class _Unit:
 
 
 class Planner:
-    """Schedules one graph. `text()` is the C++ file ('' if there is no kernel), `plan(library)` the plan that calls it."""
+    """Schedules one graph. `text()` is the C++ file ('' if there is no kernel), `plan(library)` the plan that calls
+    it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -193,7 +195,7 @@ class Planner:
         """Kernels write over operands that nobody reads afterwards, and over inputs that receive their result."""
         outputs = {base_of(v) for v in _flat(self.output_values) if isinstance(v, Value)}
         mutated = {}
-        for mutation, value in zip(self.graph.mutations, self.mutation_values):
+        for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
             mutated.setdefault(value, []).append(self.low.values[self.graph.inputs[mutation.input]])
         self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
         self.in_input: set[Value] = set()
@@ -255,8 +257,8 @@ class Planner:
 
     def _same_layout(self, target: Value, source: Value) -> bool:
         return (target.dtype is source.dtype and len(target.shape) == len(source.shape)
-                and all(a == b for a, b in zip(target.shape, source.shape))
-                and all(a == b or s == 1 for a, b, s in zip(target.stride, source.stride, target.shape)))
+                and all(a == b for a, b in zip(target.shape, source.shape, strict=False))
+                and all(a == b or s == 1 for a, b, s in zip(target.stride, source.stride, target.shape, strict=False)))
 
     def _print(self) -> None:
         functions: dict[str, str] = {}
@@ -276,8 +278,8 @@ class Planner:
             unit.function = name
             nodes = [node.name for node in kernel.nodes]
             self.kernels.append(KernelInfo(
-                name, name, nodes, sum(self._bytes(v) for v in kernel.reads), sum(self._bytes(v) for v in kernel.writes),
-                kernel.style))
+                name, name, nodes, sum(self._bytes(v) for v in kernel.reads),
+                sum(self._bytes(v) for v in kernel.writes), kernel.style))
         self._bodies = bodies
 
     def _size_index(self, expr: sympy.Expr) -> int:
@@ -304,8 +306,8 @@ class Planner:
         """What was fused, and what was not."""
         lines = [f"{self.graph.name}: {len(self.kernels)} kernels, {len(self.low.calls)} eager calls"]
         for kernel in self.kernels:
-            lines.append(f"  {kernel.name} ({kernel.style}): {', '.join(kernel.nodes)}; reads {kernel.bytes_read} bytes, "
-                         f"writes {kernel.bytes_written}")
+            lines.append(f"  {kernel.name} ({kernel.style}): {', '.join(kernel.nodes)}; "
+                         f"reads {kernel.bytes_read} bytes, writes {kernel.bytes_written}")
         lines.extend(f"  eager {node.name}: {reason}" for node, reason in self.low.reasons.items())
         lines.extend(f"  kept apart: {refusal}" for refusal in self.refusals)
         return "\n".join(lines)
@@ -337,7 +339,8 @@ class Planner:
                 self.steps.append(FreeStep(tuple(sorted(done))))
         self._copy_back()
         owners: dict[int, Any] = dict(enumerate(self.graph.inputs))
-        self.outputs = tuple(self._output(n, v, owners) for n, v in zip(self.graph.outputs, self.output_values))
+        self.outputs = tuple(self._output(n, v, owners)
+                             for n, v in zip(self.graph.outputs, self.output_values, strict=True))
 
     def _output(self, node: Any, value: Any, owners: dict[int, Any]) -> int:
         """The slot of a result: a tensor of its own, also where it is a view that looks like what it views."""
@@ -383,7 +386,8 @@ class Planner:
             shape, stride, offset = strided(value)  # type: ignore[misc]
             slot = self.slots[value] = self._new_slot()
             ref = self.table.ref
-            self.steps.append(ViewStep(slot, self._slot(base), tuple(map(ref, shape)), tuple(map(ref, stride)), ref(offset)))
+            sizes, strides = tuple(map(ref, shape)), tuple(map(ref, stride))
+            self.steps.append(ViewStep(slot, self._slot(base), sizes, strides, ref(offset)))
             return slot
         assert isinstance(value, Stored) and value.node.op is CONSTANT, f"{value} is read before it is made"
         slot = self.slots[value] = self._new_slot()
@@ -431,7 +435,8 @@ class Planner:
             return
         slot = self.slots[value] = self._new_slot()
         ref = self.table.ref
-        self.steps.append(AllocStep(slot, tuple(map(ref, value.shape)), tuple(map(ref, value.stride)), value.dtype, _CPU))
+        sizes, strides = tuple(map(ref, value.shape)), tuple(map(ref, value.stride))
+        self.steps.append(AllocStep(slot, sizes, strides, value.dtype, _CPU))
 
     def _last_of_chain(self, value: Value) -> int:
         """When the memory of a value is given up, by itself or by those that take it over."""
@@ -524,7 +529,7 @@ class Planner:
     def _copy_back(self) -> None:
         first = copies_before_write(self.graph)
         sources: list[int | None] = []
-        for mutation, value in zip(self.graph.mutations, self.mutation_values):
+        for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
             if value in self.in_input:
                 sources.append(None)
                 continue
@@ -534,7 +539,7 @@ class Planner:
                 self.steps.append(CallStep(torch.ops.aten.clone.default, (SlotRef(slot),), {}, (copy,)))
                 slot = copy
             sources.append(slot)
-        for mutation, source in zip(self.graph.mutations, sources):
+        for mutation, source in zip(self.graph.mutations, sources, strict=True):
             if source is not None:
                 self.steps.append(CopyStep(mutation.input, source))
 
@@ -556,7 +561,8 @@ class Planner:
             len(self.graph.inputs), self.n_slots, self.outputs, self.steps, symbols=self.table.symbols,
             n_sizes=len(self.table), size_function=_address(library, "sizes") if sized and library is not None else 0,
             size_function_py=self.table.python_function(), workspace=self.scratch.size, keep_alive=keep,
-            notes=ScheduleNotes(self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals),
+            notes=ScheduleNotes(self.kernels, {node.name: why for node, why in self.low.reasons.items()},
+                                self.refusals),
         )
 
 
@@ -597,7 +603,8 @@ def _is_plain_matmul(node: Node) -> bool:
 
 def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them."""
-    if tensor.stride() == stride or all(a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape)):
+    if tensor.stride() == stride or \
+            all(a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=False)):
         return tensor
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 

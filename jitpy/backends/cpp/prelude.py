@@ -1,4 +1,5 @@
-"""The C++ that every generated file may use: types, conversions, math, threads. Only what a file mentions is put into it."""
+"""The C++ that every generated file may use: types, conversions, math, threads. Only what a file mentions is put into
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import torch
 
 #: C++ types of what is computed in.
 TYPES = {
-    torch.float32: "float", torch.float64: "double", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t",
+    torch.float32: "float", torch.float64: "double", torch.int8: "int8_t", torch.int16: "int16_t",
+    torch.int32: "int32_t",
     torch.int64: "int64_t", torch.uint8: "uint8_t", torch.bool: "bool",
 }
 
@@ -323,9 +325,11 @@ extern "C" { volatile int64_t index_error = 0; }
 
 #: Functions of the math library, in float32 and float64. True: glibc's vector library has them.
 _LIBM = {
-    "exp": True, "log": True, "sin": True, "cos": True, "pow": True, "exp2": True, "expm1": True, "log2": True, "log10": True,
+    "exp": True, "log": True, "sin": True, "cos": True, "pow": True, "exp2": True, "expm1": True, "log2": True,
+    "log10": True,
     "log1p": True, "tan": True, "asin": True, "acos": True, "atan": True, "sinh": True, "cosh": True, "tanh": True,
-    "asinh": True, "acosh": True, "atanh": True, "erf": True, "erfc": True, "atan2": True, "hypot": True, "lgamma": False,
+    "asinh": True, "acosh": True, "atanh": True, "erf": True, "erfc": True, "atan2": True, "hypot": True,
+    "lgamma": False,
     "nextafter": False,
 }
 _OLD_VECTOR = {"exp", "log", "sin", "cos", "pow"}

@@ -17,7 +17,8 @@ from .prelude import TYPES
 _SIMPLE = {
     "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "truediv": "{0} / {1}", "truncdiv": "{0} / {1}",
     "neg": "-{0}", "where": "{0} ? {1} : {2}",
-    "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
+    "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
     "logical_and": "{0} & {1}", "logical_or": "{0} | {1}", "logical_not": "!{0}",
     "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}", "bitwise_not": "~{0}",
     "shift_left": "{0} << {1}", "shift_right": "{0} >> {1}",
@@ -122,7 +123,8 @@ class ExprPrinter:
             return args[0]
         kind = expr.args[0].dtype if op != "where" else expr.dtype
         suffix = "f" if kind is torch.float32 else ""
-        pattern = suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
+        pattern = suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or \
+            (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
         if op in ("shift_left",) and pattern and kind.is_signed:
             return f"({TYPES[kind]})((u{TYPES[kind]}){args[0]} << {args[1]})"
         if pattern is not None:
