@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 
@@ -226,11 +227,11 @@ class CopyStep final : public Step {
     const at::Tensor& source = frame.slots[source_].tensor;
     TORCH_CHECK(target.defined() && source.defined(), "copy_ needs tensors in slots ", target_, " and ", source_);
     std::optional<c10::impl::ForceDispatchKeyGuard> keys;
-    std::optional<at::NoGradGuard> no_grad;
+    std::optional<c10::AutoGradMode> no_grad;
     if (!frame.autograd) {
       // nothing needs a gradient here, so that a leaf changed under no_grad is changed under no_grad
       keys.emplace(frame.caller_keys);
-      no_grad.emplace();
+      no_grad.emplace(false);
     }
     ReleaseGil released;
     target.copy_(source);
