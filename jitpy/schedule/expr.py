@@ -405,8 +405,9 @@ class ScalarBuilder:
 
 
 _BINARY = ("sub", "truediv", "atan2", "hypot", "copysign")
-_UNARY = ("neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin",
-          "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "lgamma")
+_UNARY = ("neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
+          "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid",
+          "reciprocal", "lgamma")
 _TESTS = ("eq", "lt", "le", "gt", "ge")
 
 

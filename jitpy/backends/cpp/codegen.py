@@ -811,7 +811,8 @@ class KernelPrinter:
             self.text.add(f"const int64_t {f}_last = {f}_first + {c} < {m} ? {f}_first + {c} : {m};")
             with self.text.block(f"for (int64_t {v}_begin = 0; {v}_begin < {n}; {v}_begin += {width})"):
                 self._lane_count(vector, width)
-                lanes = [self._declare_lanes(r, d, str(width), 0) for r, d in zip(kernel.reductions, dtypes, strict=True)]
+                lanes = [self._declare_lanes(r, d, str(width), 0)
+                         for r, d in zip(kernel.reductions, dtypes, strict=True)]
                 with self.text.block(f"for (int64_t {f} = {f}_first; {f} < {f}_last; ++{f})"):
                     with self.loops(inner_axes):
                         self.simd()
@@ -954,8 +955,8 @@ class KernelPrinter:
                 kinds.append(kind)
                 offset = f"partial + {{offset{k}}}"
                 if reduction.kind.startswith("arg"):
-                    self.text.add(f"(({TYPES[reduction.dtype]}*)({offset}))[2 * chunk * 8 / sizeof({TYPES[reduction.dtype]})] = "
-                                  f"{accumulator.name}[0];")
+                    ctype = TYPES[reduction.dtype]
+                    self.text.add(f"(({ctype}*)({offset}))[2 * chunk * 8 / sizeof({ctype})] = {accumulator.name}[0];")
                     self.text.add(f"((int64_t*)({offset}))[2 * chunk + 1] = {folded};")
                 else:
                     self.text.add(f"(({kind}*)({offset}))[chunk] = {folded};")

@@ -1,8 +1,9 @@
 """Attention written out by hand, turned into torch's fused kernel.
 
 `matmul(softmax(matmul(q, k.mT) * scale + mask, -1), v)` materialises the scores twice; `scaled_dot_product_attention`
-(FlashAttention, https://arxiv.org/abs/2205.14135) never does. Rounding differs, by no more than between eager's own two ways, so
-this is no part of the exact rewrites of `rules.py`: a backend applies it to graphs in which nothing needs a gradient.
+(FlashAttention, https://arxiv.org/abs/2205.14135) never does. Rounding differs, by no more than between eager's own two
+ways, so this is no part of the exact rewrites of `rules.py`: a backend applies it to graphs in which nothing needs a
+gradient.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _additive(mask: Any, specs: list[Any], dtype: torch.dtype) -> bool:
     if not isinstance(mask, TensorSpec) or mask.dtype != dtype or not mask.is_static or mask.ndim > specs[0].ndim:
         return False
     scores = (*specs[0].shape[:-1], specs[1].shape[-1])
-    return len(mask.shape) >= 2 and all(m in (1, s) for m, s in zip(reversed(mask.shape), reversed(scores)))
+    return len(mask.shape) >= 2 and \
+        all(m in (1, s) for m, s in zip(reversed(mask.shape), reversed(scores), strict=False))
 
 
 def _finite(value: Any) -> bool:
