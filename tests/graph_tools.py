@@ -16,8 +16,14 @@ from jitpy.ir.spec import TensorSpec
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """The spec of a tensor at hand."""
-    return TensorSpec(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device,
-                      tensor.requires_grad, tensor.storage_offset())
+    return TensorSpec(
+        tensor.dtype,
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        tensor.device,
+        tensor.requires_grad,
+        tensor.storage_offset(),
+    )
 
 
 class Tracer(TorchDispatchMode):

@@ -23,21 +23,59 @@ DOUBLE = torch.float64
 
 #: What can be computed natively; values of other dtypes (complex, float8, quantised) stay with eager.
 CARRIERS = {
-    torch.float32: torch.float32, torch.float64: torch.float64,
-    torch.float16: torch.float32, torch.bfloat16: torch.float32,
-    torch.int8: torch.int8, torch.int16: torch.int16, torch.int32: torch.int32, torch.int64: torch.int64,
-    torch.uint8: torch.uint8, torch.bool: torch.bool,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int8: torch.int8,
+    torch.int16: torch.int16,
+    torch.int32: torch.int32,
+    torch.int64: torch.int64,
+    torch.uint8: torch.uint8,
+    torch.bool: torch.bool,
 }
 
 #: Relative cost of an operation; 1 is an addition.
 COST = {
-    "truediv": 4, "sqrt": 4, "rsqrt": 6, "floordiv": 8, "mod": 10, "fmod": 20, "remainder": 20,
-    "exp": 12, "log": 14, "sin": 14, "cos": 14, "tanh": 18, "erf": 18, "sigmoid": 16, "pow": 30,
+    "truediv": 4,
+    "sqrt": 4,
+    "rsqrt": 6,
+    "floordiv": 8,
+    "mod": 10,
+    "fmod": 20,
+    "remainder": 20,
+    "exp": 12,
+    "log": 14,
+    "sin": 14,
+    "cos": 14,
+    "tanh": 18,
+    "erf": 18,
+    "sigmoid": 16,
+    "pow": 30,
 }
 _FREE = ("const", "load", "index", "size", "reduced", "cast", "cell")
 _MATH = {
-    "exp2", "expm1", "log2", "log10", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-    "erfc", "atan2", "hypot", "erfinv", "lgamma", "digamma", "cbrt",
+    "exp2",
+    "expm1",
+    "log2",
+    "log10",
+    "log1p",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erfc",
+    "atan2",
+    "hypot",
+    "erfinv",
+    "lgamma",
+    "digamma",
+    "cbrt",
 }
 COST.update(dict.fromkeys(_MATH, 30))
 
@@ -58,8 +96,9 @@ class Expr:
 
     __slots__ = ("op", "args", "dtype", "attr", "axes", "cost", "number")
 
-    def __init__(self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any, axes: frozenset[Axis],
-                 number: int) -> None:
+    def __init__(
+        self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any, axes: frozenset[Axis], number: int
+    ) -> None:
         self.op = op
         self.args = args
         self.dtype = dtype
@@ -201,8 +240,13 @@ class ScalarBuilder:
         """`static_cast` as eager has it; a float becomes a bool by `x != 0`."""
         if x.dtype is dtype:
             return x
-        if x.op == "const" and (not isinstance(x.attr, float) or dtype.is_floating_point or dtype is BOOL
-                                or math.isfinite(x.attr) and abs(x.attr) < 2**31):
+        if x.op == "const" and (
+            not isinstance(x.attr, float)
+            or dtype.is_floating_point
+            or dtype is BOOL
+            or math.isfinite(x.attr)
+            and abs(x.attr) < 2**31
+        ):
             return self.const(x.attr, dtype)
         if dtype is BOOL:
             return self.ne(x, 0)
@@ -405,9 +449,35 @@ class ScalarBuilder:
 
 
 _BINARY = ("sub", "truediv", "atan2", "hypot", "copysign")
-_UNARY = ("neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
-          "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid",
-          "reciprocal", "lgamma")
+_UNARY = (
+    "neg",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "reciprocal",
+    "lgamma",
+)
 _TESTS = ("eq", "lt", "le", "gt", "ge")
 
 
@@ -415,11 +485,13 @@ def _add_methods() -> None:
     def primitive(name: str) -> Any:
         def method(self: ScalarBuilder, *args: Any) -> Expr:
             return self._prim(name, *args)
+
         return method
 
     def test(name: str) -> Any:
         def method(self: ScalarBuilder, *args: Any) -> Expr:
             return self._test(name, *args)
+
         return method
 
     for name in _BINARY + _UNARY:
@@ -439,6 +511,7 @@ def _is_const(value: Any, number: int) -> bool:
 
 def _to_float32(value: float) -> float:
     import ctypes
+
     return ctypes.c_float(value).value
 
 

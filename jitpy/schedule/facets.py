@@ -60,15 +60,24 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
             return operands[0]
         if node.tensor.dtype is not operands[0].dtype:
             return low.convert(operands[0], node.tensor.dtype)
-    given = [(v, d) for v, d in zip(operands, dtypes, strict=False) if v is not None]
+    given = [(v, d) for v, d in zip(operands, dtypes, strict=True) if v is not None]
 
     def body(e: ScalarBuilder, *exprs: Any) -> Any:
         found = iter(exprs)
         return op.scalar(e, *(None if v is None else next(found) for v in operands), *rest, **options)
 
     e = ScalarBuilder()
-    body(e, *(e.load(k, of(0), d) if isinstance(v, Value) else e.const(v, d) if not isinstance(v, sympy.Expr)
-              else e.size(v, d) for k, (v, d) in enumerate(given)))  # raises NotCovered now rather than later
+    body(
+        e,
+        *(
+            e.load(k, of(0), d)
+            if isinstance(v, Value)
+            else e.const(v, d)
+            if not isinstance(v, sympy.Expr)
+            else e.size(v, d)
+            for k, (v, d) in enumerate(given)
+        ),
+    )  # raises NotCovered now rather than later
     return low.apply(body, [v for v, _ in given], node.tensor.shape, node.tensor.dtype, [d for _, d in given])
 
 
@@ -102,10 +111,19 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 #: For these the result's shape says all.
-_RESHAPES = {f"aten.{name}" for name in (
-    "view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default",
-    "flatten.using_ints",
-    "ravel.default", "unflatten.int")}
+_RESHAPES = {
+    f"aten.{name}"
+    for name in (
+        "view.default",
+        "_unsafe_view.default",
+        "view_as.default",
+        "reshape.default",
+        "reshape_as.default",
+        "flatten.using_ints",
+        "ravel.default",
+        "unflatten.int",
+    )
+}
 
 
 def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:

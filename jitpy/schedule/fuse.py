@@ -93,8 +93,13 @@ class Fusion:
     calls       eager calls with the values they read and make, in order
     """
 
-    def __init__(self, low: Lowering, required: Iterable[Value], calls: list[tuple[Node, list[Value], list[Value]]],
-                 enabled: bool = True) -> None:
+    def __init__(
+        self,
+        low: Lowering,
+        required: Iterable[Value],
+        calls: list[tuple[Node, list[Value], list[Value]]],
+        enabled: bool = True,
+    ) -> None:
         self.low = low
         self.env = low.env
         self.required = set(required)
@@ -353,7 +358,7 @@ class Fusion:
             grid.refine(probe.shape, outer_value)
             grid.refine(operand.shape, outer_operand)
             grid.make_axes()
-            mapping = dict(zip(probe.axes, grid.place(probe.shape, outer_value), strict=False))
+            mapping = dict(zip(probe.axes, grid.place(probe.shape, outer_value), strict=True))
             moved = tuple(i.replace(mapping) for i in index)
             return moved == grid.place(operand.shape, outer_operand)
         except Misaligned:
@@ -428,16 +433,24 @@ class Fusion:
             if not outside:
                 continue
             probe = self.probe(value)
-            if probe.cost > CHEAP or any(operand in self.group_of and self.group_of[operand] is group
-                                         for operand, _ in probe.reads):
+            if probe.cost > CHEAP or any(
+                operand in self.group_of and self.group_of[operand] is group for operand, _ in probe.reads
+            ):
                 continue
             own = self.bytes(value)
             read = sum(self.bytes(operand) for operand in dict.fromkeys(o for o, _ in probe.reads))
             points = sum(self.env.hint(prod(self.probe(r).shape)) for r in outside)
-            if points * max(1, probe.cost // 2) > 4 * self.env.hint(value.numel) \
-                    or read * len(outside) > own * (1 + len(outside)):
-                self.refusals.append(Refusal(value.describe(), "+".join(r.describe() for r in outside),
-                                             "stored: computing it again would cost more", 2 * own))
+            if points * max(1, probe.cost // 2) > 4 * self.env.hint(value.numel) or read * len(outside) > own * (
+                1 + len(outside)
+            ):
+                self.refusals.append(
+                    Refusal(
+                        value.describe(),
+                        "+".join(r.describe() for r in outside),
+                        "stored: computing it again would cost more",
+                        2 * own,
+                    )
+                )
                 continue
             self._drop_member(value, group)
 
@@ -504,8 +517,7 @@ def is_outer(value: Value, space: Signature) -> bool:
 
 def _shape_key(probe: Probe, position: Index) -> Any:
     terms = tuple((probe.axes.index(atom) if atom in probe.axes else atom, c) for atom, c in position.terms)
-    return terms, position.const, \
-        probe.shape
+    return terms, position.const, probe.shape
 
 
 __all__ = ["Call", "Fusion", "Group", "Refusal", "Stored", "is_outer"]

@@ -59,8 +59,12 @@ class Quotient:
         return (1, self._hash)
 
     def __eq__(self, other: object) -> bool:
-        return (type(other) is type(self) and self._hash == other._hash and self.divisor == other.divisor
-                and self.index == other.index)
+        return (
+            type(other) is type(self)
+            and self._hash == other._hash
+            and self.divisor == other.divisor
+            and self.index == other.index
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -101,8 +105,12 @@ class Index:
         self._hash = hash((terms, const))
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Index) and self._hash == other._hash
-                                 and self.const == other.const and self.terms == other.terms)
+        return self is other or (
+            isinstance(other, Index)
+            and self._hash == other._hash
+            and self.const == other.const
+            and self.terms == other.terms
+        )
 
     def __hash__(self) -> int:
         return self._hash

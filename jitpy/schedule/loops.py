@@ -92,8 +92,9 @@ class Kernel:
 class KernelTrace(Trace):
     """Evaluates a group's members at one point of its space."""
 
-    def __init__(self, members: set[Value], inlined: set[Value], space: Space, sizes: Signature | None,
-                 builder: ScalarBuilder) -> None:
+    def __init__(
+        self, members: set[Value], inlined: set[Value], space: Space, sizes: Signature | None, builder: ScalarBuilder
+    ) -> None:
         super().__init__(builder)
         self.members = members
         self.inlined = inlined
@@ -135,7 +136,6 @@ class KernelTrace(Trace):
             found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, result, position)
         return found.result
 
-
     def _of_one(self, value: Reduction, expr: Expr) -> Expr:
         if value.kind.startswith("arg"):
             return self.e.const(0, carrier(value.dtype))
@@ -168,8 +168,11 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
     space = Space(sizes)
     for value in group.members:
         outer = group.space is not None and is_outer(value, sizes)
-        shapes = [(value.source_shape, False), (value.shape, True)] if isinstance(value, Reduction) \
+        shapes = (
+            [(value.source_shape, False), (value.shape, True)]
+            if isinstance(value, Reduction)
             else [(value.shape, outer)]
+        )
         for shape, is_outer_shape in shapes:
             before = list(space.sizes)
             try:
@@ -185,9 +188,17 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
             index = trace.place(value)
             expr = trace.reduce(value) if isinstance(value, Reduction) else trace.read(value, index)
             stores.append(Store(value, flatten(index, value.stride), expr))
-        kernel = Kernel(name, "map", list(space.axes), None, stores,
-                        [r for r in trace.reductions.values() if r.result.op == "reduced"], env, group.members,
-                        nodes=nodes_of(trace.visited))
+        kernel = Kernel(
+            name,
+            "map",
+            list(space.axes),
+            None,
+            stores,
+            [r for r in trace.reductions.values() if r.result.op == "reduced"],
+            env,
+            group.members,
+            nodes=nodes_of(trace.visited),
+        )
         if attempt == 5 or not _split_axes(kernel, space):
             break
         space.make_axes()
@@ -214,8 +225,12 @@ def _split_axes(kernel: Kernel, space: Space) -> bool:
         for atom, _ in index.terms:
             if isinstance(atom, Quotient):
                 inner = atom.index
-                if inner.const == 0 and len(inner.terms) == 1 and isinstance(inner.terms[0][0], Axis) \
-                        and inner.terms[0][1] == 1:
+                if (
+                    inner.const == 0
+                    and len(inner.terms) == 1
+                    and isinstance(inner.terms[0][0], Axis)
+                    and inner.terms[0][1] == 1
+                ):
                     axis = inner.terms[0][0]
                     known = wanted.get(axis)
                     if known is None or type(known) is int and type(atom.divisor) is int and atom.divisor < known:
@@ -236,7 +251,7 @@ def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
         coefficients = [index.coefficient(axis) for index, _ in accesses]
         strides = [abs(kernel.hint(c)) if c is not None else 0 for c in coefficients]
         own = [s for s in strides if s]
-        first = [s for s in strides[:len(kernel.stores)] if s] or own
+        first = [s for s in strides[: len(kernel.stores)] if s] or own
         return axis.reduced, -(first[0] if first else 0), order[axis]
 
     axes = sorted(kernel.axes, key=key)
@@ -247,7 +262,7 @@ def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
             merged = Axis(a.size * b.size, a.reduced)
             # an index walks both axes with steps (c * b.size, c): as one axis it has step c
             _replace(kernel, builder, {a: Index(), b: of(merged)}, merged)
-            axes[k:k + 2] = [merged]
+            axes[k : k + 2] = [merged]
             k = max(k - 1, 0)
         else:
             k += 1
@@ -323,8 +338,12 @@ def _finish(kernel: Kernel) -> None:
     if kernel.vector is not None:
         # innermost of its kind
         axes = [a for a in kernel.axes if a is not kernel.vector]
-        kernel.axes = [a for a in axes if not a.reduced] + ([kernel.vector] if not kernel.vector.reduced else []) + \
-            [a for a in axes if a.reduced] + ([kernel.vector] if kernel.vector.reduced else [])
+        kernel.axes = (
+            [a for a in axes if not a.reduced]
+            + ([kernel.vector] if not kernel.vector.reduced else [])
+            + [a for a in axes if a.reduced]
+            + ([kernel.vector] if kernel.vector.reduced else [])
+        )
     _number_stages(kernel)
     if not kernel.reductions or not kernel.reduced:
         kernel.style = "rows" if kernel.reductions else "map"
@@ -368,8 +387,17 @@ def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> K
     result = trace.e.make("reduced", (), carrier(value.dtype), value)
     result.axes = frozenset(space.axes)
     reduction = Reduce(value, value.kind, expr, expr.dtype, result)
-    kernel = Kernel(name, "scan", list(space.axes), None, [Store(value, flatten(index, value.stride), result)],
-                    [reduction], env, group.members, nodes=nodes_of({value: None, **trace.visited}))
+    kernel = Kernel(
+        name,
+        "scan",
+        list(space.axes),
+        None,
+        [Store(value, flatten(index, value.stride), result)],
+        [reduction],
+        env,
+        group.members,
+        nodes=nodes_of({value: None, **trace.visited}),
+    )
     axes = sorted(kernel.axes, key=lambda a: (a.reduced, -abs(env.hint(kernel.stores[0].index.coefficient(a) or 0))))
     kernel.axes = axes
     others = [a for a in axes if not a.reduced]

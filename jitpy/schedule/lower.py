@@ -30,12 +30,14 @@ LOWERINGS: dict[str, Callable[..., Lowered]] = {}
 
 def lowering(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
     """Register a lowering for `aten.<name>`; a name without an overload means `default`."""
+
     def register(fn: Callable[..., Lowered]) -> Callable[..., Lowered]:
         for name in names:
             full = f"aten.{name}" if "." in name else f"aten.{name}.default"
             assert full not in LOWERINGS, full
             LOWERINGS[full] = fn
         return fn
+
     return register
 
 
@@ -92,8 +94,12 @@ class Lowering:
                 raise NotCovered("operands of this dtype, or without elements, stay with eager")
         fn = LOWERINGS.get(node.op.name)
         if fn is not None:
-            result = fn(self, node, *map_nodes(node.args, self.values.__getitem__),
-                        **map_nodes(node.kwargs, self.values.__getitem__))
+            result = fn(
+                self,
+                node,
+                *map_nodes(node.args, self.values.__getitem__),
+                **map_nodes(node.kwargs, self.values.__getitem__),
+            )
         else:
             result = from_table(self, node)
         self._check(node, result)
@@ -134,8 +140,12 @@ class Lowering:
                 spec = node.spec
                 if not value.name:
                     value.name = node.name
-                if isinstance(spec, TensorSpec) and len(value.nodes) == 1 and not isinstance(value, (View, Stored)) \
-                        and is_dense(self.env, spec):
+                if (
+                    isinstance(spec, TensorSpec)
+                    and len(value.nodes) == 1
+                    and not isinstance(value, (View, Stored))
+                    and is_dense(self.env, spec)
+                ):
                     value.stride = spec.stride
             if not value.position:
                 self._position += 1
@@ -167,8 +177,13 @@ class Lowering:
             return value
         lead = len(shape) - len(value.shape)
         own = value.shape
-        return self.view(value, shape, lambda index: tuple(
-            ZERO if type(own[k]) is int and own[k] == 1 else index[lead + k] for k in range(len(own))))
+        return self.view(
+            value,
+            shape,
+            lambda index: tuple(
+                ZERO if type(own[k]) is int and own[k] == 1 else index[lead + k] for k in range(len(own))
+            ),
+        )
 
     def reshape(self, value: Value, shape: Sequence[Dim]) -> Value:
         """The same elements in row-major order under another shape."""
@@ -202,7 +217,7 @@ class Lowering:
     def unsqueeze(self, value: Value, dim: int) -> Value:
         """An axis of size 1 at `dim` (counted in the result)."""
         shape = (*value.shape[:dim], 1, *value.shape[dim:])
-        return self.view(value, shape, lambda index: index[:dim] + index[dim + 1:])
+        return self.view(value, shape, lambda index: index[:dim] + index[dim + 1 :])
 
     def squeeze(self, value: Value, dims: Sequence[int]) -> Value:
         """Without the axes `dims`, each of size 1."""
@@ -217,19 +232,19 @@ class Lowering:
 
     def slice(self, value: Value, dim: int, start: Dim, size: Dim, step: Dim = 1) -> Value:
         """`size` elements along `dim`, from `start`, `step` apart."""
-        shape = (*value.shape[:dim], size, *value.shape[dim + 1:])
-        return self.view(value, shape,
-                         lambda index: (*index[:dim], index[dim] * step + start, *index[dim + 1:]))
+        shape = (*value.shape[:dim], size, *value.shape[dim + 1 :])
+        return self.view(value, shape, lambda index: (*index[:dim], index[dim] * step + start, *index[dim + 1 :]))
 
     def select(self, value: Value, dim: int, at: Dim) -> Value:
         """Element `at` along `dim`, which disappears."""
-        shape = value.shape[:dim] + value.shape[dim + 1:]
+        shape = value.shape[:dim] + value.shape[dim + 1 :]
         return self.view(value, shape, lambda index: (*index[:dim], of(at), *index[dim:]))
 
     # vocabulary: computation
 
-    def pointwise(self, shape: Sequence[Dim], dtype: torch.dtype, body: Callable[[Trace, IndexTuple], Expr],
-                  name: str = "") -> Value:
+    def pointwise(
+        self, shape: Sequence[Dim], dtype: torch.dtype, body: Callable[[Trace, IndexTuple], Expr], name: str = ""
+    ) -> Value:
         """A value computed index by index; `body` returns any dtype, which is converted to `dtype`'s carrier."""
         kind = carrier(dtype)
 
@@ -240,22 +255,31 @@ class Lowering:
 
         return self.tag(Pointwise(tuple(shape), dtype, converted), name)
 
-    def apply(self, fn: Callable[..., Expr], operands: Sequence[Operand], shape: Sequence[Dim], dtype: torch.dtype,
-              compute: torch.dtype | Sequence[torch.dtype], name: str = "") -> Value:
+    def apply(
+        self,
+        fn: Callable[..., Expr],
+        operands: Sequence[Operand],
+        shape: Sequence[Dim],
+        dtype: torch.dtype,
+        compute: torch.dtype | Sequence[torch.dtype],
+        name: str = "",
+    ) -> Value:
         """`fn(e, *operands)` element by element: operands broadcast to `shape` and are converted to `compute`.
 
         `compute` is one dtype for all operands or one for each. Operands are values or Python numbers.
         """
         shape = tuple(shape)
-        dtypes = [carrier(d) for d in compute] if isinstance(compute, (tuple, list)) else \
-            [carrier(compute)] * len(operands)
-        values = [self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x
-                  for x in operands]
+        dtypes = (
+            [carrier(d) for d in compute] if isinstance(compute, (tuple, list)) else [carrier(compute)] * len(operands)
+        )
+        values = [
+            self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x for x in operands
+        ]
 
         def body(trace: Trace, index: IndexTuple) -> Expr:
             e = trace.e
             exprs = []
-            for value, kind in zip(values, dtypes, strict=False):
+            for value, kind in zip(values, dtypes, strict=True):
                 if isinstance(value, Value):
                     exprs.append(e.cast(trace.read(value, () if isinstance(value, HostScalar) else index), kind))
                 elif isinstance(value, sympy.Expr):
@@ -271,8 +295,13 @@ class Lowering:
         kind = carrier(dtype)
         if isinstance(value, Value):
             return self.pointwise(shape, dtype, lambda trace, index: trace.read(value, ()))
-        return self.pointwise(shape, dtype, lambda trace, index: trace.e.size(value, kind)
-                              if isinstance(value, sympy.Expr) else trace.e.const(value, kind))
+        return self.pointwise(
+            shape,
+            dtype,
+            lambda trace, index: (
+                trace.e.size(value, kind) if isinstance(value, sympy.Expr) else trace.e.const(value, kind)
+            ),
+        )
 
     def convert(self, value: Value, dtype: torch.dtype) -> Value:
         """The value in another dtype, rounded to its own first where it is a 16-bit float computed in 32 bits."""
@@ -286,8 +315,16 @@ class Lowering:
 
         return self.pointwise(value.shape, dtype, body)
 
-    def reduce(self, kind: str, value: Value, dims: Sequence[int], dtype: torch.dtype | None = None,
-               keepdim: bool = False, name: str = "", fn: Callable[[ScalarBuilder, Expr], Expr] | None = None) -> Value:
+    def reduce(
+        self,
+        kind: str,
+        value: Value,
+        dims: Sequence[int],
+        dtype: torch.dtype | None = None,
+        keepdim: bool = False,
+        name: str = "",
+        fn: Callable[[ScalarBuilder, Expr], Expr] | None = None,
+    ) -> Value:
         """Combine over `dims`; `fn` is applied to each element first. Operands are converted to `dtype` (default:
         own)."""
         dtype = dtype or value.dtype
@@ -309,8 +346,9 @@ class Lowering:
     def scan(self, kind: str, value: Value, dim: int, dtype: torch.dtype) -> Value:
         """A running combination along `dim`."""
         kind_dtype = carrier(dtype)
-        return self.tag(Scan(kind, value.shape, dim, dtype,
-                             lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype)))
+        return self.tag(
+            Scan(kind, value.shape, dim, dtype, lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype))
+        )
 
     def copy(self, value: Value) -> Value:
         """A fresh tensor with the same elements."""

@@ -35,8 +35,11 @@ def _integers(ids: Value) -> None:
 @lowering("embedding")
 def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, **kwargs: Any) -> Value:
     _integers(ids)
-    return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
-        weight, (position(trace, ids, index[:-1], weight.shape[0]), index[-1])))
+    return low.pointwise(
+        node.tensor.shape,
+        node.tensor.dtype,
+        lambda trace, index: trace.read(weight, (position(trace, ids, index[:-1], weight.shape[0]), index[-1])),
+    )
 
 
 @lowering("index_select")
@@ -48,7 +51,7 @@ def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Va
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         place = position(trace, ids, (index[axis],) if ids.shape else (), x.shape[axis])
-        return trace.read(x, (*index[:axis], place, *index[axis + 1:]))
+        return trace.read(x, (*index[:axis], place, *index[axis + 1 :]))
 
     return low.pointwise(node.tensor.shape, node.tensor.dtype, body)
 
@@ -59,8 +62,13 @@ def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_g
     if not x.shape or not ids.shape:
         raise NotCovered("0-dim operand")
     axis = normalize_dim(dim, len(x.shape))
-    return low.pointwise(node.tensor.shape, node.tensor.dtype, lambda trace, index: trace.read(
-        x, (*index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1:])))
+    return low.pointwise(
+        node.tensor.shape,
+        node.tensor.dtype,
+        lambda trace, index: trace.read(
+            x, (*index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1 :])
+        ),
+    )
 
 
 @lowering("index.Tensor")
@@ -72,15 +80,19 @@ def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | N
     shape = node.tensor.shape
     together = given == list(range(given[0], given[-1] + 1))
     first = given[0] if together else 0
-    block = shape[first:first + count]
+    block = shape[first : first + count]
     expanded = {k: low.expand(indices[k], block) for k in given}
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
-        at = index[first:first + count]
-        rest = iter(index[:first] + index[first + count:])
-        return trace.read(x, tuple(
-            position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
-            for k in range(len(x.shape))))
+        at = index[first : first + count]
+        rest = iter(index[:first] + index[first + count :])
+        return trace.read(
+            x,
+            tuple(
+                position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
+                for k in range(len(x.shape))
+            ),
+        )
 
     return low.pointwise(shape, node.tensor.dtype, body)
 
@@ -116,7 +128,7 @@ def _joined(low: Lowering, tensors: Sequence[Value], shape: Sequence[Dim], dtype
             if k < len(parts) - 1:
                 below = e.lt(at, e.size(ends[k]))
                 inside = below if inside is None else e.logical_and(inside, below)
-            part_index = (*index[:axis], index[axis] - start, *index[axis + 1:])
+            part_index = (*index[:axis], index[axis] - start, *index[axis + 1 :])
             if inside is None:
                 return trace.read(parts[k], part_index)
             part = trace.masked(inside, lambda: trace.read(parts[k], part_index))  # noqa: B023  (called at once)
@@ -145,7 +157,7 @@ def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: 
                 inside = e.logical_and(inside, e.ge(e.index(index[k]), e.size(before[k])))
             if not (isinstance(after[k], int) and after[k] <= 0):
                 inside = e.logical_and(inside, e.lt(e.index(index[k]), e.size(x.shape[k] + before[k])))
-        moved = tuple(i - b for i, b in zip(index, before, strict=False))
+        moved = tuple(i - b for i, b in zip(index, before, strict=True))
         element = trace.masked(inside, lambda: trace.read(x, moved))
         return e.where(inside, element, e.const(value, element.dtype))
 

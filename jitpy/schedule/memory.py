@@ -54,8 +54,9 @@ def can_write_over(kernel: Kernel, target: Value, source: Value, env: SizeEnv) -
     if len(stores) != 1 or kernel.stage[stores[0].expr] != last and _loads_late(kernel, source, stores[0].expr):
         return False
     position = stores[0].index
-    return all(expr.attr[1] == position for expr in walk(kernel.roots())
-               if expr.op == "load" and expr.attr[0] is source)
+    return all(
+        expr.attr[1] == position for expr in walk(kernel.roots()) if expr.op == "load" and expr.attr[0] is source
+    )
 
 
 def _loads_late(kernel: Kernel, source: Value, stored: Expr) -> bool:

@@ -39,7 +39,7 @@ def outer_size(space: Signature) -> Dim:
 
 
 def same_signature(a: Signature, b: Signature) -> bool:
-    return len(a) == len(b) and all(x[1] == y[1] and same(x[0], y[0]) for x, y in zip(a, b, strict=False))
+    return len(a) == len(b) and all(x[1] == y[1] and same(x[0], y[0]) for x, y in zip(a, b, strict=True))
 
 
 class Misaligned(Exception):
@@ -74,7 +74,7 @@ class Space:
                 continue
             rest = exact_quotient(size, left)
             if rest is not None:
-                self.sizes[k:k + 1] = [(rest, reduced), (left, reduced)]
+                self.sizes[k : k + 1] = [(rest, reduced), (left, reduced)]
                 left = 1
                 continue
             rest = exact_quotient(left, size)
@@ -94,8 +94,8 @@ class Space:
         rest = exact_quotient(self.sizes[k][0], inner)
         if rest is None or type(rest) is int and rest == 1:
             return False
-        self.sizes[k:k + 1] = [(rest, axis.reduced), (inner, axis.reduced)]
-        self.axes[k:k + 1] = [Axis(rest, axis.reduced), Axis(inner, axis.reduced)]
+        self.sizes[k : k + 1] = [(rest, axis.reduced), (inner, axis.reduced)]
+        self.axes[k : k + 1] = [Axis(rest, axis.reduced), Axis(inner, axis.reduced)]
         return True
 
     def make_axes(self) -> list[Axis]:

@@ -79,8 +79,9 @@ class View(Value):
 
     __slots__ = ("base", "remap")
 
-    def __init__(self, base: Value, shape: tuple[Dim, ...], remap: Callable[[IndexTuple], IndexTuple],
-                 name: str = "") -> None:
+    def __init__(
+        self, base: Value, shape: tuple[Dim, ...], remap: Callable[[IndexTuple], IndexTuple], name: str = ""
+    ) -> None:
         super().__init__(shape, base.dtype, name)
         self.base = base
         self.remap = remap
@@ -106,8 +107,15 @@ class Reduction(Value):
 
     __slots__ = ("kind", "source_shape", "dims", "body")
 
-    def __init__(self, kind: str, source_shape: tuple[Dim, ...], dims: frozenset[int], dtype: torch.dtype, body: Body,
-                 name: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        source_shape: tuple[Dim, ...],
+        dims: frozenset[int],
+        dtype: torch.dtype,
+        body: Body,
+        name: str = "",
+    ) -> None:
         super().__init__(tuple(s for k, s in enumerate(source_shape) if k not in dims), dtype, name)
         self.kind = kind
         self.source_shape = source_shape
@@ -124,8 +132,9 @@ class Scan(Value):
 
     __slots__ = ("kind", "dim", "body")
 
-    def __init__(self, kind: str, shape: tuple[Dim, ...], dim: int, dtype: torch.dtype, body: Body,
-                 name: str = "") -> None:
+    def __init__(
+        self, kind: str, shape: tuple[Dim, ...], dim: int, dtype: torch.dtype, body: Body, name: str = ""
+    ) -> None:
         super().__init__(shape, dtype, name)
         self.kind = kind
         self.dim = dim
@@ -197,4 +206,3 @@ def base_of(value: Value) -> Value:
     while isinstance(value, View):
         value = value.base
     return value
-

@@ -21,25 +21,50 @@ Tensor = torch.Tensor
 EXAMPLES = int(os.environ.get("JITPY_TEST_EXAMPLES", "50"))
 
 FLOAT_UNARY: list[Callable[[Tensor], Tensor]] = [
-    torch.sin, torch.tanh, torch.sigmoid, torch.relu, torch.neg, torch.abs, lambda x: x * 0.5 + 1, torch.square,
-    lambda x: torch.exp(-x.abs()), lambda x: torch.nn.functional.gelu(x), torch.floor,
+    torch.sin,
+    torch.tanh,
+    torch.sigmoid,
+    torch.relu,
+    torch.neg,
+    torch.abs,
+    lambda x: x * 0.5 + 1,
+    torch.square,
+    lambda x: torch.exp(-x.abs()),
+    lambda x: torch.nn.functional.gelu(x),
+    torch.floor,
 ]
 INT_UNARY: list[Callable[[Tensor], Tensor]] = [
-    torch.neg, torch.abs, lambda x: x * 3 - 1, lambda x: x // 3, lambda x: x % 5, lambda x: x & 7, lambda x: x >> 1,
-    lambda x: x.clamp(-4, 9), torch.bitwise_not,
+    torch.neg,
+    torch.abs,
+    lambda x: x * 3 - 1,
+    lambda x: x // 3,
+    lambda x: x % 5,
+    lambda x: x & 7,
+    lambda x: x >> 1,
+    lambda x: x.clamp(-4, 9),
+    torch.bitwise_not,
 ]
 BINARY: list[Callable[[Tensor, Tensor], Tensor]] = [
-    torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum, lambda x, y: torch.where(x > y, x, y - x),
+    torch.add,
+    torch.sub,
+    torch.mul,
+    torch.maximum,
+    torch.minimum,
+    lambda x, y: torch.where(x > y, x, y - x),
     lambda x, y: x.masked_fill(y < 0, 2),
 ]
 
 
 REDUCTIONS: list[Callable[[Tensor, int, bool], Tensor]] = [
-    lambda x, d, k: x.sum(d, keepdim=k), lambda x, d, k: x.amax(d, keepdim=k), lambda x, d, k: x.amin(d, keepdim=k),
+    lambda x, d, k: x.sum(d, keepdim=k),
+    lambda x, d, k: x.amax(d, keepdim=k),
+    lambda x, d, k: x.amin(d, keepdim=k),
     lambda x, d, k: x.sum(d, keepdim=k) * 2,
 ]
 FLOAT_REDUCTIONS: list[Callable[[Tensor, int, bool], Tensor]] = [
-    *REDUCTIONS, lambda x, d, k: x.mean(d, keepdim=k), lambda x, d, k: x.var(d, keepdim=k, correction=0),
+    *REDUCTIONS,
+    lambda x, d, k: x.mean(d, keepdim=k),
+    lambda x, d, k: x.var(d, keepdim=k, correction=0),
 ]
 
 
@@ -68,18 +93,33 @@ def run_step(stack: list[Tensor], step: tuple[int, ...], kind: str) -> Tensor:
         return pick(FLOAT_REDUCTIONS if floating else REDUCTIONS, b)(x, c % x.dim(), bool(d % 2))
     if family == 6 and x.dim() and floating:
         dim = c % x.dim()
-        return pick([torch.softmax, lambda x, d: x - x.mean(d, keepdim=True),
-                     lambda x, d: x / (1 + x.abs().sum(d, keepdim=True)),
-                     lambda x, d: torch.nn.functional.layer_norm(x, x.shape[d:])], b)(x, dim)
+        return pick(
+            [
+                torch.softmax,
+                lambda x, d: x - x.mean(d, keepdim=True),
+                lambda x, d: x / (1 + x.abs().sum(d, keepdim=True)),
+                lambda x, d: torch.nn.functional.layer_norm(x, x.shape[d:]),
+            ],
+            b,
+        )(x, dim)
     if family == 7:
-        return pick([lambda x: x > 0, lambda x: x == x.abs(), lambda x: x.to(torch.float32), lambda x: x.to(torch.int64)
-                     if not x.dtype.is_floating_point else x.clamp(-100, 100).to(torch.int64)], b)(x)
+        return pick(
+            [
+                lambda x: x > 0,
+                lambda x: x == x.abs(),
+                lambda x: x.to(torch.float32),
+                lambda x: x.to(torch.int64) if not x.dtype.is_floating_point else x.clamp(-100, 100).to(torch.int64),
+            ],
+            b,
+        )(x)
     return view_step(x, b, c, d)
 
 
 def broadcasts(a: Tensor, b: Tensor) -> bool:
-    return all(p == q or p == 1 or q == 1 for p, q in zip(reversed(a.shape), reversed(b.shape), strict=False)) \
+    return (
+        all(p == q or p == 1 or q == 1 for p, q in zip(reversed(a.shape), reversed(b.shape), strict=False))
         and max(a.numel(), b.numel()) < 5000
+    )
 
 
 def view_step(x: Tensor, b: int, c: int, d: int) -> Tensor:
@@ -120,7 +160,7 @@ def check(inputs: list[Tensor], steps: list[tuple[int, ...]], kind: str, keep: i
         stack = list(tensors)
         for step in steps:
             stack.append(run_step(stack, step, kind))
-        return stack[len(inputs):][-keep:]
+        return stack[len(inputs) :][-keep:]
 
     wanted = fn(*inputs)
     graph = trace(fn, inputs)
@@ -128,8 +168,9 @@ def check(inputs: list[Tensor], steps: list[tuple[int, ...]], kind: str, keep: i
     reference = fn(*(t.double() if t.dtype.is_floating_point else t for t in inputs)) if kind == "bf16" else wanted
     for k, (a, b, exact) in enumerate(zip(found, wanted, reference, strict=True)):
         assert a.shape == b.shape and a.dtype == b.dtype, f"{a.shape} {a.dtype}, eager {b.shape} {b.dtype}\n{graph}"
-        assert a.numel() < 2 or 1 in a.shape or a.stride() == b.stride(), \
+        assert a.numel() < 2 or 1 in a.shape or a.stride() == b.stride(), (
             f"output {k}: {a.stride()} {b.stride()}\n{graph}"
+        )
         tolerance = {"float": 2e-4, "bf16": 0.1}.get(kind, 1e-5)
         if kind == "bf16" and not b.dtype.is_floating_point:
             continue  # comparisons of rounded numbers may differ
@@ -153,8 +194,9 @@ STEP = st.tuples(*[st.integers(0, 1000)] * 5)
 
 @pytest.mark.parametrize("kind", ["float", "int", "bf16"])
 def test_equal_to_eager(kind: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
-              suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(st.sampled_from(SHAPES), st.lists(STEP, min_size=2, max_size=10), st.integers(1, 3), st.booleans())
     def run(shape: tuple[int, ...], steps: list[tuple[int, ...]], keep: int, transposed: bool) -> None:
         torch.manual_seed(1)

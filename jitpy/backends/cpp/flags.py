@@ -5,12 +5,30 @@ from __future__ import annotations
 import functools
 import platform
 
-COMMON = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
-          "-fno-semantic-interposition", "-fno-exceptions", "-fno-rtti", "-w")
+COMMON = (
+    "-std=c++17",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fwrapv",
+    "-fno-semantic-interposition",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-w",
+)
 
 _SETS = {
-    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c",
-               "-mprefer-vector-width=512"),
+    "avx512": (
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mprefer-vector-width=512",
+    ),
     "avx2": ("-mavx2", "-mfma", "-mf16c"),
     "scalar": ("-fno-tree-vectorize",),
 }

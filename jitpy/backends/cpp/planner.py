@@ -36,7 +36,7 @@ from ...schedule.lower import Lowering, lower
 from ...schedule.memory import Scratch, can_write_over
 from ...schedule.values import HostScalar, Pointwise, Reduction, Scan, Stored, Value, View, base_of
 from ..size_table import SizeTable
-from .codegen import KernelPrinter
+from .codegen import print_kernel
 from .prelude import assemble
 
 _CPU = torch.device("cpu")
@@ -144,8 +144,11 @@ class Planner:
         for unit in fusion.units:
             if isinstance(unit, Group):
                 members = set(unit.members)
-                stored = [v for v in unit.members if v in self.required
-                          or any(r not in members for r in fusion.readers.get(v, ()))]
+                stored = [
+                    v
+                    for v in unit.members
+                    if v in self.required or any(r not in members for r in fusion.readers.get(v, ()))
+                ]
                 kernel = build(unit, f"kernel{count}", fusion.inlined, stored, self.env)
                 count += 1
                 checks = any(e.op == "check" for e in kernel.stage)
@@ -216,8 +219,9 @@ class Planner:
                     unit.in_place[target] = found
                     self.home[target] = found
 
-    def _input_home(self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int,
-                    unit: _Unit) -> Value | None:
+    def _input_home(
+        self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, unit: _Unit
+    ) -> Value | None:
         """The input that `target` is copied to at the end, if the kernel may write there at once."""
         wanted = mutated.get(target)
         if wanted is None or len(wanted) != 1 or target in outputs or unit.checks:
@@ -256,9 +260,12 @@ class Planner:
         return True
 
     def _same_layout(self, target: Value, source: Value) -> bool:
-        return (target.dtype is source.dtype and len(target.shape) == len(source.shape)
-                and all(a == b for a, b in zip(target.shape, source.shape, strict=False))
-                and all(a == b or s == 1 for a, b, s in zip(target.stride, source.stride, target.shape, strict=False)))
+        return (
+            target.dtype is source.dtype
+            and len(target.shape) == len(source.shape)
+            and all(a == b for a, b in zip(target.shape, source.shape, strict=True))
+            and all(a == b or s == 1 for a, b, s in zip(target.stride, source.stride, target.shape, strict=True))
+        )
 
     def _print(self) -> None:
         functions: dict[str, str] = {}
@@ -267,7 +274,7 @@ class Planner:
             kernel = unit.kernel
             if kernel is None:
                 continue
-            printed = KernelPrinter(kernel, self._size_index, config.threads_grain, unit.in_place).print()
+            printed = print_kernel(kernel, self._size_index, config.threads_grain, unit.in_place)
             unit.operands = printed.operands
             lines = printed.body.split("\n")
             code = "\n".join(line for line in lines if not line.startswith("//"))
@@ -277,9 +284,16 @@ class Planner:
                 bodies.append(printed.body.replace("{name}", name))
             unit.function = name
             nodes = [node.name for node in kernel.nodes]
-            self.kernels.append(KernelInfo(
-                name, name, nodes, sum(self._bytes(v) for v in kernel.reads),
-                sum(self._bytes(v) for v in kernel.writes), kernel.style))
+            self.kernels.append(
+                KernelInfo(
+                    name,
+                    name,
+                    nodes,
+                    sum(self._bytes(v) for v in kernel.reads),
+                    sum(self._bytes(v) for v in kernel.writes),
+                    kernel.style,
+                )
+            )
         self._bodies = bodies
 
     def _size_index(self, expr: sympy.Expr) -> int:
@@ -306,8 +320,10 @@ class Planner:
         """What was fused, and what was not."""
         lines = [f"{self.graph.name}: {len(self.kernels)} kernels, {len(self.low.calls)} eager calls"]
         for kernel in self.kernels:
-            lines.append(f"  {kernel.name} ({kernel.style}): {', '.join(kernel.nodes)}; "
-                         f"reads {kernel.bytes_read} bytes, writes {kernel.bytes_written}")
+            lines.append(
+                f"  {kernel.name} ({kernel.style}): {', '.join(kernel.nodes)}; "
+                f"reads {kernel.bytes_read} bytes, writes {kernel.bytes_written}"
+            )
         lines.extend(f"  eager {node.name}: {reason}" for node, reason in self.low.reasons.items())
         lines.extend(f"  kept apart: {refusal}" for refusal in self.refusals)
         return "\n".join(lines)
@@ -339,8 +355,9 @@ class Planner:
                 self.steps.append(FreeStep(tuple(sorted(done))))
         self._copy_back()
         owners: dict[int, Any] = dict(enumerate(self.graph.inputs))
-        self.outputs = tuple(self._output(n, v, owners)
-                             for n, v in zip(self.graph.outputs, self.output_values, strict=True))
+        self.outputs = tuple(
+            self._output(n, v, owners) for n, v in zip(self.graph.outputs, self.output_values, strict=True)
+        )
 
     def _output(self, node: Any, value: Any, owners: dict[int, Any]) -> int:
         """The slot of a result: a tensor of its own, also where it is a view that looks like what it views."""
@@ -450,8 +467,11 @@ class Planner:
         if self.last.get(value) != k or value in self.home.values():
             return
         slot = self.slots.get(value)
-        if slot is not None and slot >= len(self.graph.inputs) and not (
-                isinstance(value, Stored) and value.node.op is CONSTANT):
+        if (
+            slot is not None
+            and slot >= len(self.graph.inputs)
+            and not (isinstance(value, Stored) and value.node.op is CONSTANT)
+        ):
             self.free_at.setdefault(k, [])
             if slot not in self.free_at[k]:
                 self.free_at[k].append(slot)
@@ -508,8 +528,9 @@ class Planner:
                 self._conform(node, made)
         operands: list[Value] = []
         _visit(self.call_arguments[node], operands.append)
-        for value in {base_of(v) for v in operands} | {v for v in (made if isinstance(made, tuple) else (made,))
-                                                      if isinstance(v, Value)}:
+        for value in {base_of(v) for v in operands} | {
+            v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value)
+        }:
             self._free_after(value, k)
         if temporary and not self._may_alias(node):
             for value in [v for v, s in self.slots.items() if s in temporary]:
@@ -558,11 +579,19 @@ class Planner:
                 self.steps[k] = CallStep(_IndexCheck(library), (), {}, step.slots)
         sized = len(self.table) > 0
         return Plan(
-            len(self.graph.inputs), self.n_slots, self.outputs, self.steps, symbols=self.table.symbols,
-            n_sizes=len(self.table), size_function=_address(library, "sizes") if sized and library is not None else 0,
-            size_function_py=self.table.python_function(), workspace=self.scratch.size, keep_alive=keep,
-            notes=ScheduleNotes(self.kernels, {node.name: why for node, why in self.low.reasons.items()},
-                                self.refusals),
+            len(self.graph.inputs),
+            self.n_slots,
+            self.outputs,
+            self.steps,
+            symbols=self.table.symbols,
+            n_sizes=len(self.table),
+            size_function=_address(library, "sizes") if sized and library is not None else 0,
+            size_function_py=self.table.python_function(),
+            workspace=self.scratch.size,
+            keep_alive=keep,
+            notes=ScheduleNotes(
+                self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals
+            ),
         )
 
 
@@ -603,8 +632,9 @@ def _is_plain_matmul(node: Node) -> bool:
 
 def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them."""
-    if tensor.stride() == stride or \
-            all(a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=False)):
+    if tensor.stride() == stride or all(
+        a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True)
+    ):
         return tensor
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 

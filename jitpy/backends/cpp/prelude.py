@@ -11,9 +11,14 @@ import torch
 
 #: C++ types of what is computed in.
 TYPES = {
-    torch.float32: "float", torch.float64: "double", torch.int8: "int8_t", torch.int16: "int16_t",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int8: "int8_t",
+    torch.int16: "int16_t",
     torch.int32: "int32_t",
-    torch.int64: "int64_t", torch.uint8: "uint8_t", torch.bool: "bool",
+    torch.int64: "int64_t",
+    torch.uint8: "uint8_t",
+    torch.bool: "bool",
 }
 
 #: C++ types of what is in memory.
@@ -32,7 +37,9 @@ def _piece(name: str, text: str) -> None:
     PIECES[name] = text.strip("\n") + "\n"
 
 
-_piece("run_parts", """
+_piece(
+    "run_parts",
+    """
 extern "C" int omp_get_thread_num(void) noexcept;
 extern "C" int omp_get_num_threads(void) noexcept;
 // Calls part(begin, end) on slices of 0..n, on all threads if there is enough work.
@@ -50,8 +57,11 @@ static void run_parts(int64_t n, int64_t align, bool many, Part part, void* cons
     if (begin < end) part(begin, end, ptr, sz);
   }
 }
-""")
-_piece("Scratch", """
+""",
+)
+_piece(
+    "Scratch",
+    """
 // A buffer of this thread that lives as long as the thread.
 struct Scratch {
   void* memory = nullptr;
@@ -66,27 +76,39 @@ struct Scratch {
     return memory;
   }
 };
-""")
-_piece("float_of_bf16", """
+""",
+)
+_piece(
+    "float_of_bf16",
+    """
 static inline float float_of_bf16(uint16_t x) { return __builtin_bit_cast(float, (uint32_t)x << 16); }
-""")
-_piece("bf16_of_float", """
+""",
+)
+_piece(
+    "bf16_of_float",
+    """
 // To nearest, ties to even.
 static inline uint16_t bf16_of_float(float x) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   return (uint16_t)(x != x ? 0x7fc0 : rounded);
 }
-""")
-_piece("float_of_f16", """
+""",
+)
+_piece(
+    "float_of_f16",
+    """
 static inline float float_of_f16(uint16_t x) {
   const uint32_t bits = (uint32_t)(x & 0x7fff) << 13;
   const uint32_t scaled = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) * 0x1p112f);
   const uint32_t special = bits >= 0x0f800000u ? 0x7f800000u : 0u;  // infinity, NaN
   return __builtin_bit_cast(float, scaled | special | (uint32_t)(x & 0x8000) << 16);
 }
-""")
-_piece("f16_of_float", """
+""",
+)
+_piece(
+    "f16_of_float",
+    """
 // To nearest, ties to even.
 static inline uint16_t f16_of_float(float x) {
   const uint32_t all = __builtin_bit_cast(uint32_t, x), bits = all & 0x7fffffff;
@@ -96,11 +118,17 @@ static inline uint16_t f16_of_float(float x) {
   const uint32_t result = bits >= 0x47800000u ? large : bits < 0x38800000u ? small : normal;
   return (uint16_t)(result | ((all >> 16) & 0x8000));
 }
-""")
-_piece("round_bf16", """
+""",
+)
+_piece(
+    "round_bf16",
+    """
 static inline float round_bf16(float x) { return float_of_bf16(bf16_of_float(x)); }
-""")
-_piece("round_f16", """
+""",
+)
+_piece(
+    "round_f16",
+    """
 // What is left of a float in 16 bits, to nearest, ties to even; too large becomes infinity.
 static inline float round_f16(float x) {
   const float a = __builtin_fabsf(x);
@@ -110,8 +138,11 @@ static inline float round_f16(float x) {
   const float kept = a < 0x1p-14f ? small : normal > 65504.0f ? __builtin_inff() : normal;
   return x != x ? x : __builtin_copysignf(kept, x);
 }
-""")
-_piece("floor_div", """
+""",
+)
+_piece(
+    "floor_div",
+    """
 template <class T> static inline T floor_div(T a, T b) {
   const T q = a / b, r = a % b;
   return q - (T)((r != 0) & ((r < 0) != (b < 0)));
@@ -134,8 +165,11 @@ static inline float floor_div(float a, float b) {
   const float whole = __builtin_floorf(q);
   return q - whole > 0.5f ? whole + 1 : whole;
 }
-""")
-_piece("floor_mod", """
+""",
+)
+_piece(
+    "floor_mod",
+    """
 template <class T> static inline T floor_mod(T a, T b) {
   const T r = a % b;
   return (r != 0) & ((r < 0) != (b < 0)) ? (T)(r + b) : r;
@@ -148,8 +182,11 @@ static inline float floor_mod(float a, float b) {
   const float r = __builtin_fmodf(a, b);
   return r != 0 && (b < 0) != (r < 0) ? r + b : r;
 }
-""")
-_piece("fold_sum", """
+""",
+)
+_piece(
+    "fold_sum",
+    """
 // The sum of N lanes, pairwise; N is a power of two.
 template <int N, class T> static inline T fold_sum(const T* a) {
   if constexpr (N == 1) {
@@ -160,8 +197,11 @@ template <int N, class T> static inline T fold_sum(const T* a) {
     return fold_sum<N / 2>(b);
   }
 }
-""")
-_piece("fold_prod", """
+""",
+)
+_piece(
+    "fold_prod",
+    """
 // The product of N lanes.
 template <int N, class T> static inline T fold_prod(const T* a) {
   if constexpr (N == 1) {
@@ -172,8 +212,11 @@ template <int N, class T> static inline T fold_prod(const T* a) {
     return fold_prod<N / 2>(b);
   }
 }
-""")
-_piece("fold_max", """
+""",
+)
+_piece(
+    "fold_max",
+    """
 // The largest of N lanes.
 template <int N, class T> static inline T fold_max(const T* a) {
   if constexpr (N == 1) {
@@ -184,8 +227,11 @@ template <int N, class T> static inline T fold_max(const T* a) {
     return fold_max<N / 2>(b);
   }
 }
-""")
-_piece("fold_min", """
+""",
+)
+_piece(
+    "fold_min",
+    """
 // The smallest of N lanes.
 template <int N, class T> static inline T fold_min(const T* a) {
   if constexpr (N == 1) {
@@ -196,30 +242,45 @@ template <int N, class T> static inline T fold_min(const T* a) {
     return fold_min<N / 2>(b);
   }
 }
-""")
-_piece("fold_any", """
+""",
+)
+_piece(
+    "fold_any",
+    """
 template <int N> static inline int fold_any(const int* a) {
   int result = 0;
   for (int l = 0; l < N; ++l) result |= a[l];
   return result;
 }
-""")
-_piece("fold_all", """
+""",
+)
+_piece(
+    "fold_all",
+    """
 template <int N> static inline int fold_all(const int* a) {
   int result = 1;
   for (int l = 0; l < N; ++l) result &= a[l];
   return result;
 }
-""")
-_piece("pick_max", """
+""",
+)
+_piece(
+    "pick_max",
+    """
 // The larger one; NaN if either is.
 template <class T> static inline T pick_max(T a, T b) { return (a > b) | (a != a) ? a : b; }
-""")
-_piece("pick_min", """
+""",
+)
+_piece(
+    "pick_min",
+    """
 // The smaller one; NaN if either is.
 template <class T> static inline T pick_min(T a, T b) { return (a < b) | (a != a) ? a : b; }
-""")
-_piece("fold_argmax", """
+""",
+)
+_piece(
+    "fold_argmax",
+    """
 // The position of the largest of n lanes (NaN counts as largest), the first one of equals.
 template <class T, class P> static int64_t fold_argmax(T* v, P* p, int n, P none) {
   for (int l = 1; l < n; ++l) {
@@ -229,8 +290,11 @@ template <class T, class P> static int64_t fold_argmax(T* v, P* p, int n, P none
   }
   return p[0] == none ? 0 : (int64_t)p[0];
 }
-""")
-_piece("fold_argmin", """
+""",
+)
+_piece(
+    "fold_argmin",
+    """
 // The position of the smallest of n lanes (NaN counts as smallest), the first one of equals.
 template <class T, class P> static int64_t fold_argmin(T* v, P* p, int n, P none) {
   for (int l = 1; l < n; ++l) {
@@ -240,8 +304,11 @@ template <class T, class P> static int64_t fold_argmin(T* v, P* p, int n, P none
   }
   return p[0] == none ? 0 : (int64_t)p[0];
 }
-""")
-_piece("multiply_add", """
+""",
+)
+_piece(
+    "multiply_add",
+    """
 // a * b + c, rounded once where the machine can.
 static inline float multiply_add(float a, float b, float c) {
 #ifdef __FMA__
@@ -250,8 +317,11 @@ static inline float multiply_add(float a, float b, float c) {
   return a * b + c;
 #endif
 }
-""")
-_piece("exp_f32", """
+""",
+)
+_piece(
+    "exp_f32",
+    """
 // e to the x, within 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent in two halves.
 static inline float exp_f32(float x) {
   x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
@@ -270,8 +340,11 @@ static inline float exp_f32(float x) {
   const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23);
   return p * scale1 * scale2;
 }
-""")
-_piece("log_f32", """
+""",
+)
+_piece(
+    "log_f32",
+    """
 // Natural logarithm, within 1 ulp: x = m 2^e with m in [2/3, 4/3], a polynomial in m - 1.
 static inline float log_f32(float x) {
   const bool tiny = x < 1.17549435e-38f;
@@ -295,8 +368,11 @@ static inline float log_f32(float x) {
   r = x == 0 ? -__builtin_inff() : r;
   return (x != x) | (x > 3.40282347e+38f) ? x : r;
 }
-""")
-_piece("erf_f32", """
+""",
+)
+_piece(
+    "erf_f32",
+    """
 // Within 1 ulp: a polynomial near 0, 1 - exp(polynomial) beyond.
 static inline float erf_f32(float x) {
   const float t = __builtin_fabsf(x), s = x * x;
@@ -317,18 +393,42 @@ static inline float erf_f32(float x) {
   near = multiply_add(near, x, x);
   return t > 0.927734375f ? far : near;
 }
-""")
-_piece("index_error", """
+""",
+)
+_piece(
+    "index_error",
+    """
 // Set by a kernel that met an index out of range.
 extern "C" { volatile int64_t index_error = 0; }
-""")
+""",
+)
 
 #: Functions of the math library, in float32 and float64. True: glibc's vector library has them.
 _LIBM = {
-    "exp": True, "log": True, "sin": True, "cos": True, "pow": True, "exp2": True, "expm1": True, "log2": True,
+    "exp": True,
+    "log": True,
+    "sin": True,
+    "cos": True,
+    "pow": True,
+    "exp2": True,
+    "expm1": True,
+    "log2": True,
     "log10": True,
-    "log1p": True, "tan": True, "asin": True, "acos": True, "atan": True, "sinh": True, "cosh": True, "tanh": True,
-    "asinh": True, "acosh": True, "atanh": True, "erf": True, "erfc": True, "atan2": True, "hypot": True,
+    "log1p": True,
+    "tan": True,
+    "asin": True,
+    "acos": True,
+    "atan": True,
+    "sinh": True,
+    "cosh": True,
+    "tanh": True,
+    "asinh": True,
+    "acosh": True,
+    "atanh": True,
+    "erf": True,
+    "erfc": True,
+    "atan2": True,
+    "hypot": True,
     "lgamma": False,
     "nextafter": False,
 }
@@ -352,8 +452,11 @@ def declaration(function: str, vector: bool) -> str:
     """The declaration of a function of the math library: `sinf`, `sin`, ..."""
     base = function[:-1] if function not in _LIBM and function.endswith("f") else function
     kind = "double" if function == base else "float"
-    attribute = '__attribute__((simd("notinbranch"), const)) ' if vector and base in vector_functions() \
+    attribute = (
+        '__attribute__((simd("notinbranch"), const)) '
+        if vector and base in vector_functions()
         else "__attribute__((const)) "
+    )
     arguments = f"{kind}, {kind}" if base in _TWO_ARGUMENTS else kind
     return f'extern "C" {attribute}{kind} {function}({arguments}) noexcept;\n'
 

@@ -15,27 +15,53 @@ from ...schedule.index import Axis, Index, Remainder
 from .prelude import TYPES
 
 _SIMPLE = {
-    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "truediv": "{0} / {1}", "truncdiv": "{0} / {1}",
-    "neg": "-{0}", "where": "{0} ? {1} : {2}",
-    "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "truediv": "{0} / {1}",
+    "truncdiv": "{0} / {1}",
+    "neg": "-{0}",
+    "where": "{0} ? {1} : {2}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
     "ge": "{0} >= {1}",
-    "logical_and": "{0} & {1}", "logical_or": "{0} | {1}", "logical_not": "!{0}",
-    "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}", "bitwise_not": "~{0}",
-    "shift_left": "{0} << {1}", "shift_right": "{0} >> {1}",
+    "logical_and": "{0} & {1}",
+    "logical_or": "{0} | {1}",
+    "logical_not": "!{0}",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "bitwise_not": "~{0}",
+    "shift_left": "{0} << {1}",
+    "shift_right": "{0} >> {1}",
     "isnan": "{0} != {0}",
-    "maximum": "pick_max<{T}>({0}, {1})", "minimum": "pick_min<{T}>({0}, {1})",
-    "floordiv": "floor_div(({T}){0}, ({T}){1})", "mod": "floor_mod(({T}){0}, ({T}){1})",
-    "reciprocal": "1 / {0}", "sign": "({T})(({0} > 0) - ({0} < 0))",
+    "maximum": "pick_max<{T}>({0}, {1})",
+    "minimum": "pick_min<{T}>({0}, {1})",
+    "floordiv": "floor_div(({T}){0}, ({T}){1})",
+    "mod": "floor_mod(({T}){0}, ({T}){1})",
+    "reciprocal": "1 / {0}",
+    "sign": "({T})(({0} > 0) - ({0} < 0))",
 }
 _INTEGER = {"abs": "{0} < 0 ? -{0} : {0}", "fmod": "{0} % {1}", "relu": "{0} > 0 ? {0} : 0"}
 _FLOAT = {
-    "isinf": "__builtin_fabs{f}({0}) == __builtin_inf{f}()", "isfinite": "__builtin_fabs{f}({0}) < __builtin_inf{f}()",
-    "abs": "__builtin_fabs{f}({0})", "sqrt": "__builtin_sqrt{f}({0})", "rsqrt": "1 / __builtin_sqrt{f}({0})",
-    "floor": "__builtin_floor{f}({0})", "ceil": "__builtin_ceil{f}({0})", "trunc": "__builtin_trunc{f}({0})",
+    "isinf": "__builtin_fabs{f}({0}) == __builtin_inf{f}()",
+    "isfinite": "__builtin_fabs{f}({0}) < __builtin_inf{f}()",
+    "abs": "__builtin_fabs{f}({0})",
+    "sqrt": "__builtin_sqrt{f}({0})",
+    "rsqrt": "1 / __builtin_sqrt{f}({0})",
+    "floor": "__builtin_floor{f}({0})",
+    "ceil": "__builtin_ceil{f}({0})",
+    "trunc": "__builtin_trunc{f}({0})",
     "round": "__builtin_rint{f}({0})",
-    "fmod": "__builtin_fmod{f}({0}, {1})", "copysign": "__builtin_copysign{f}({0}, {1})",
-    "fmax": "({0} >= {1}) | ({1} != {1}) ? {0} : {1}", "fmin": "({0} <= {1}) | ({1} != {1}) ? {0} : {1}",
-    "signbit": "__builtin_bit_cast(int{bits}_t, {0}) < 0", "sigmoid": "1 / (1 + exp(-{0}))",
+    "fmod": "__builtin_fmod{f}({0}, {1})",
+    "copysign": "__builtin_copysign{f}({0}, {1})",
+    "fmax": "({0} >= {1}) | ({1} != {1}) ? {0} : {1}",
+    "fmin": "({0} <= {1}) | ({1} != {1}) ? {0} : {1}",
+    "signbit": "__builtin_bit_cast(int{bits}_t, {0}) < 0",
+    "sigmoid": "1 / (1 + exp(-{0}))",
 }
 #: float32 functions with a definition of their own.
 _FLOAT32 = {"exp": "exp_f32({0})", "log": "log_f32({0})", "erf": "erf_f32({0})", "sigmoid": "1 / (1 + exp_f32(-{0}))"}
@@ -54,8 +80,8 @@ def literal(value: Any, dtype: torch.dtype) -> str:
         text = f"{value:.9g}" if suffix else repr(float(value))
         text = text if any(c in text for c in ".e") else text + ".0"
         return f"({text}{suffix})" if text[0] == "-" else text + suffix
-    if dtype is torch.int64 and not -2**31 < value < 2**31:
-        return f"INT64_C({value})" if value > -2**63 else "INT64_MIN"
+    if dtype is torch.int64 and not -(2**31) < value < 2**31:
+        return f"INT64_C({value})" if value > -(2**63) else "INT64_MIN"
     return f"({value})" if value < 0 else str(value)
 
 
@@ -123,8 +149,9 @@ class ExprPrinter:
             return args[0]
         kind = expr.args[0].dtype if op != "where" else expr.dtype
         suffix = "f" if kind is torch.float32 else ""
-        pattern = suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or \
-            (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
+        pattern = (
+            suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
+        )
         if op in ("shift_left",) and pattern and kind.is_signed:
             return f"({TYPES[kind]})((u{TYPES[kind]}){args[0]} << {args[1]})"
         if pattern is not None:

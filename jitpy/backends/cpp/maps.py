@@ -1,0 +1,115 @@
+"""Kernels without reductions: one pass over the parallel axes, in tiles where operands lie across each other."""
+
+from __future__ import annotations
+
+from ...ir.spec import prod
+from ...schedule.expr import Expr, children
+from ...schedule.index import Axis
+from .emitter import KernelPrinter, Units
+from .prelude import TYPES
+from .printer import order
+
+#: Side of the square tiles of transposing kernels.
+TILE = 64
+#: Elements of a block of the vector axis, where the other axes give too few units of work.
+BLOCK = 4096
+
+
+class MapPrinter(KernelPrinter):
+    """Parallel axes only."""
+
+    def print_loops(self) -> Units:
+        kernel = self.kernel
+        vector = kernel.vector
+        names: dict[Expr, str] = {}
+        if vector is None:
+            with self.units([]) as units:
+                self._bodies(names)
+            return units
+        outer = [a for a in kernel.axes if a is not vector]
+        if not outer:
+            units = Units([vector.size], 64)
+            self._invariants(vector, names)
+            self._vector_loop(vector, "begin", "end", names)
+            return units
+        hint = kernel.hint
+        rows = hint(prod(tuple(a.size for a in outer)))
+        transposed = self._tile_axis()
+        if transposed is not None:
+            units = self._tiled(transposed)
+            return units
+        blocks = (vector, BLOCK) if rows < 64 and hint(vector.size) >= 2 * BLOCK else None
+        with self.units(outer, blocks) as units:
+            self._invariants(vector, names)
+            first, last = (f"{vector.name}_begin", f"{vector.name}_end") if blocks else ("0", self.size(vector.size))
+            self._vector_loop(vector, first, last, names)
+        return units
+
+    def _invariants(self, vector: Axis, names: dict[Expr, str]) -> None:
+        """What does not depend on the vector axis is computed in front of its loop."""
+        wanted = [e for e in order(self.kernel.roots(), names)]
+        uses: set[Expr] = set()
+        for expr in wanted:
+            if vector in expr.axes:
+                uses.update(c for c in children(expr) if vector not in c.axes)
+        uses.update(r for r in self.kernel.roots() if vector not in r.axes)
+        self.emit([e for e in wanted if e in uses], names)
+
+    def _vector_loop(self, axis: Axis, first: str, last: str, names: dict[Expr, str]) -> None:
+        self.simd()
+        with self.text.block(f"for (int64_t {axis.name} = {first}; {axis.name} < {last}; ++{axis.name})"):
+            self._bodies(dict(names))
+
+    def _bodies(self, names: dict[Expr, str]) -> None:
+        self.emit(self.kernel.roots(), names)
+        for store in self.kernel.stores:
+            self.store(store.value, store.index, store.expr, names)
+
+    def _is_across(self, expr: Expr, other: Axis) -> bool:
+        """Whether a load is contiguous along `other` and strides over the vector axis."""
+        kernel = self.kernel
+        if expr.op != "load" or expr.args or kernel.vector is None:
+            return False
+        index = expr.attr[1]
+        step = index.coefficient(kernel.vector)
+        if step is None or type(step) is int and step in (0, 1) or kernel.hint(step) < 16:
+            return False
+        return index.coefficient(other) == 1 and not any(isinstance(atom, Expr) for atom, _ in index.terms)
+
+    def _tile_axis(self) -> Axis | None:
+        """An axis along which some operand is contiguous while the vector axis strides over it."""
+        if self.kernel.vector is None or self.kernel.hint(self.kernel.vector.size) < 16:
+            return None
+        for expr in self.kernel.stage:
+            for axis in self.kernel.parallel:
+                if axis is not self.kernel.vector and self.kernel.hint(axis.size) >= 16 and self._is_across(expr, axis):
+                    return axis
+        return None
+
+    def _tiled(self, other: Axis) -> Units:
+        """Square tiles: operands that lie across are read line by line into a small buffer first."""
+        kernel = self.kernel
+        vector = kernel.vector
+        assert vector is not None
+        outer = [a for a in kernel.axes if a is not vector and a is not other]
+        across = [e for e in order(kernel.roots(), {}) if self._is_across(e, other)]
+        width, o, v = TILE, other.name, vector.name
+        buffers = {}
+        for expr in across:
+            buffers[expr] = self.fresh("tile")
+            self.text.add(f"alignas(64) {TYPES[expr.dtype]} {buffers[expr]}[{width}][{width}];")
+        with self.units(outer, (other, width)) as units:
+            n = self.size(vector.size)
+            with self.text.block(f"for (int64_t {v}_begin = 0; {v}_begin < {n}; {v}_begin += {width})"):
+                self.text.add(f"const int64_t {v}_end = {v}_begin + {width} < {n} ? {v}_begin + {width} : {n};")
+                for expr, buffer in buffers.items():
+                    with self.text.block(f"for (int64_t {v} = {v}_begin; {v} < {v}_end; ++{v})"):
+                        with self.text.block(f"for (int64_t {o} = {o}_begin; {o} < {o}_end; ++{o})"):
+                            self.text.add(
+                                f"{buffer}[{o} - {o}_begin][{v} - {v}_begin] = {self.printer.value(expr, {})};"
+                            )
+                with self.text.block(f"for (int64_t {o} = {o}_begin; {o} < {o}_end; ++{o})"):
+                    names = {e: f"{b}[{o} - {o}_begin][{v} - {v}_begin]" for e, b in buffers.items()}
+                    self._invariants(vector, names)
+                    self._vector_loop(vector, f"{v}_begin", f"{v}_end", names)
+        return units

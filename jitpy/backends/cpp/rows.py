@@ -1,0 +1,163 @@
+"""Reductions along the vector axis: for each point of the parallel axes a row, one loop over it per stage."""
+
+from __future__ import annotations
+
+import torch
+
+from ...ir.spec import Dim, prod
+from ...schedule.expr import Expr, children
+from ...schedule.loops import Reduce
+from .emitter import Units
+from .prelude import TYPES
+from .printer import order
+from .reductions import ReductionPrinter
+
+#: Length of a row from which float32 sums are kept in float64 lanes.
+LONG_ROW = 1 << 15
+#: Bytes of a row's buffer that may lie on the stack.
+STACK = 1 << 17
+
+
+class RowPrinter(ReductionPrinter):
+    """Rows in registers and first-level cache."""
+
+    def _row_accumulator(self, reduction: Reduce, length: Dim) -> torch.dtype:
+        if (
+            reduction.kind in ("sum", "prod")
+            and reduction.dtype is torch.float32
+            and self.kernel.hint(length) >= LONG_ROW
+        ):
+            return torch.float64
+        return self.accumulator(reduction)
+
+    def print_loops(self) -> Units:
+        kernel = self.kernel
+        caches = self._plan_row_caches()
+        for _, name, dtype, length in caches.values():
+            if isinstance(length, int) and length * dtype.itemsize <= STACK:
+                self.text.add(f"alignas(64) {TYPES[dtype]} {name}[{length}];")
+            else:
+                self.text.add(f"static thread_local Scratch {name}_memory;")
+                self.text.add(
+                    f"{TYPES[dtype]}* const __restrict {name} = ({TYPES[dtype]}*){name}_memory.get("
+                    f"{self.size(length)} * {dtype.itemsize});"
+                )
+        with self.units(kernel.parallel) as units:
+            outer: dict[Expr, str] = {}
+            for stage in range(self.stages()):
+                self._row_stage(stage, outer, caches)
+            self.outer_stores(outer)
+        return units
+
+    def _row_position(self) -> str:
+        """The number of an element within its row."""
+        text = ""
+        for axis in self.kernel.reduced:
+            text = f"({text}) * {self.size(axis.size)} + {axis.name}" if text else axis.name
+        return text
+
+    def _plan_row_caches(self) -> dict[Expr, tuple[int, str, torch.dtype, Dim]]:
+        """Costly values of one stage that a later one needs again, kept for the length of a row."""
+        kernel = self.kernel
+        stage = kernel.stage
+        length = prod(tuple(a.size for a in kernel.reduced))
+        found: dict[Expr, tuple[int, str, torch.dtype, Dim]] = {}
+        used: dict[int, list[Expr]] = {}
+        for reduction in kernel.reductions:
+            used.setdefault(stage[reduction.expr], []).append(reduction.expr)
+        for store in kernel.stores:
+            if self.depends(store.expr):
+                used.setdefault(stage[store.expr], []).append(store.expr)
+        made: dict[Expr, int] = {}
+        for number in sorted(used):
+            stack = list(used[number])
+            seen: set[Expr] = set()
+            while stack:
+                expr = stack.pop()
+                if expr in seen or not self.depends(expr):
+                    continue
+                seen.add(expr)
+                if expr in made and made[expr] < number and expr.cost >= 10 and expr.op not in ("load", "cast"):
+                    found.setdefault(expr, (made[expr], f"row{len(found)}", expr.dtype, length))
+                    continue
+                stack.extend(children(expr))
+            for expr in seen:
+                made.setdefault(expr, number)
+        return found
+
+    def _row_stage(
+        self, stage: int, outer: dict[Expr, str], caches: dict[Expr, tuple[int, str, torch.dtype, Dim]]
+    ) -> None:
+        kernel = self.kernel
+        reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
+        stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and self.is_inner(s)]
+        if not reductions and not stores:
+            return
+        names: dict[Expr, str] = dict(outer)
+        fresh_caches = []
+        position = self._row_position()
+        for expr, (made, name, _, _) in caches.items():
+            if made < stage:
+                names[expr] = f"{name}[{position}]"
+            elif made == stage:
+                fresh_caches.append((expr, name))
+        roots = [r.expr for r in reductions] + [s.expr for s in stores]
+        needed = order(roots, names)
+        inner = {e for e in needed if self.depends(e)}
+        hoisted = [e for e in needed if e not in inner and (e in roots or any(e in children(i) for i in inner))]
+        self.emit(hoisted, outer)
+        for expr in hoisted:
+            names[expr] = self.printer.ref(expr, outer)
+        names.update({e: n for e, n in outer.items() if e not in names})
+
+        length = prod(tuple(a.size for a in kernel.reduced))
+        vector, others = kernel.reduced[-1], kernel.reduced[:-1]
+        if not reductions:
+            with self.loops(others):
+                self.simd()
+                with self.loop(vector):
+                    inner_names = dict(names)
+                    self.emit(roots, inner_names)
+                    for store in stores:
+                        self.store(store.value, store.index, store.expr, inner_names)
+            return
+        dtypes = [self._row_accumulator(r, length) for r in reductions]
+        lanes = self.lane_count(vector.size, dtypes)
+        accumulators = []
+        for reduction, dtype in zip(reductions, dtypes, strict=True):
+            accumulators.append(self.declare_lanes(reduction, dtype, str(lanes), length))
+        with self.loops(others):
+            v, n = vector.name, self.size(vector.size)
+
+            def body() -> None:
+                inner_names = dict(names)
+                self.emit(roots, inner_names)
+                for expr, name in fresh_caches:
+                    if expr in inner_names:
+                        self.text.add(f"{name}[{position}] = {inner_names[expr]};")
+                for reduction, accumulator in zip(reductions, accumulators, strict=True):
+                    self.combine(
+                        reduction, accumulator, "l", self.printer.ref(reduction.expr, inner_names), inner_names
+                    )
+                for store in stores:
+                    self.store(store.value, store.index, store.expr, inner_names)
+
+            block = self.fresh(f"{v}_block")
+            whole = isinstance(vector.size, int) and vector.size % lanes == 0
+            short = isinstance(vector.size, int) and vector.size < lanes
+            if not short:
+                bound = n if whole else f"{n} - {lanes - 1}"
+                self.text.add(f"int64_t {block} = 0;")
+                with self.text.block(f"for (; {block} < {bound}; {block} += {lanes})"):
+                    self.simd()
+                    with self.text.block(f"for (int64_t l = 0; l < {lanes}; ++l)"):
+                        self.text.add(f"const int64_t {v} = {block} + l;")
+                        body()
+            if not whole:
+                start = "0" if short else f"{block}"
+                self.simd()
+                with self.text.block(f"for (int64_t l = 0; l < {n} - {start}; ++l)"):
+                    self.text.add(f"const int64_t {v} = {start} + l;" if not short else f"const int64_t {v} = l;")
+                    body()
+        for reduction, accumulator in zip(reductions, accumulators, strict=True):
+            outer[reduction.result] = self.fold(reduction, accumulator, lanes)
