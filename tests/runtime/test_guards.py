@@ -379,7 +379,7 @@ def test_paths() -> None:
     assert not both(path, "eq", 2)(obj)
     assert not both(path, "eq", 2)(Plain())
     assert not both(path, "eq", 2)()
-    assert both(src.type_of(X), "id", Derived)(obj)
+    assert both(src.StepSource(X, "type"), "id", Derived)(obj)
     assert both(src.item(src.GlobalsSource(), "g"), "eq", 5)(G={"g": 5})
     assert not both(src.item(src.GlobalsSource(), "g"), "eq", 5)(G={})
     assert both(src.item(src.ConstSource({"k": 1}, "table"), "k"), "eq", 1)()
