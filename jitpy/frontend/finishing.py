@@ -13,7 +13,7 @@ from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .code import Ins
 from .codegen import Emitter
 from .executor import Executor, Frame
-from .resume import Resumable, ResumePoint, origin_of, raises_at
+from .resume import Resumable, ResumePoint, TailCall, is_resume_code, origin_of, raises_at, run_to_end
 from .traced import Uncapturable
 from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, Value
 from .world import World
@@ -217,7 +217,7 @@ class Finisher:
 
     def _write_resume(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], stack: list[Any],
                       index: int, captured: bool, raises: str | None = None) -> None:
-        """`return resume(...)`."""
+        """`return resume(...)`, which a resume function leaves to the code that called it."""
         root = frames[0]
         try:
             inner = self._point(frames[-1], stack, index, None, raises is not None)
@@ -247,8 +247,17 @@ class Finisher:
             else:
                 emitter.emit("LOAD_CONST", None)
 
-        loads = [(lambda a=a: push(a)) for a in arguments]
-        emitter.call(lambda: emitter.const(target), closure, *loads)
+        loads = [lambda: emitter.const(target), closure, *((lambda a=a: push(a)) for a in arguments)]
+
+        def pack() -> None:
+            for load in loads:
+                load()
+            emitter.emit("BUILD_TUPLE", len(loads))
+
+        if is_resume_code(self.code):
+            emitter.call(TailCall, pack)
+        else:
+            emitter.call(run_to_end, *loads)
         emitter.emit("RETURN_VALUE")
 
     def _write_tail(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins) -> None:

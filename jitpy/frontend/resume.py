@@ -58,6 +58,25 @@ class ResumePoint:
         return names
 
 
+class TailCall(tuple):
+    """(function, *arguments): what the compiled code of a resume function returns instead of calling the next one.
+
+    So a loop with a break in it does not deepen Python's stack with every iteration.
+    """
+
+    __slots__ = ()
+
+
+def run_to_end(function: Any, *arguments: Any) -> Any:
+    """Call a resume function, and those that it hands over to."""
+    result = function(*arguments)
+    while type(result) is TailCall:
+        function, *arguments = result
+        del result
+        result = function(*arguments)
+    return result
+
+
 class Resumable(Exception):
     """The place cannot be resumed (a form of code that resume functions do not support)."""
 
