@@ -203,6 +203,7 @@ class Engine:
                 forced[restart.step] = cause
         world, ex, made, graph, compiled, record, needs_hook = result
         guard_start = time.perf_counter()
+        world.guard_separate()
         guards = build_guards(world.guards, world.sizes, native=None if config.native else False)
         times["guards"] = time.perf_counter() - guard_start
         if not guards.check(params, globals, closure):

@@ -24,6 +24,7 @@ from .source import (
     ConstSource,
     GlobalsSource,
     Source,
+    StepSource,
     attr,
     cell_contents,
     index,
@@ -155,6 +156,21 @@ class World:
         if id(value) not in self._dirty_ids:
             self._dirty_ids.add(id(value))
             self.dirty.append(value)
+
+    def guard_separate(self) -> None:
+        """Two containers that were two objects must be two objects again, where one of them was changed."""
+        changed = {_kind(value) for value in self.dirty if value.source is not None}
+        changed.discard(None)
+        if not changed:
+            return
+        found: dict[Any, list[Source]] = {}
+        for value in self._by_id.values():
+            if value.source is not None and _kind(value) in changed:
+                found.setdefault(_kind(value), []).append(value.source)
+        for sources in found.values():
+            if len(sources) > 1:
+                for source in sources:
+                    self.guard(source, "distinct")
 
     # -- wrapping -------------------------------------------------------------------------------------------
 
@@ -572,6 +588,15 @@ def _has_c_state(cls: type) -> bool:
 
 _C_MEMBERS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.GetSetDescriptorType)
+
+
+def _kind(value: Value) -> Any:
+    """What kind of place a change of a value goes to: only places of one kind can be the same place."""
+    if isinstance(value, DictValue) and isinstance(value.source, StepSource) and value.source.kind == "dict":
+        return "attributes", value.owner
+    if isinstance(value, (ListValue, DictValue, SetValue, ObjectValue)) and not isinstance(value, TupleValue):
+        return "object", value.cls
+    return "cell" if isinstance(value, CellValue) else None
 
 
 def _name_of(obj: Any) -> str:

@@ -193,7 +193,7 @@ class DictValue(ObjectValue):
     the rest while `complete` is False. `keys` keeps the Value of each key. `log` lists the writes, in order.
     """
 
-    __slots__ = ("complete", "keys", "log", "real_dict", "vals")
+    __slots__ = ("complete", "keys", "log", "owner", "real_dict", "vals")
 
     def __init__(self, source: Source | None = None, cls: type = dict, real: Any = None, real_dict: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -201,6 +201,7 @@ class DictValue(ObjectValue):
         self.keys: dict[Any, Value] = {}
         self.real_dict = real_dict
         self.complete = real_dict is None
+        self.owner: type | None = None  # the class of the instance whose `__dict__` this is
         self.log: list[tuple[Any, Value | Missing]] = []
 
 
