@@ -31,13 +31,6 @@ def _of_spec(read: Callable[[TensorSpec], Any]) -> Callable[[Recorder, TracedTen
     return lambda recorder, tensor: read(tensor.spec)
 
 
-def _refused(name: str) -> Callable[[Recorder, TracedTensor], Any]:
-    def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
-        raise Uncapturable("unsupported_value", f"Tensor.{name}")
-
-    return reader
-
-
 def _called(method: Any) -> Callable[[Recorder, TracedTensor], Any]:
     """An attribute that is computed by ATen: the getter runs on the derived path."""
 

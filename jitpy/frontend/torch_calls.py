@@ -25,8 +25,6 @@ from .traced import DECLINED, Uncapturable, UserError
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-_TENSOR_METHODS = frozenset(id(getattr(torch._C.TensorBase, name)) for name in dir(torch._C.TensorBase))
-
 _MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
 
 #: Python functions of torch that are recorded whole: their bodies do nothing that a program can see but call ATen.

@@ -88,12 +88,6 @@ def make_dispatcher(
     )
 
 
-def dispatcher_types() -> tuple[type, ...]:
-    """The types that `make_dispatcher` may return, for isinstance."""
-    module = native_runtime()
-    return (PythonDispatcher,) if module is None else (PythonDispatcher, module.Dispatcher)
-
-
 def set_enabled(flag: bool) -> bool:
     """Turn all dispatchers on or off, for the process; off, every call runs the original. Returns what it was."""
     global _enabled

@@ -122,10 +122,6 @@ class Reduction(Value):
         self.dims = dims
         self.body = body
 
-    @property
-    def reduced_numel(self) -> Dim:
-        return prod(tuple(s for k, s in enumerate(self.source_shape) if k in self.dims))
-
 
 class Scan(Value):
     """A running combination along axis `dim`: cumulative sums and the like. kind: 'sum', 'prod', 'max', 'min'."""

@@ -531,7 +531,7 @@ def test_instantiate() -> None:
 
     class Bad:
         def __init__(self) -> None:
-            return 3  # type: ignore[return-value]  # noqa: PLE0101
+            return 3  # type: ignore[return-value]
 
     class Plain:
         pass

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-from graph_tools import trace  # noqa: E402
+from graph_tools import trace
 
-from jitpy.backends.cpp import plan_graph  # noqa: E402
-from jitpy.runtime.executable import make_executable  # noqa: E402
+from jitpy.backends.cpp import plan_graph
+from jitpy.runtime.executable import make_executable
 
 Tensor = torch.Tensor
 EXAMPLES = int(os.environ.get("JITPY_TEST_EXAMPLES", "50"))

@@ -17,7 +17,7 @@ def graph_break(message: str = "") -> None:
 
 
 if os.environ.get("JITPY_SEMANTICS_STUB") != "1":
-    from jitpy import graph_break  # type: ignore[no-redef]  # noqa: F811
+    from jitpy import graph_break  # type: ignore[no-redef]
 
 
 def vec(*sizes: int) -> torch.Tensor:

@@ -259,7 +259,7 @@ def slots(s):
     except AttributeError as e:
         message = type(e).__name__
     try:
-        t.b  # noqa: B018 - the error is the point
+        t.b  # the error is the point
     except AttributeError:
         message += "!"
     return s.b * t.a, message

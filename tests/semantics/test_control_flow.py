@@ -309,7 +309,7 @@ def exception_variable_is_unbound(x):
     except ValueError as e:
         kept = e.args
     try:
-        e  # noqa: B018, F821 - the error is the point
+        e  # noqa: F821 - the error is the point
     except UnboundLocalError:
         return x, kept
 

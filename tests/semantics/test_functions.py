@@ -116,7 +116,7 @@ def returns_closure(x):
 def closures_made_in_a_loop(x):
     fns = []
     for i in range(3):
-        fns.append(lambda t: t * i)  # noqa: B023 - the late binding is the point
+        fns.append(lambda t: t * i)  # the late binding is the point
     return [f(x) for f in fns]
 
 
@@ -201,7 +201,7 @@ def missing_keyword(x, n):
 
 @case(lambda: (vec(),), fullgraph=True)
 def mutable_default(x):
-    def collect(item, into=[]):  # noqa: B006 - the default is the point
+    def collect(item, into=[]):  # the default is the point
         into.append(item)
         return into
 

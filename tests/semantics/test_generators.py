@@ -16,7 +16,7 @@ def one():
 
 
 def counting(n):
-    for i in range(n):  # noqa: UP028 - the loop is the point
+    for i in range(n):  # the loop is the point
         yield i
 
 

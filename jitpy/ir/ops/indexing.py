@@ -212,7 +212,7 @@ def _top(
     k: Any,
     dim: int = -1,
     largest: bool = True,
-    sorted: bool = True,  # noqa: A002
+    sorted: bool = True,
 ) -> tuple[TensorSpec, TensorSpec]:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or type(k) is not int or k < 0 or less(env, x.shape[axis], k):

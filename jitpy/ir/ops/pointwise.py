@@ -486,7 +486,7 @@ unary("nan_to_num", _nan_to_num_scalar, _nan_to_num, compute=_floats_only)
 # -- Clamp, interpolation, products -------------------------------------------------------------------------------
 
 
-def _clamp(env: SizeEnv, x: TensorSpec, min: Any = None, max: Any = None) -> TensorSpec:  # noqa: A002
+def _clamp(env: SizeEnv, x: TensorSpec, min: Any = None, max: Any = None) -> TensorSpec:
     operands = tuple(v for v in (x, min, max) if v is not None)
     dtype = result_type(operands)
     if len(operands) == 1 or category(dtype) in (0, 3):
@@ -494,11 +494,11 @@ def _clamp(env: SizeEnv, x: TensorSpec, min: Any = None, max: Any = None) -> Ten
     return elementwise(env, dtype, operands, dtype)
 
 
-def _clamp_dtype(x: TensorSpec, min: Any = None, max: Any = None) -> torch.dtype:  # noqa: A002
+def _clamp_dtype(x: TensorSpec, min: Any = None, max: Any = None) -> torch.dtype:
     return result_type(tuple(v for v in (x, min, max) if v is not None))
 
 
-def _clamp_scalar(e: Any, x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+def _clamp_scalar(e: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     if min is not None:
         x = e.maximum(x, min)
     return x if max is None else e.minimum(x, max)
@@ -526,7 +526,7 @@ define(
 )
 
 
-def _clamp_max(env: SizeEnv, x: TensorSpec, max: Any) -> TensorSpec:  # noqa: A002
+def _clamp_max(env: SizeEnv, x: TensorSpec, max: Any) -> TensorSpec:
     return _clamp(env, x, None, max)
 
 

@@ -40,9 +40,6 @@ _TO_COMPLEX = {
 #: What arithmetic on a dtype is carried out in.
 _COMPUTE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
-#: The real dtype of a complex one.
-REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-
 
 def category(dtype: torch.dtype) -> int:
     """0 bool, 1 integer, 2 floating point, 3 complex; NotCovered for anything else."""

@@ -370,7 +370,7 @@ def _vector_norm(
     ord: Any = 2,
     dim: Any = None,
     keepdim: bool = False,
-    *,  # noqa: A002
+    *,
     dtype: torch.dtype | None = None,
 ) -> TensorSpec:
     axes = reduced_axes(dim, len(x.shape))
@@ -387,7 +387,7 @@ def _vector_norm_parts(
     ord: Any = 2,
     dim: Any = None,
     keepdim: bool = False,
-    *,  # noqa: A002
+    *,
     dtype: torch.dtype | None = None,
 ) -> Any:
     result = dtype or x.spec.dtype

@@ -296,7 +296,7 @@ def derive_symbolic(
     op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, suspicious: bool = False
 ) -> derived.Derived:
     """As `derived.derive`, for arguments that mention symbols. Relations that were asked for are recorded in `env`."""
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401, PLC0415  (gives SymInt its operators; slow to import)
+    import torch.fx.experimental.symbolic_shapes  # gives SymInt its operators; slow to import
 
     derived.refuse_data_dependent(op)
     device = derived.common_device(op, args, kwargs)
