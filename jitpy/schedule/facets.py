@@ -97,6 +97,7 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
         def remap(index: IndexTuple) -> IndexTuple:
             return tuple(of(i) for i in rule(index, spec, *rest, **kwargs, **output))
 
+        remap(tuple(of(0) for _ in shape))  # raises NotCovered now rather than later
         value = low.view(x, shape, remap)
         return low.copy(value) if copied else value
 

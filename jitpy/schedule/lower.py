@@ -17,6 +17,7 @@ from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride
+from .equal_sizes import write_equal_sizes_alike
 from .expr import CARRIERS, Expr, ScalarBuilder, carrier
 from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, of, same, unflatten
@@ -176,14 +177,18 @@ class Lowering:
         if len(shape) == len(value.shape) and all(map(same, shape, value.shape)):
             return value
         lead = len(shape) - len(value.shape)
-        own = value.shape
+        single = [self._is_one(own, target) for own, target in zip(value.shape, shape[lead:], strict=True)]
         return self.view(
-            value,
-            shape,
-            lambda index: tuple(
-                ZERO if type(own[k]) is int and own[k] == 1 else index[lead + k] for k in range(len(own))
-            ),
+            value, shape, lambda index: tuple(ZERO if one else index[lead + k] for k, one in enumerate(single))
         )
+
+    def _is_one(self, size: Dim, target: Dim) -> bool:
+        """Whether an axis is broadcast: for symbolic sizes the capture settled that."""
+        if type(size) is int:
+            return size == 1
+        if same(size, target) or self.hint(size) != 1:
+            return False
+        return self.hint(target) != 1 or self.env.known(sympy.Eq(size, 1)) is True
 
     def reshape(self, value: Value, shape: Sequence[Dim]) -> Value:
         """The same elements in row-major order under another shape."""
@@ -430,6 +435,7 @@ def lower(graph: Graph) -> Lowering:
     """Lower a graph; see `Lowering`."""
     from . import lowerings  # noqa: F401  (registers the table)
 
+    write_equal_sizes_alike(graph)
     result = Lowering(graph)
     result.run()
     return result

@@ -1,0 +1,70 @@
+"""Sizes that the capture's guards make equal are written the same way, so that shapes can be compared at a glance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+from ..ir.graph import Graph
+from ..ir.sizes import SizeEnv
+from ..ir.sizes_expr import simplify
+from ..ir.spec import ScalarSpec, TensorSpec
+
+
+def write_equal_sizes_alike(graph: Graph) -> None:
+    """Replace symbols that the recorded relations determine, in every spec and argument of the graph."""
+    mapping = solved(graph.sizes)
+    if not mapping:
+        return
+    for node in graph.all_nodes():
+        node.spec = _replaced(node.spec, mapping)
+        node.args = _replaced(node.args, mapping)
+        if node.kwargs:
+            node.kwargs = _replaced(node.kwargs, mapping)
+
+
+def solved(env: SizeEnv) -> dict[sympy.Symbol, sympy.Expr]:
+    """Symbols that equations among the relations give in terms of others: the newer one by the older ones."""
+    mapping: dict[sympy.Symbol, sympy.Expr] = {}
+    for relation in env.relations:
+        if not isinstance(relation, sympy.Eq):
+            continue
+        difference = sympy.expand((relation.lhs - relation.rhs).xreplace(mapping))
+        for symbol in sorted(difference.free_symbols, key=_age, reverse=True):
+            factor = difference.coeff(symbol)
+            rest = difference - factor * symbol
+            if factor in (1, -1) and symbol not in rest.free_symbols:
+                value = sympy.expand(-rest * factor)
+                mapping = {known: sympy.expand(e.xreplace({symbol: value})) for known, e in mapping.items()}
+                mapping[symbol] = value
+                break
+    return mapping
+
+
+def _age(symbol: sympy.Symbol) -> tuple[int, str]:
+    return len(symbol.name), symbol.name
+
+
+def _replaced(value: Any, mapping: dict[sympy.Symbol, sympy.Expr]) -> Any:
+    if isinstance(value, TensorSpec):
+        if value.is_static and isinstance(value.offset, int):
+            return value
+        return value.with_(
+            shape=_replaced(value.shape, mapping),
+            stride=_replaced(value.stride, mapping),
+            offset=_replaced(value.offset, mapping),
+        )
+    if isinstance(value, ScalarSpec):
+        return value
+    if isinstance(value, sympy.Expr):
+        return simplify(sympy.expand(value.xreplace(mapping))) if value.free_symbols & mapping.keys() else value
+    if isinstance(value, tuple):
+        return tuple(_replaced(v, mapping) for v in value)
+    if isinstance(value, list):
+        return [_replaced(v, mapping) for v in value]
+    if isinstance(value, dict):
+        return {k: _replaced(v, mapping) for k, v in value.items()}
+    if isinstance(value, slice):
+        return slice(*(_replaced(v, mapping) for v in (value.start, value.stop, value.step)))
+    return value
