@@ -253,7 +253,9 @@ class ScalarBuilder:
         return self.make("cast", (x,), dtype)
 
     def round_to(self, x: Expr, dtype: torch.dtype) -> Expr:
-        """A float32 rounded to what `dtype` (float16, bfloat16) can hold."""
+        """A float32 rounded to what `dtype` (float16, bfloat16) can hold; nothing to do for what was stored as such."""
+        if x.op == "load" and x.attr[0].dtype is dtype or x.op == "round_to" and x.attr is dtype:
+            return x
         return self.make("round_to", (x,), x.dtype, dtype)
 
     # primitives
@@ -308,7 +310,7 @@ class ScalarBuilder:
         return self.logical_and(a, b) if a.dtype is BOOL else self._prim("minimum", a, b)
 
     def relu(self, x: Expr) -> Expr:
-        return self.maximum(x, 0)
+        return self.where(self.lt(x, 0), 0, x)  # keeps -0.0 and NaN
 
     def _divide(self, op: str, a: Any, b: Any) -> Expr:
         a, b = self._lift((a, b))

@@ -256,7 +256,7 @@ class Lowering:
         def converted(trace: Trace, index: IndexTuple) -> Expr:
             result = trace.e.cast(body(trace, index), kind)
             # eager overflows to infinity after each op: float16 alone has so little range that it matters
-            return trace.e.round_to(result, dtype) if dtype is torch.float16 and result.op != "load" else result
+            return trace.e.round_to(result, dtype) if dtype is torch.float16 else result
 
         return self.tag(Pointwise(tuple(shape), dtype, converted), name)
 
@@ -316,7 +316,7 @@ class Lowering:
 
         def body(trace: Trace, index: IndexTuple) -> Expr:
             x = trace.read(value, index)
-            return trace.e.round_to(x, small) if small is not None and x.op != "load" else x
+            return trace.e.round_to(x, small) if small is not None else x
 
         return self.pointwise(value.shape, dtype, body)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,11 +10,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-from graph_tools import trace
-
 from jitpy.backends.cpp import plan_graph
 from jitpy.runtime.executable import make_executable
+from tests.graph_tools import trace
 
 Tensor = torch.Tensor
 EXAMPLES = int(os.environ.get("JITPY_TEST_EXAMPLES", "50"))

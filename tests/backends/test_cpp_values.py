@@ -1,0 +1,178 @@
+"""What kernels compute, value by value: special floats, 16-bit rounding, conversions, integers, indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from jitpy import config
+from jitpy.backends.cpp import plan_graph
+from jitpy.runtime.executable import make_executable
+from tests.graph_tools import trace
+
+Tensor = torch.Tensor
+
+
+def run(fn: Callable[..., Any], *inputs: Tensor) -> Any:
+    """`fn` compiled; its one result."""
+    graph = trace(fn, inputs)
+    plan = plan_graph(graph)
+    assert plan.notes is not None and plan.notes.kernels, "nothing was compiled"
+    results = make_executable(plan)(*inputs)
+    return results[0] if len(results) == 1 else results
+
+
+SPECIAL = [
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 1e-45, 88.7, 89.0, -87.4, -104.0,
+    1e30, -1e30, 3.4e38, 1e5, 123456.78, -3.0, 10.0, 1e-8, 4097.5,
+]  # fmt: skip
+UNARY = [
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "floor", "ceil", "trunc",
+    "round", "sign", "abs", "neg", "relu", "square", "frac",
+]  # fmt: skip
+
+
+def test_special_values_float32() -> None:
+    """All functions in one graph: one compiler run."""
+    names = [name for name in UNARY if name not in ("frac",)]
+    xs = [torch.tensor(SPECIAL * 3), torch.randn(1000) * 3, torch.rand(999), torch.randn(1001) * 50]
+    for x in xs:
+        results = run(lambda x: tuple(getattr(torch, name)(x) for name in names), x)
+        for name, found in zip(names, results, strict=True):
+            eager, exact = getattr(torch, name)(x), getattr(torch, name)(x.double())
+            assert torch.equal(found.isnan(), eager.isnan()), name
+            assert torch.equal(found.isinf(), exact.float().isinf()), name
+            zero = (found == 0) & (eager == 0)
+            assert torch.equal(torch.signbit(found[zero]), torch.signbit(eager[zero])), name
+            finite = exact.float().isfinite()
+            torch.testing.assert_close(found.double()[finite], exact[finite], rtol=6e-7, atol=2e-38, msg=name)
+
+
+def test_special_values_float64() -> None:
+    x = torch.tensor(SPECIAL, dtype=torch.float64)
+    results = run(lambda x: tuple(getattr(torch, name)(x) for name in UNARY), x)
+    for name, found in zip(UNARY, results, strict=True):
+        torch.testing.assert_close(found, getattr(torch, name)(x), rtol=1e-14, atol=0, equal_nan=True, msg=name)
+
+
+def test_maximum_and_minimum_keep_nan() -> None:
+    x = torch.tensor([1.0, math.nan, 2.0, math.inf, -math.inf, math.nan] * 20)
+    y = torch.tensor([math.nan, 1.0, -1.0, math.nan, 0.0, math.nan] * 20)
+    found = run(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), x.clamp(-1, 1), x.amax(), y.amin()), x, y)
+    wanted = (torch.maximum(x, y), torch.minimum(x, y), x.clamp(-1, 1), x.amax(), y.amin())
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def bits(x: Tensor) -> Tensor:
+    return torch.where(x.isnan(), torch.zeros_like(x), x).view(torch.int16 if x.dtype.itemsize == 2 else torch.int32)
+
+
+def test_every_float16() -> None:
+    x = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    found = run(lambda x: x.float(), x)
+    assert torch.equal(bits(found), bits(x.float())) and torch.equal(found.isnan(), x.isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rounding_to_16_bits(dtype: torch.dtype) -> None:
+    x = torch.cat([torch.randn(20000) * 10**e for e in (-8, -6, -5, -4, 0, 3, 4, 5)])
+    edges = [65504.0, 65519.9, 65520.0, 65536.0, -0.0, math.inf, -math.inf, math.nan, 2**-24, 2**-25, 2**-26, 2**-14, 3.4e38]
+    x = torch.cat([x, torch.tensor(edges), torch.arange(0, 2**32 - 1, 99991).to(torch.int32).view(torch.float32)])
+    found, wanted = run(lambda x: x.to(dtype), x), x.to(dtype)
+    assert torch.equal(bits(found), bits(wanted)) and torch.equal(found.isnan(), wanted.isnan())
+
+
+def test_float16_overflows_after_each_op() -> None:
+    x = torch.tensor([300.0, 200.0, 1.0], dtype=torch.float16)
+    torch.testing.assert_close(run(lambda x: x * 300 / 300, x), x * 300 / 300, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool])
+def test_float_to_integer(target: torch.dtype) -> None:
+    x = torch.cat([torch.randn(500) * 50, torch.tensor([0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 100.7])])
+    if target is torch.uint8:
+        x = x.abs()
+    found = run(lambda x: (x + 0).to(target), x)
+    assert torch.equal(found, (x + 0).to(target))
+
+
+def test_integers_wrap_and_divide_as_eager() -> None:
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
+        info = torch.iinfo(dtype)
+        x = torch.randint(max(info.min, -(2**62)), min(info.max, 2**62), (500,), dtype=torch.int64).to(dtype)
+        y = torch.randint(1, 100, (500,)).to(dtype)
+
+        def fn(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            return (x * y + x, x // 7, x % 7, torch.fmod(x, 5), x >> 1, x << 3, x & y, x | y, x ^ y, ~x, x.abs(), -y, x > y,
+                    x.sum(), x.amax(), torch.maximum(x, y), x.to(torch.float32) / 3, x / y)  # fmt: skip
+
+        for k, (a, b) in enumerate(zip(run(fn, x, y), fn(x, y), strict=True)):
+            assert a.dtype is b.dtype
+            torch.testing.assert_close(a, b, rtol=2e-7, atol=0, msg=f"{dtype} result {k}")
+
+
+def test_integer_division_by_zero_is_eagers_error() -> None:
+    x = torch.arange(5)
+    graph = trace(lambda x, y: x // y + 1, [x, x + 1])
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        make_executable(plan_graph(graph))(x, torch.zeros(5, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("bad", [10, -1])
+def test_index_out_of_range(bad: int) -> None:
+    table, ids = torch.randn(10, 4), torch.tensor([1, 2, 3])
+    compiled = make_executable(plan_graph(trace(lambda t, i: torch.embedding(t, i) * 2, [table, ids])))
+    assert torch.equal(compiled(table, ids)[0], table[ids] * 2)
+    with pytest.raises(IndexError, match="out of range"):
+        compiled(table, torch.tensor([1, bad, 3]))
+    assert torch.equal(compiled(table, ids)[0], table[ids] * 2)
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    table, ids = torch.randn(10, 4), torch.tensor([[-1, 2], [3, -10]])
+    assert torch.equal(run(lambda t, i: t[i] + 1, table, ids), table[ids] + 1)
+
+
+@pytest.mark.parametrize("simd", ["scalar", "avx2"])
+def test_other_instruction_sets(simd: str) -> None:
+    """The same program without vectors, and with narrower ones."""
+    x, b = torch.randn(33, 70), torch.randn(70)
+
+    def fn(x: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        h = torch.nn.functional.layer_norm(x + b, (70,))
+        return torch.nn.functional.gelu(h), x.softmax(0), x.argmax(1), (x > 0).sum(), x.half().float(), x.exp().bfloat16()
+
+    with config.patch(simd=simd):
+        results = run(fn, x, b)
+    for found, wanted in zip(results, fn(x, b), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_sums_are_as_exact_as_eager() -> None:
+    for shape, dim in (((3, 200_000), 1), ((5000, 300), 0), ((700_000,), 0), ((64, 3, 5000), (0, 2))):
+        x = torch.rand(shape)
+        exact = x.double().sum(dim)
+        mine = (run(lambda x: x.sum(dim), x).double() - exact).abs().max()
+        assert mine <= 1.5 * (x.sum(dim).double() - exact).abs().max() + 1e-7 * exact.abs().max()
+
+
+def test_arg_reductions_take_the_first_of_equals() -> None:
+    x = torch.randint(0, 3, (40, 50)).float()
+    x[3, 7] = math.nan
+    x[5] = -math.inf
+    x[:, 9] = -math.inf
+
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return x.argmax(1), x.argmin(1), x.argmax(0), x.argmin(0), x.argmax(), *x.max(1), *x.min(0)
+
+    for found, wanted in zip(run(fn, x), fn(x), strict=True):
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+    large = torch.zeros(300_000)
+    large[[70_000, 200_000]] = 1
+    assert run(lambda x: x.argmax(), large).item() == 70_000
