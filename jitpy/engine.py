@@ -63,7 +63,6 @@ class Variant:
     specialized: list[str]
     times: dict[str, float]
     side_effects: list[str]
-    recompile_reasons: list[str]
     is_resume: bool = False
 
 
@@ -108,7 +107,7 @@ class Engine:
                 if len(dispatcher.entries) >= limit:
                     return self._give_up(dispatcher, limit, reasons)
             try:
-                return self._compile(dispatcher, params, globals, closure, reasons)
+                return self._compile(dispatcher, params, globals, closure)
             except FullGraphError:
                 raise
             except Skip as skip:
@@ -180,8 +179,7 @@ class Engine:
 
     # -- compiling ------------------------------------------------------------------------------------------
 
-    def _compile(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
-                 reasons: list[str]) -> Any:
+    def _compile(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         code = dispatcher.code
         if code.co_flags & (0x20 | 0x80 | 0x200):
             raise Skip("async" if code.co_flags & (0x80 | 0x200) else "generator", code.co_name)
@@ -215,7 +213,7 @@ class Engine:
         entry = dispatcher.add_entry(guards, made, needs_hook, None)
         times["total"] = time.perf_counter() - start
         variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
-                          record, list(world.specialized), times, _effects(ex), reasons, is_resume_code(code))
+                          record, list(world.specialized), times, _effects(ex), is_resume_code(code))
         self.variants.append(variant)
         self._log(variant)
         return entry
