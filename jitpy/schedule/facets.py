@@ -97,7 +97,10 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
         def remap(index: IndexTuple) -> IndexTuple:
             return tuple(of(i) for i in rule(index, spec, *rest, **kwargs, **output))
 
-        remap(tuple(of(0) for _ in shape))  # raises NotCovered now rather than later
+        if not spec.shape and not shape:
+            return x if not copied else low.copy(x)
+        if len(remap(tuple(of(0) for _ in shape))) != len(spec.shape):  # raises NotCovered now rather than later
+            raise NotCovered("a view of a 0-dim tensor")
         value = low.view(x, shape, remap)
         return low.copy(value) if copied else value
 

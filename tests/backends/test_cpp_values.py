@@ -32,8 +32,8 @@ SPECIAL = [
 ]  # fmt: skip
 UNARY = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "floor", "ceil",
-    "trunc", "round", "sign", "abs", "neg", "relu", "square", "frac",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "reciprocal", "floor",
+    "ceil", "trunc", "round", "sign", "abs", "neg", "relu", "square", "frac",
 ]  # fmt: skip
 
 
@@ -82,8 +82,21 @@ def test_every_float16() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_rounding_to_16_bits(dtype: torch.dtype) -> None:
     x = torch.cat([torch.randn(20000) * 10**e for e in (-8, -6, -5, -4, 0, 3, 4, 5)])
-    edges = [65504.0, 65519.9, 65520.0, 65536.0, -0.0, math.inf, -math.inf, math.nan, 2**-24, 2**-25, 2**-26, 2**-14,
-             3.4e38]
+    edges = [
+        65504.0,
+        65519.9,
+        65520.0,
+        65536.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        2**-24,
+        2**-25,
+        2**-26,
+        2**-14,
+        3.4e38,
+    ]
     x = torch.cat([x, torch.tensor(edges), torch.arange(0, 2**32 - 1, 99991).to(torch.int32).view(torch.float32)])
     found, wanted = run(lambda x: x.to(dtype), x), x.to(dtype)
     assert torch.equal(bits(found), bits(wanted)) and torch.equal(found.isnan(), wanted.isnan())
@@ -147,8 +160,14 @@ def test_other_instruction_sets(simd: str) -> None:
 
     def fn(x: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         h = torch.nn.functional.layer_norm(x + b, (70,))
-        wide = x.half().float()
-        return torch.nn.functional.gelu(h), x.softmax(0), x.argmax(1), (x > 0).sum(), wide, x.exp().bfloat16()
+        return (
+            torch.nn.functional.gelu(h),
+            x.softmax(0),
+            x.argmax(1),
+            (x > 0).sum(),
+            x.half().float(),
+            x.exp().bfloat16(),
+        )
 
     with config.patch(simd=simd):
         results = run(fn, x, b)

@@ -29,8 +29,9 @@ def value(index: Index, at: dict[Axis, int]) -> int:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("+*/%-"), st.integers(1, 12)), max_size=6), st.integers(2, 6),
-       st.integers(2, 6))
+@given(
+    st.lists(st.tuples(st.sampled_from("+*/%-"), st.integers(1, 12)), max_size=6), st.integers(2, 6), st.integers(2, 6)
+)
 def test_arithmetic(operations: list[tuple[str, int]], m: int, n: int) -> None:
     a, b = Axis(m), Axis(n)
     index: Any = of(a) * n + of(b)
