@@ -23,8 +23,10 @@ from .values import Pointwise, Probe, Reduction, Scan, Stored, Value, base_of
 #: Limits of one kernel: expressions and distinct memory operands.
 MAX_EXPRESSIONS = 400
 MAX_BUFFERS = 40
-#: Work per element up to which a value is recomputed rather than stored.
-CHEAP = 6
+#: What an addition weighs against a byte of memory traffic, when recomputing is weighed against storing.
+BYTES_PER_OPERATION = 0.5
+#: Work per element above which a value is never recomputed.
+MAX_COST = 40
 #: Rows below which stages that depend on each other are not put into one kernel: too few to share among threads.
 FEW_ROWS = 8
 LARGE = 1 << 17
@@ -157,7 +159,7 @@ class Fusion:
         candidates = [v for v in self.live if v not in self.required and isinstance(v, Pointwise)]
         for value in candidates:
             probe = self.probe(value)
-            if not probe.reads and probe.cost <= 40:
+            if not probe.reads and probe.cost <= MAX_COST:
                 self._inline(value)
         if self.enabled:
             for value in reversed(candidates):
@@ -430,29 +432,27 @@ class Fusion:
                 continue
             group = self.group_of[value]
             outside = [r for r in self.readers.get(value, ()) if self.group_of.get(r) is not group]
-            if not outside:
-                continue
             probe = self.probe(value)
-            if probe.cost > CHEAP or any(
-                operand in self.group_of and self.group_of[operand] is group for operand, _ in probe.reads
-            ):
+            if not outside or any(self.group_of.get(operand) is group for operand, _ in probe.reads):
                 continue
-            own = self.bytes(value)
-            read = sum(self.bytes(operand) for operand in dict.fromkeys(o for o, _ in probe.reads))
-            points = sum(self.env.hint(prod(self.probe(r).shape)) for r in outside)
-            if points * max(1, probe.cost // 2) > 4 * self.env.hint(value.numel) or read * len(outside) > own * (
-                1 + len(outside)
-            ):
-                self.refusals.append(
-                    Refusal(
-                        value.describe(),
-                        "+".join(r.describe() for r in outside),
-                        "stored: computing it again would cost more",
-                        2 * own,
-                    )
-                )
-                continue
-            self._drop_member(value, group)
+            stored, again = self._traffic(value, outside, len(outside) < len(self.readers[value]))
+            if probe.cost > MAX_COST or again > stored:
+                names = "+".join(r.describe() for r in outside)
+                reason = "stored: computing it again would cost more"
+                self.refusals.append(Refusal(value.describe(), names, reason, 2 * self.bytes(value)))
+            else:
+                self._drop_member(value, group)
+
+    def _traffic(self, value: Value, outside: list[Value], stays: bool) -> tuple[float, float]:
+        """Bytes moved if `value` is stored for the readers `outside`, and if these compute it themselves; arithmetic
+        counts as bytes. `stays`: it is computed for its own group in any case."""
+        probe = self.probe(value)
+        operands = list(dict.fromkeys(operand for operand, _ in probe.reads))
+        points = [self.env.hint(prod(self.probe(r).shape)) for r in outside]
+        stored = self.bytes(value) + sum(points) * value.dtype.itemsize
+        again = sum(min(self.bytes(o), p * o.dtype.itemsize) for o in operands for p in points)
+        computed = sum(points) - (0 if stays else self.env.hint(value.numel))
+        return stored, again + BYTES_PER_OPERATION * probe.cost * computed
 
     def _drop_member(self, value: Value, group: Group) -> None:
         readers = list(self.readers.get(value, ()))

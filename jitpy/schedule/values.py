@@ -25,20 +25,17 @@ class Value:
     """A tensor. `stride` is that of its memory, once it has some; `nodes` are the graph nodes it stands for, `origin`
     the one whose lowering made it."""
 
-    __slots__ = ("shape", "dtype", "stride", "name", "nodes", "position", "origin")
+    __slots__ = ("shape", "dtype", "numel", "stride", "name", "nodes", "position", "origin")
 
     def __init__(self, shape: tuple[Dim, ...], dtype: torch.dtype, name: str = "") -> None:
         self.shape = shape
         self.dtype = dtype
+        self.numel = prod(shape)
         self.stride: tuple[Dim, ...] = contiguous_stride(shape)
         self.name = name
         self.nodes: list[Node] = []
         self.position = 0
         self.origin: Node | None = None
-
-    @property
-    def numel(self) -> Dim:
-        return prod(self.shape)
 
     def describe(self) -> str:
         if self.name or not (self.nodes or self.origin):
