@@ -322,10 +322,10 @@ static inline float multiply_add(float a, float b, float c) {
 _piece(
     "exp_f32",
     """
-// e to the x, within 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent.
+// e to the x, within 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent in two halves.
 static inline float exp_f32(float x) {
-  const float shifted = multiply_add(x, 1.44269504f, 12582912.0f);  // its low bits are n
-  const float n = shifted - 12582912.0f;
+  x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  const float n = __builtin_rintf(x * 1.44269504f);
   float r = multiply_add(n, -0.693359375f, x);
   r = multiply_add(n, 2.12194440e-4f, r);
   float p = 1.9875691500e-4f;
@@ -335,11 +335,10 @@ static inline float exp_f32(float x) {
   p = multiply_add(p, r, 1.6666665459e-1f);
   p = multiply_add(p, r, 5.0000001201e-1f);
   p = multiply_add(p * r, r, r) + 1.0f;
-  const bool tiny = x < -86.0f;  // then the result may be denormal: by way of 2 to the 64
-  const uint32_t bits = __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23);
-  float y = __builtin_bit_cast(float, bits + (tiny ? 64u << 23 : 0u)) * (tiny ? 0x1p-64f : 1.0f);
-  y = x < -104.0f ? 0.0f : y;
-  return x <= 88.7228394f ? y : x + __builtin_inff();
+  const int32_t whole = (int32_t)n, half = whole >> 1;
+  const float scale1 = __builtin_bit_cast(float, (half + 127) << 23);
+  const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23);
+  return p * scale1 * scale2;
 }
 """,
 )
