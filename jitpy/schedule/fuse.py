@@ -168,13 +168,21 @@ class Fusion:
         self.live = [v for v in self.live if v not in self.inlined]
 
     def _sparsely_read(self, value: Value, readers: list[Value]) -> bool:
-        points = 0
+        """Whether readers at other positions take far fewer elements than there are: all of them, or some, if for the
+        others it is as cheap to read what the value is made of."""
+        points, everywhere = 0, False
         for reader in readers:
             probe = self.probe(reader)
             if any(operand is value and self._identity(probe, value, index) for operand, index in probe.reads):
-                return False
-            points += self.env.hint(prod(probe.shape))
-        return 0 < points * 2 <= self.env.hint(value.numel)
+                everywhere = True
+            else:
+                points += self.env.hint(prod(probe.shape))
+        numel = self.env.hint(value.numel)
+        if not 0 < points * 2 <= numel:
+            return False
+        probe = self.probe(value)
+        large = {operand for operand, _ in probe.reads if self.env.hint(operand.numel) * 2 > numel}
+        return not everywhere or probe.cost <= 4 and len(large) <= 1
 
     def _inline(self, value: Value) -> None:
         """Have every reader compute `value` itself."""

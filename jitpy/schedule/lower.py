@@ -13,14 +13,17 @@ from typing import Any
 import sympy
 import torch
 
+from jitpy import config
+
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
 from ..ir.op import NotCovered
+from ..ir.ops.layout import is_dense
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride
 from .equal_sizes import write_equal_sizes_alike
-from .expr import CARRIERS, Expr, ScalarBuilder, carrier
+from .expr import CARRIERS, Expr, carrier
 from .facets import from_table
-from .index import ZERO, Index, exact_quotient, flatten, of, same, unflatten
+from .index import ZERO, Index, exact_quotient, flatten, same, unflatten
 from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Stored, Trace, Value, View
 
 Lowered = Any  # Value, tuple of Values, or a Python constant
@@ -114,9 +117,15 @@ class Lowering:
             if spec is None or value is None:
                 continue
             if len(spec.shape) != len(value.shape) or not all(map(same, spec.shape, value.shape)):
-                raise AssertionError(f"{node.op} makes {list(value.shape)}, its spec says {list(spec.shape)}")
+                self._disagrees(f"{node.op} makes {list(value.shape)}, its spec says {list(spec.shape)}")
             if spec.dtype is not value.dtype:
-                raise AssertionError(f"{node.op} makes {value.dtype}, its spec says {spec.dtype}")
+                self._disagrees(f"{node.op} makes {value.dtype}, its spec says {spec.dtype}")
+
+    @staticmethod
+    def _disagrees(message: str) -> None:
+        if config.raise_errors:
+            raise AssertionError(message)
+        raise NotCovered(message)
 
     def _call(self, node: Node) -> Lowered:
         self.calls.append(node)
@@ -145,7 +154,7 @@ class Lowering:
                     isinstance(spec, TensorSpec)
                     and len(value.nodes) == 1
                     and not isinstance(value, (View, Stored))
-                    and is_dense(self.env, spec)
+                    and is_dense(self.env, spec.shape, spec.stride)
                 ):
                     value.stride = spec.stride
             if not value.position:
@@ -211,39 +220,10 @@ class Lowering:
 
         return self.view(value, shape, remap)
 
-    def permute(self, value: Value, order: Sequence[int]) -> Value:
-        """Axis k of the result is axis `order[k]` of `value`."""
-        order = tuple(order)
-        back = [0] * len(order)
-        for k, source in enumerate(order):
-            back[source] = k
-        return self.view(value, tuple(value.shape[k] for k in order), lambda index: tuple(index[k] for k in back))
-
     def unsqueeze(self, value: Value, dim: int) -> Value:
         """An axis of size 1 at `dim` (counted in the result)."""
         shape = (*value.shape[:dim], 1, *value.shape[dim:])
         return self.view(value, shape, lambda index: index[:dim] + index[dim + 1 :])
-
-    def squeeze(self, value: Value, dims: Sequence[int]) -> Value:
-        """Without the axes `dims`, each of size 1."""
-        gone = set(dims)
-        shape = tuple(s for k, s in enumerate(value.shape) if k not in gone)
-
-        def remap(index: IndexTuple) -> IndexTuple:
-            rest = iter(index)
-            return tuple(ZERO if k in gone else next(rest) for k in range(len(value.shape)))
-
-        return self.view(value, shape, remap)
-
-    def slice(self, value: Value, dim: int, start: Dim, size: Dim, step: Dim = 1) -> Value:
-        """`size` elements along `dim`, from `start`, `step` apart."""
-        shape = (*value.shape[:dim], size, *value.shape[dim + 1 :])
-        return self.view(value, shape, lambda index: (*index[:dim], index[dim] * step + start, *index[dim + 1 :]))
-
-    def select(self, value: Value, dim: int, at: Dim) -> Value:
-        """Element `at` along `dim`, which disappears."""
-        shape = value.shape[:dim] + value.shape[dim + 1 :]
-        return self.view(value, shape, lambda index: (*index[:dim], of(at), *index[dim:]))
 
     # vocabulary: computation
 
@@ -327,11 +307,8 @@ class Lowering:
         dims: Sequence[int],
         dtype: torch.dtype | None = None,
         keepdim: bool = False,
-        name: str = "",
-        fn: Callable[[ScalarBuilder, Expr], Expr] | None = None,
     ) -> Value:
-        """Combine over `dims`; `fn` is applied to each element first. Operands are converted to `dtype` (default:
-        own)."""
+        """Combine over `dims`. Operands are converted to `dtype` (default: own)."""
         dtype = dtype or value.dtype
         shape = value.shape
         gone = frozenset(dims)
@@ -339,10 +316,9 @@ class Lowering:
         kind_dtype = carrier(value.dtype if argument else dtype)
 
         def body(trace: Trace, index: IndexTuple) -> Expr:
-            x = trace.e.cast(trace.read(value, index), kind_dtype)
-            return fn(trace.e, x) if fn is not None else x
+            return trace.e.cast(trace.read(value, index), kind_dtype)
 
-        result: Value = self.tag(Reduction(kind, shape, gone, torch.int64 if argument else dtype, body), name or kind)
+        result: Value = self.tag(Reduction(kind, shape, gone, torch.int64 if argument else dtype, body), kind)
         if keepdim:
             for dim in sorted(gone):
                 result = self.unsqueeze(result, dim)
@@ -358,20 +334,6 @@ class Lowering:
     def copy(self, value: Value) -> Value:
         """A fresh tensor with the same elements."""
         return self.pointwise(value.shape, value.dtype, lambda trace, index: trace.read(value, index))
-
-    def dims(self, dim: Any, ndim: int) -> tuple[int, ...]:
-        """Normalised axes of an int, a list or None (all of them)."""
-        if dim is None or isinstance(dim, (tuple, list)) and not dim:
-            return tuple(range(ndim))
-        found = (dim,) if isinstance(dim, int) else tuple(dim)
-        return tuple(d + max(ndim, 1) if d < 0 else d for d in found) if ndim else ()
-
-
-def is_dense(env: SizeEnv, spec: TensorSpec) -> bool:
-    """Whether a fresh tensor may have these strides."""
-    from ..ir.ops.layout import is_dense as dense
-
-    return dense(env, spec.shape, spec.stride)
 
 
 def _is_native_spec(spec: Any) -> bool:
