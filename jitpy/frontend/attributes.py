@@ -10,7 +10,9 @@ import torch
 from ..marks import original_of
 from .executor import PUSHED, Executor
 from .guards import MISSING
+from .polyfills import STAND_IN_ORIGINALS
 from .source import ConstSource, instance_dict, item
+from .stand_ins import store_hidden
 from .values.base import (
     DELETED,
     UNBOUND,
@@ -27,6 +29,7 @@ from .values.base import (
     RangeValue,
     ScalarValue,
     SliceValue,
+    StandInValue,
     SuperValue,
     SymValue,
     TensorValue,
@@ -54,6 +57,8 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
         return _load_super_attr(ex, value, name)
     elif isinstance(value, TensorValue):
         return _load_tensor_attr(ex, value, name)
+    elif isinstance(value, StandInValue) and name in value.hidden and ex.in_polyfill():
+        return value.hidden[name]
     cls = value.cls
     getattribute = ex.world.class_lookup(cls, "__getattribute__")
     if isinstance(getattribute, types.FunctionType):
@@ -138,6 +143,9 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     world = ex.world
     kind = type(descr)
     if kind is types.FunctionType:
+        original = STAND_IN_ORIGINALS.get(descr)
+        if original is not None:
+            return world.const_object(original) if value is None else BuiltinMethodValue(original, value)
         func = world.const_object(descr)
         return func if value is None else MethodValue(func, value)
     if kind is property:
@@ -161,6 +169,10 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     if kind is types.MemberDescriptorType:
         if value is None:
             return world.const_object(descr)
+        if name == "__dict__":
+            return _c_attribute(ex, value, name)
+        if isinstance(value, StandInValue) and name in value.hidden:
+            return value.hidden[name]
         if isinstance(value, TupleValue) and "n_sequence_fields" in owner.__dict__:
             fields = [n for n, m in owner.__dict__.items() if type(m) is types.MemberDescriptorType]
             return world.force(value.items[fields.index(name)])  # a struct sequence, such as torch.return_types.max
@@ -171,6 +183,8 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
             return found
         return _c_attribute(ex, value, name)
     if kind is types.GetSetDescriptorType:
+        if isinstance(value, StandInValue) and name in value.hidden:
+            return value.hidden[name]
         return world.const_object(descr) if value is None else _c_attribute(ex, value, name)
     jitted = original_of(descr)
     if jitted is not None:
@@ -257,7 +271,7 @@ def _load_module_attr(ex: Executor, value: PyValue, name: str) -> Any:
         from .calls import call
 
         return call(ex, hook, [const(name)], {})
-    if hasattr(module, name):
+    if name not in vars(module) and hasattr(module, name):
         return ex.world.const_object(getattr(module, name))
     raise attribute_error(ex, value, name)
 
@@ -432,9 +446,12 @@ def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
     world = ex.world
     if isinstance(value, PyValue):
         if isinstance(value.obj, types.ModuleType):
-            world.dict_set(world.module_dict(world.pin(value)), name, new)
+            world.dict_set(world.module_dict(world.pin(value)), name, new, const(name))
             return None
         raise unsupported(value, f".{name} = ...")
+    if isinstance(value, StandInValue) and name in value.body.state and ex.in_polyfill():
+        store_hidden(ex, value, name, new)
+        return None
     setter = world.class_lookup(value.cls, "__setattr__")
     if isinstance(setter, types.FunctionType):
         return call(ex, world.const_object(setter), [value, const(name), new], {})
@@ -510,6 +527,12 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
 
     world = ex.world
     if isinstance(value, PyValue):
+        if isinstance(value.obj, types.ModuleType):
+            space = world.module_dict(world.pin(value))
+            if world.dict_get(space, name) is None:
+                raise ex.throw(AttributeError, f"'module' object has no attribute {name!r}")
+            world.dict_delete(space, name)
+            return None
         raise unsupported(value, f"del .{name}")
     hook = world.class_lookup(value.cls, "__delattr__")
     if isinstance(hook, types.FunctionType):

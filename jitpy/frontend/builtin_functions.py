@@ -659,7 +659,13 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         made.items = [_deepcopy(ex, ex.world.force(v), memo) for v in value.items]
         return made
     if isinstance(value, TupleValue) and value.cls is tuple:
-        return TupleValue([_deepcopy(ex, ex.world.force(v), memo) for v in value.items])
+        items = [ex.world.force(v) for v in value.items]
+        copies = [_deepcopy(ex, v, memo) for v in items]
+        if id(value) in memo:  # it holds itself
+            return memo[id(value)]
+        same = all(a is b for a, b in zip(items, copies, strict=True))
+        memo[id(value)] = result = value if same else TupleValue(copies)
+        return result
     if isinstance(value, DictValue) and value.cls is dict:
         made = DictValue()
         memo[id(value)] = made

@@ -16,8 +16,9 @@ from ..marks import ALLOWED, DISABLED, original_of
 from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
-from .polyfills import POLYFILLS, STAND_INS, give_up
+from .polyfills import POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
+from .stand_ins import make_stand_in, original_type
 from .torch_state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
@@ -208,10 +209,6 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
             return call(ex, world.const_object(polyfill), args, kwargs)
     if is_torch_callable(obj) or hashable and obj in ALLOWED:
         return record(ex, obj, args, kwargs)
-    if isinstance(obj, functools.partial):
-        kwvalues = {k: world.const_object(v) for k, v in obj.keywords.items()}
-        return call(ex, world.const_object(obj.func), [*(world.const_object(a) for a in obj.args), *args],
-                    {**kwvalues, **kwargs})
     if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
         slot = wrapper_call(ex, obj, args, kwargs)
         if slot is not None:
@@ -300,7 +297,10 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
         if raw is not None:
             return raw
         return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
-    body = POLYFILLS.get(cls) or STAND_INS.get(cls)
+    cls = original_type(cls) or cls
+    if cls in STAND_INS:
+        return make_stand_in(ex, cls, args, kwargs)
+    body = POLYFILLS.get(cls)
     if body is not None:
         return call(ex, world.const_object(body), args, kwargs)
     return instantiate(ex, fn, cls, args, kwargs)
@@ -335,6 +335,9 @@ def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs:
     if cls.__flags__ & (1 << 20):  # abstract
         raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
     made = allocate(ex, cls, new, args, kwargs)
+    if init in STAND_IN_ORIGINALS:
+        ex.call_sync(world.const_object(init), [made, *args], kwargs)
+        return made
     if isinstance(init, types.FunctionType):
         return call_init(ex, world.const_object(init), made, args, kwargs)
     if init is not object.__init__ and init is not MISSING:

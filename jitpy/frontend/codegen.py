@@ -43,6 +43,7 @@ from .values.base import (
     ScalarValue,
     SetValue,
     SliceValue,
+    StandInValue,
     SuperValue,
     SymValue,
     TensorValue,
@@ -304,7 +305,8 @@ class Emitter:
             self.call(collections.OrderedDict.__new__, lambda: self.const(value.cls))
             setter = collections.OrderedDict.__setitem__
         elif issubclass(value.cls, collections.defaultdict):
-            raise unreconstructable(value, value.born)
+            self.call(collections.defaultdict.__new__, lambda: self.const(value.cls))
+            setter = dict.__setitem__
         else:
             self.call(dict.__new__, lambda: self.const(value.cls))
             setter = dict.__setitem__
@@ -344,9 +346,28 @@ class Emitter:
     def _build_object(self, value: ObjectValue) -> None:
         if value.cls in ORIGINALS:
             raise unreconstructable(value, value.born)
-        self.call(object.__new__, lambda: self.const(value.cls))
+        base = types.SimpleNamespace if issubclass(value.cls, types.SimpleNamespace) else object
+        self.call(base.__new__, lambda: self.const(value.cls))
         self.remember(value)
         self._fill_attrs(value)
+
+    def _build_stand_in(self, value: StandInValue) -> None:
+        fill = getattr(value.body, "fill", None)
+        if fill is None:
+            self.call(lambda: self.const(value.body.make), lambda: self.const(value.cls), *self._hidden(value))
+            self.remember(value)
+        else:
+            self.call(lambda: self.const(value.body.make), lambda: self.const(value.cls))
+            self.remember(value)
+            self._fill_stand_in(value)
+        self._fill_attrs(value)
+
+    def _fill_stand_in(self, value: StandInValue) -> None:
+        self.call(lambda: self.const(value.body.fill), _later(self.load, value), *self._hidden(value))
+        self.emit("POP_TOP")
+
+    def _hidden(self, value: StandInValue) -> list[Callable[[], None]]:
+        return [_later(self.load, value.hidden[name]) for name in value.body.state]
 
     def _build_exception(self, value: ExceptionValue) -> None:
         self.call(value.cls.__new__, lambda: self.const(value.cls), *(_later(self.load, a) for a in value.args))
@@ -467,6 +488,12 @@ class Emitter:
         if value.guarded is not None and value.of is not None and value.guarded.source is not None:
             self._load_dict_iterator(value)
             return
+        if isinstance(value.guarded, DictValue) and value.of is not None:
+            kind = value.of.kind if isinstance(value.of, DictViewValue) else "keys"
+            self.call(iterator_of_size, _later(self.load, value.guarded), lambda: self.const(kind),
+                      lambda: self.const(value.index), lambda: self.const(value.size))
+            self.remember(value)
+            return
         rest = [self.world.force(v) for v in value.items[value.index:]]
         numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
         if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
@@ -535,6 +562,8 @@ class Emitter:
                 else:
                     self.load(value)
                     self.emit("DELETE_ATTR", "cell_contents")
+            elif isinstance(value, StandInValue) and value.dirty:
+                self._fill_stand_in(value)
             if isinstance(value, ObjectValue) and value.dirty_slots:
                 for descriptor in value.dirty_slots:
                     self._replay_slot(value, descriptor)
@@ -598,6 +627,19 @@ def advanced(mapping: dict[Any, Any], kind: str, count: int) -> Any:
     return iterator
 
 
+def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, size: int) -> Any:
+    """`advanced`, made when the dict had `size` items: where it has another number now, the next step raises."""
+    if len(mapping) == size:
+        return advanced(mapping, kind, count)
+    items = list(dict.items(mapping))
+    dict.clear(mapping)
+    dict.update(mapping, dict.fromkeys(object() for _ in range(size)))
+    iterator = advanced(mapping, kind, count)
+    dict.clear(mapping)
+    dict.update(mapping, items)
+    return iterator
+
+
 def assemble(bytecode: Bytecode) -> types.CodeType:
     """Assemble, then put the real objects where the constants hold placeholders."""
     depth = 64 + sum(1 for i in bytecode if isinstance(i, Instr) and i.name.startswith(("LOAD_", "PUSH_", "COPY")))
@@ -640,7 +682,8 @@ def _is_leaf(value: Any) -> bool:
 
 _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     ListValue: Emitter._fill_list, TupleValue: Emitter._build_tuple, DictValue: Emitter._build_dict,
-    SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, ExceptionValue: Emitter._build_exception,
+    SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, StandInValue: Emitter._build_stand_in,
+    ExceptionValue: Emitter._build_exception,
     FunctionValue: Emitter._build_function, CellValue: Emitter._build_cell, MethodValue: Emitter._build_method,
     BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
     SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,

@@ -213,6 +213,10 @@ class Executor:
             step = frame.entered
         return step
 
+    def in_polyfill(self) -> bool:
+        """Whether the running frame is the body of a polyfill."""
+        return self.frames[-1].code.co_filename.startswith(_POLYFILLS)
+
     def unwind(self, exception: ExceptionValue, base: int) -> None:
         """Go on at the handler of an exception, or leave the loop with it."""
         if exception.step < 0:

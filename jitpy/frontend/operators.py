@@ -16,6 +16,7 @@ from .breaks import GraphBreak
 from .calls import as_int, call, lift, range_items, record, recording, to_payload
 from .executor import Executor
 from .guards import MISSING
+from .stand_ins import changed
 from .values.base import (
     ConstValue,
     DictValue,
@@ -131,7 +132,8 @@ def _pin_number(ex: Executor, value: Value, what: str) -> Any:
 
 def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
     """Operators of lists, tuples, sets, dicts and strings; None where they do not apply."""
-    from .builtin_types import list_extend, set_binary
+    from .sequence_types import list_extend
+    from .set_types import set_binary
 
     world = ex.world
     if name == "ADD":
@@ -238,8 +240,21 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
         result = ex.call_sync(function, [left, right])
         if not (isinstance(result, ConstValue) and result.value is NotImplemented):
             return result
-    raise ex.throw(TypeError, f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: "
-                              f"{a.cls.__name__!r} and {b.cls.__name__!r}")
+    raise ex.throw(TypeError, _sequence_error(name, a, b)
+                   or f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: "
+                      f"{a.cls.__name__!r} and {b.cls.__name__!r}")
+
+
+def _sequence_error(name: str, a: Value, b: Value) -> str | None:
+    """What lists and tuples say when `+` or `*` does not suit them."""
+    if name == "ADD" and isinstance(a, (ListValue, TupleValue)):
+        kind = "list" if isinstance(a, ListValue) else "tuple"
+        return f'can only concatenate {kind} (not "{b.cls.__name__}") to {kind}'
+    if name == "MULTIPLY":
+        for sequence, other in ((a, b), (b, a)):
+            if isinstance(sequence, (ListValue, TupleValue)):
+                return f"can't multiply sequence by non-int of type {other.cls.__name__!r}"
+    return None
 
 
 def _may_decline(function: types.FunctionType) -> bool:
@@ -575,3 +590,5 @@ def mutate(ex: Executor, value: Any) -> None:
     ex.world.writes += 1
     if value.source is not None:
         ex.world.touch(value)
+    elif isinstance(value, ListValue) and value.owner is not None:
+        changed(ex.world, value.owner)

@@ -166,7 +166,7 @@ class StepSource(Source):
         if kind == "type":
             return f"type({base})"
         if kind == "slot":
-            return f"{base}.{arg.__name__}"
+            return f"{base}.{getattr(arg, '__name__', '<state>')}"
         if kind == "cell":
             return f"{base}.cell_contents"
         return f"{kind}({base}, {arg!r})"

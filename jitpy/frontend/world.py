@@ -18,6 +18,7 @@ from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak
 from .guards import MISSING, ClassLookup, GuardSet
+from .polyfills import STAND_IN_METHODS
 from .recorder import Recorder, Uncapturable
 from .source import (
     ClosureCellSource,
@@ -32,6 +33,7 @@ from .source import (
     item,
     slot,
 )
+from .stand_ins import wrap_stand_in
 from .values.base import (
     CONST_TYPES,
     DELETED,
@@ -65,6 +67,7 @@ _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.Meth
                    types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher)
 
 _HEAP_TYPE = 1 << 9
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 class History:
@@ -148,7 +151,7 @@ class World:
                 lookup = self._lookups[cls] = ClassLookup(cls)
                 self.guards.add(None, "class", lookup, self.why)
             lookup.names[name] = found
-        return found
+        return STAND_IN_METHODS.get(found, found) if type(found) in _C_METHODS else found
 
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
@@ -252,10 +255,9 @@ class World:
             value = ExceptionValue(cls, [], source, obj)
             value.args = [self.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
             return self._with_attrs(value, obj)
-        if cls is types.MappingProxyType and _is_config_path(source):
-            proxy = DictValue(source, cls, obj)
-            proxy.vals = {key: self.const_object(item_) for key, item_ in obj.items()}
-            return proxy
+        stand_in = wrap_stand_in(self, obj, cls, source)
+        if stand_in is not None:
+            return self._with_attrs(stand_in, obj)
         if _is_plain_instance(cls):
             return self._with_attrs(ObjectValue(cls, source, obj), obj)
         return PyValue(obj, source, pinned=isinstance(source, ConstSource))
@@ -566,7 +568,7 @@ def _is_config_path(source: Source) -> bool:
 def _is_plain_instance(cls: type) -> bool:
     """Whether instances behave as `object` says: a Python class, without C state that tracing cannot see."""
     for base in cls.__mro__:
-        if base is object or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
+        if base in (object, types.SimpleNamespace) or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
             continue
         return False
     return True

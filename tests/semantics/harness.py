@@ -267,11 +267,11 @@ def _tensors(value: Any) -> list[torch.Tensor]:
             if id(one) not in seen:
                 seen.add(id(one))
                 found.append(one)
-        elif isinstance(one, (list, tuple, set)):
-            for item in one:
-                visit(item)
-        elif isinstance(one, dict):
-            visit(list(one.values()))
+        elif isinstance(one, (list, tuple, set, dict)):
+            if id(one) not in seen:
+                seen.add(id(one))
+                for item in list(one.values()) if isinstance(one, dict) else one:
+                    visit(item)
         elif isinstance(one, Drained):
             visit(one.items)
 

@@ -56,7 +56,7 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
         if not isinstance(mapping, DictValue):
             if not isinstance(mapping, ObjectValue):
                 raise ex.throw(TypeError, f"argument after ** must be a mapping, not {mapping.cls.__name__}")
-            from ..builtin_types import dict_update
+            from ..mapping_types import dict_update
 
             merged = DictValue()
             dict_update(ex, [merged, mapping], {})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import builtin_functions
+from .. import builtin_functions, string_types  # noqa: F401  (registers the methods of strings)
 from ..breaks import GraphBreak
-from ..builtin_types import dict_update, list_extend, make_set, set_update
 from ..executor import Executor, Frame, opcode
 from ..iteration import iterate
+from ..mapping_types import dict_update
 from ..operators import key_of, length, mutate
+from ..sequence_types import list_extend
+from ..set_types import make_set, set_update
 from ..values.base import (
     NONE,
     ConstValue,

@@ -1,14 +1,28 @@
 """Plain Python bodies for C builtins and library functions: the executor traces `POLYFILLS[f]` in the place of `f`."""
 
-from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences, types
+from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, proxies, sequences, types
 from .builtins_ import iterate_call, zip_strict
 from .mappings import find_entry, mapping_fromkeys, subscript
-from .registry import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_INS, GiveUp, give_up, is_polyfill, substitute
+from .registry import (
+    ITERATOR_TYPES,
+    ORIGINALS,
+    POLYFILLS,
+    STAND_IN_METHODS,
+    STAND_IN_ORIGINALS,
+    STAND_INS,
+    GiveUp,
+    Items,
+    give_up,
+    is_polyfill,
+    stand_in_of,
+    substitute,
+)
 from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (builtins_, deques, functional, iterators, mappings, numbers, objects, operators, sequences, types)
+MODULES = (builtins_, deques, functional, iterators, mappings, numbers, objects, operators, proxies, sequences,
+           types)
 
 __all__ = [
     "ITERATOR_TYPES",
@@ -16,7 +30,10 @@ __all__ = [
     "ORIGINALS",
     "POLYFILLS",
     "STAND_INS",
+    "STAND_IN_METHODS",
+    "STAND_IN_ORIGINALS",
     "GiveUp",
+    "Items",
     "check_object_new",
     "contains_by_iteration",
     "find_entry",
@@ -26,6 +43,7 @@ __all__ = [
     "is_polyfill",
     "iterate_call",
     "mapping_fromkeys",
+    "stand_in_of",
     "subscript",
     "substitute",
     "zip_strict",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import sys
 
-from .registry import substitute
+from .registry import Items, substitute
 
 _MISSING = object()
 
@@ -16,6 +16,10 @@ class Deque:
 
     __slots__ = ("items", "maxlen")
     __hash__ = None  # type: ignore[assignment]
+    state = ("items", "maxlen")
+    read = {"items": Items(tuple), "maxlen": "maxlen"}
+    make = staticmethod(lambda cls: collections.deque.__new__(cls))
+    fill = staticmethod(collections.deque.__init__)
 
     def __init__(self, iterable=(), maxlen=None):
         if maxlen is not None:
@@ -26,9 +30,6 @@ class Deque:
         self.items = []
         self.maxlen = maxlen
         self.extend(iterable)
-
-    def __rebuild__(self):
-        return (self.items, self.maxlen), {}
 
     def append(self, x, /):
         self.items.append(x)
@@ -62,7 +63,7 @@ class Deque:
         self.items.clear()
 
     def copy(self):
-        return Deque(self.items, self.maxlen)
+        return type(self)(self.items, self.maxlen)
 
     __copy__ = copy
 
@@ -121,35 +122,26 @@ class Deque:
     def __contains__(self, x, /):
         return x in self.items
 
-    def _index(self, i):
-        if not isinstance(i, int):
-            raise TypeError(f"sequence index must be integer, not '{type(i).__name__}'")
-        if i < 0:
-            i += len(self.items)
-        if not 0 <= i < len(self.items):
-            raise IndexError("deque index out of range")
-        return i
-
     def __getitem__(self, i, /):
-        return self.items[self._index(i)]
+        return self.items[_position(self.items, i)]
 
     def __setitem__(self, i, x, /):
-        self.items[self._index(i)] = x
+        self.items[_position(self.items, i)] = x
 
     def __delitem__(self, i, /):
-        self.items.pop(self._index(i))
+        self.items.pop(_position(self.items, i))
 
     def __add__(self, other, /):
         if not _is_deque(other):
             raise TypeError(f'can only concatenate deque (not "{type(other).__name__}") to deque')
-        return Deque([*self.items, *other], self.maxlen)
+        return type(self)([*self.items, *other], self.maxlen)
 
     def __iadd__(self, other, /):
         self.extend(other)
         return self
 
     def __mul__(self, n, /):
-        return Deque(self.items * n, self.maxlen)
+        return type(self)(self.items * n, self.maxlen)
 
     __rmul__ = __mul__
 
@@ -185,7 +177,18 @@ class Deque:
         return self.items >= [*other]
 
     def __repr__(self):
-        return f"deque({self.items!r})" if self.maxlen is None else f"deque({self.items!r}, maxlen={self.maxlen})"
+        name = "deque" if type(self) is Deque else type(self).__name__
+        return f"{name}({self.items!r})" if self.maxlen is None else f"{name}({self.items!r}, maxlen={self.maxlen})"
+
+
+def _position(items, i):
+    if not isinstance(i, int):
+        raise TypeError(f"sequence index must be integer, not '{type(i).__name__}'")
+    if i < 0:
+        i += len(items)
+    if not 0 <= i < len(items):
+        raise IndexError("deque index out of range")
+    return i
 
 
 def _is_deque(value):

@@ -23,16 +23,15 @@ def reduce(function, iterable, initial=_MISSING, /):
     return value
 
 
-@substitute(functools.partial.__call__)
-def partial_call(self, /, *args, **kwargs):
-    if self.keywords:
-        return self.func(*self.args, *args, **{**self.keywords, **kwargs})
-    return self.func(*self.args, *args, **kwargs)
-
-
 @substitute(functools.partial)
 class Partial:
     """Stands for `functools.partial`. A partial of a partial is one."""
+
+    __slots__ = ("__dict__", "args", "func", "keywords")
+    state = ("func", "args", "keywords")
+    read = {"func": "func", "args": "args", "keywords": "keywords"}
+    make = staticmethod(lambda cls: functools.partial.__new__(cls, len))
+    fill = staticmethod(lambda real, *state: functools.partial.__setstate__(real, (*state, None)))
 
     def __init__(self, /, *args, **keywords):
         if not args:
@@ -41,7 +40,7 @@ class Partial:
         if not callable(function):
             raise TypeError("the first argument must be callable")
         args = args[1:]
-        if type(function) is Partial or type(function) is functools.partial:
+        if (type(function) is Partial or type(function) is functools.partial) and not function.__dict__:
             args = (*function.args, *args)
             keywords = {**function.keywords, **keywords}
             function = function.func
@@ -51,9 +50,6 @@ class Partial:
 
     def __call__(self, /, *args, **kwargs):
         return self.func(*self.args, *args, **{**self.keywords, **kwargs})
-
-    def __rebuild__(self):
-        return (self.func, *self.args), self.keywords
 
 
 class Key:

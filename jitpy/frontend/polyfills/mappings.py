@@ -5,7 +5,6 @@ from __future__ import annotations
 import _collections
 import builtins
 import collections
-import types
 
 from .registry import give_up, substitute
 
@@ -197,13 +196,6 @@ def dict_repr(self, /):
             text = text + ", "
         text = text + repr(key) + ": " + repr(value)
     return text + "}"
-
-
-@substitute(types.MappingProxyType.__or__)
-def mappingproxy_or(self, other, /):
-    left = dict(self) if isinstance(self, types.MappingProxyType) else self
-    right = dict(other) if isinstance(other, types.MappingProxyType) else other
-    return left | right
 
 
 # collections.

@@ -285,13 +285,17 @@ def iconcat(a, b, /):
     return a
 
 
-# The callables that hold their arguments: a class for those made while tracing, and a body for calls to those made
-# before. A C instance tells what it holds only through `__reduce__`.
+# The callables that hold their arguments. A C instance tells what it holds only through `__reduce__`.
 
 
 @substitute(operator.itemgetter)
 class ItemGetter:
     """Stands for `operator.itemgetter`."""
+
+    state = ("items",)
+    pinned = True
+    read = {"items": lambda real: real.__reduce__()[1]}
+    make = staticmethod(lambda cls, items: cls(*items))
 
     def __init__(self, *items):
         if not items:
@@ -300,14 +304,6 @@ class ItemGetter:
 
     def __call__(self, obj, /):
         return _get_items(obj, self.items)
-
-    def __rebuild__(self):
-        return self.items, {}
-
-
-@substitute(operator.itemgetter.__call__)
-def itemgetter_call(self, obj, /):
-    return _get_items(obj, self.__reduce__()[1])
 
 
 def _get_items(obj, items):
@@ -320,6 +316,11 @@ def _get_items(obj, items):
 class AttrGetter:
     """Stands for `operator.attrgetter`."""
 
+    state = ("names",)
+    pinned = True
+    read = {"names": lambda real: real.__reduce__()[1]}
+    make = staticmethod(lambda cls, names: cls(*names))
+
     def __init__(self, *names):
         if not names:
             raise TypeError("attrgetter expected 1 argument, got 0")
@@ -330,14 +331,6 @@ class AttrGetter:
 
     def __call__(self, obj, /):
         return _get_attributes(obj, self.names)
-
-    def __rebuild__(self):
-        return self.names, {}
-
-
-@substitute(operator.attrgetter.__call__)
-def attrgetter_call(self, obj, /):
-    return _get_attributes(obj, self.__reduce__()[1])
 
 
 def _get_attributes(obj, names):
@@ -356,6 +349,15 @@ def _get_dotted(obj, name):
 class MethodCaller:
     """Stands for `operator.methodcaller`."""
 
+    state = ("name", "args", "kwargs")
+    pinned = True
+    read = {
+        "name": lambda real: _method_call(real)[0],
+        "args": lambda real: _method_call(real)[1],
+        "kwargs": lambda real: _method_call(real)[2],
+    }
+    make = staticmethod(lambda cls, name, args, kwargs: cls(name, *args, **kwargs))
+
     def __init__(self, *args, **kwargs):
         if not args:
             raise TypeError("methodcaller needs at least one argument, the method name")
@@ -368,14 +370,11 @@ class MethodCaller:
     def __call__(self, obj, /):
         return getattr(obj, self.name)(*self.args, **self.kwargs)
 
-    def __rebuild__(self):
-        return (self.name, *self.args), self.kwargs
 
-
-@substitute(operator.methodcaller.__call__)
-def methodcaller_call(self, obj, /):
-    function, args = self.__reduce__()
+def _method_call(real):
+    """(name, args, kwargs) of a real `methodcaller`."""
+    function, args = real.__reduce__()
     if function is operator.methodcaller:
-        return getattr(obj, args[0])(*args[1:])
+        return args[0], args[1:], {}
     # With keywords, what is reduced to is `partial(methodcaller, name, **keywords)` and the positional arguments.
-    return getattr(obj, function.args[0])(*args, **function.keywords)
+    return function.args[0], args, function.keywords

@@ -11,6 +11,7 @@ code does, exceptions included, and read nothing but their arguments and each ot
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -25,12 +26,31 @@ ORIGINALS: dict[Any, Any] = {}
 #: the original, so that it must not leave it. Where it would, the original has to be called instead.
 ITERATOR_TYPES: set[Any] = set()
 
-#: A C type -> the Python class whose instances stand for its own. They must answer `type(x)` and `isinstance` as the
-#: original; where one leaves the traced code, `original(*args, **kwargs)` with what its `__rebuild__()` returns makes
-#: the real object. Kept apart from POLYFILLS because an executor that cannot do this must not use them.
-STAND_INS: dict[type, type] = {}
+#: A C type -> the Python class that stands for it. Instances traced have the C type; the class gives their methods, and
+#: says how they are taken apart and put together:
+#:
+#: `state`   names of the attributes that its methods use, in order
+#: `read`    how each is read from a real object: an attribute's name; a property, whose value is wrapped; `Items`, a
+#:           property that gives the items of a hidden list. Real objects are opaque where this is missing.
+#: `pinned`  real objects are told apart by identity, because they cannot change
+#: `make`    `make(cls, *state)` makes the real object; where there is a `fill`, `make(cls)` makes an empty one, so that
+#:           it can hold itself
+#: `fill`    `fill(real, *state)` sets the state of a real object, a new or an old one
+STAND_INS: dict[type, Any] = {}
+
+#: C method -> the function that stands for it wherever its class is asked for the method (operators too), and back.
+STAND_IN_METHODS: dict[Any, types.FunctionType] = {}
+STAND_IN_ORIGINALS: dict[types.FunctionType, Any] = {}
+
+
+class Items(property):
+    """Reads the items of a container for a stand-in's hidden list, as a tuple."""
+
 
 _CODES: set[types.CodeType] = set()
+
+#: C types whose operators have no other model than the bodies registered here
+_ANSWERED_BY_BODIES = (types.SimpleNamespace, collections.OrderedDict)
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 
@@ -50,11 +70,37 @@ def substitute(*originals: Any, iterator: bool = False) -> Callable[[Body], Body
             ORIGINALS[body] = original
             if iterator:
                 ITERATOR_TYPES.add(original)
+            if getattr(original, "__objclass__", None) in _ANSWERED_BY_BODIES:
+                STAND_IN_METHODS[original] = body  # type: ignore[assignment]
+                STAND_IN_ORIGINALS.setdefault(body, original)  # type: ignore[arg-type]
         if isinstance(body, types.FunctionType):
             _CODES.add(body.__code__)
+        else:
+            _register_methods(originals[0], body)
         return body
 
     return register
+
+
+def _register_methods(original: Any, body: Any) -> None:
+    for name, function in vars(body).items():
+        method = vars(original).get(name)
+        if isinstance(function, types.FunctionType) and isinstance(method, _C_METHODS):
+            POLYFILLS[method] = STAND_IN_METHODS[method] = function
+            ORIGINALS.setdefault(function, method)
+            STAND_IN_ORIGINALS.setdefault(function, method)
+            _CODES.add(function.__code__)
+
+
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def stand_in_of(cls: type) -> Any:
+    """The class that stands for a type or its nearest base that has one, or None."""
+    for base in cls.__mro__:
+        if base in STAND_INS:
+            return STAND_INS[base]
+    return None
 
 
 def is_polyfill(code: types.CodeType) -> bool:

@@ -451,6 +451,63 @@ def heapify(heap, /):
         _sift_towards_leaf(heap, i)
 
 
+# Heaps with the largest item first, as `nsmallest` uses them.
+
+
+def _sift_towards_root_max(heap, start, i):
+    item = heap[i]
+    while i > start:
+        parent = (i - 1) >> 1
+        if not heap[parent] < item:
+            break
+        heap[i] = heap[parent]
+        i = parent
+    heap[i] = item
+
+
+def _sift_towards_leaf_max(heap, i):
+    end = len(heap)
+    start = i
+    item = heap[i]
+    while 2 * i + 1 < end:
+        child = 2 * i + 1
+        if child + 1 < end and not heap[child + 1] < heap[child]:
+            child += 1
+        heap[i] = heap[child]
+        i = child
+    heap[i] = item
+    _sift_towards_root_max(heap, start, i)
+
+
+@substitute(_heapq._heapify_max)
+def heapify_max(heap, /):
+    for i in range(len(heap) // 2 - 1, -1, -1):
+        _sift_towards_leaf_max(heap, i)
+
+
+@substitute(_heapq._heapreplace_max)
+def heapreplace_max(heap, item, /):
+    if not heap:
+        raise IndexError("index out of range")
+    largest = heap[0]
+    heap[0] = item
+    _sift_towards_leaf_max(heap, 0)
+    return largest
+
+
+@substitute(_heapq._heappop_max)
+def heappop_max(heap, /):
+    if not heap:
+        raise IndexError("index out of range")
+    last = heap.pop()
+    if not heap:
+        return last
+    largest = heap[0]
+    heap[0] = last
+    _sift_towards_leaf_max(heap, 0)
+    return largest
+
+
 # Bisection.
 
 

@@ -166,14 +166,15 @@ class ObjectValue(Value):
 
 
 class ListValue(ObjectValue):
-    """A list or an instance of a subclass."""
+    """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is."""
 
-    __slots__ = ("dirty", "items")
+    __slots__ = ("dirty", "items", "owner")
 
     def __init__(self, items: list[Any], source: Source | None = None, cls: type = list, real: Any = None) -> None:
         super().__init__(cls, source, real)
         self.items = items
         self.dirty = False
+        self.owner: StandInValue | None = None
 
 
 class TupleValue(ObjectValue):
@@ -229,6 +230,21 @@ class ExceptionValue(ObjectValue):
         self.context: Value | None = None
         self.suppress_context = False
         self.step = -1
+
+
+class StandInValue(ObjectValue):
+    """An instance of a C type whose methods tracing knows from a Python class, `body` (see `polyfills/registry.py`).
+
+    `hidden` is the state that only the methods of `body` see. `dirty` says that it has to be written back.
+    """
+
+    __slots__ = ("body", "dirty", "hidden")
+
+    def __init__(self, cls: type, body: Any, source: Source | None = None, real: Any = None) -> None:
+        super().__init__(cls, source, real)
+        self.body = body
+        self.hidden: dict[str, Value] = {}
+        self.dirty = False
 
 
 class SliceValue(Value):

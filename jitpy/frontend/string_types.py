@@ -1,0 +1,55 @@
+"""Strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .calls import BUILTINS, builtin
+from .executor import Executor
+from .iteration import iterate
+from .operators import constant_of
+from .values.base import (
+    ConstValue,
+    Value,
+    const,
+    unsupported,
+)
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+@builtin(str.join)
+def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    parts = iterate(ex, args[1])
+    if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
+        try:
+            return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
+        except TypeError as error:
+            raise ex.raise_real(error) from None
+    raise unsupported(args[0], ".join() of computed strings")
+
+
+@builtin(str.format)
+def str_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    from .builtin_functions import formatting_constant
+
+    template, *rest = (formatting_constant(ex, a) for a in args)
+    try:
+        return const(template.format(*rest, **{k: formatting_constant(ex, v) for k, v in kwargs.items()}))
+    except Exception as error:
+        raise ex.raise_real(error) from None
+
+
+def _string_test(name: str) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        try:
+            return const(getattr(constant_of(ex, args[0]), name)(*(constant_of(ex, a) for a in args[1:])))
+        except TypeError as error:
+            raise ex.raise_real(error) from None
+
+    return handler
+
+
+for _name in ("startswith", "endswith"):
+    BUILTINS[getattr(str, _name)] = _string_test(_name)
