@@ -42,6 +42,7 @@ from .values.base import (
 
 _FUNCTION_LIKE = (types.FunctionType,)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _object_getattribute = object.__getattribute__
 _module_getattr = torch.nn.Module.__getattr__
 
@@ -53,6 +54,8 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
             return _load_class_attr(ex, value, name)
         if isinstance(value.obj, types.ModuleType):
             return _load_module_attr(ex, value, name)
+        if isinstance(value.obj, _OPERATORS) and ex.world.class_lookup(value.cls, name) is MISSING:
+            return _load_operator_attr(ex, value, name)
     elif isinstance(value, SuperValue):
         return _load_super_attr(ex, value, name)
     elif isinstance(value, TensorValue):
@@ -66,6 +69,14 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
 
         return call(ex, ex.world.const_object(getattribute), [value, const(name)], {})
     return load_attr_default(ex, value, name)
+
+
+def _load_operator_attr(ex: Executor, value: PyValue, name: str) -> Value:
+    """An overload of a packet, or a fact about an operator: they do not change."""
+    try:
+        return ex.world.const_object(getattr(ex.world.pin(value), name))
+    except AttributeError as error:
+        raise ex.raise_real(error) from None
 
 
 def load_attr_default(ex: Executor, value: Value, name: str) -> Any:
@@ -385,8 +396,7 @@ def _opaque_attribute(ex: Executor, value: PyValue, name: str) -> Value:
     if isinstance(obj, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                         types.GetSetDescriptorType, property, staticmethod, classmethod)):
         return ex.world.const_object(getattr(ex.world.pin(value), name))
-    if type(obj).__module__.startswith("torch") and type(obj).__name__ in ("OpOverload", "OpOverloadPacket", "finfo",
-                                                                         "iinfo"):
+    if type(obj) in (torch.finfo, torch.iinfo):
         return ex.world.const_object(getattr(ex.world.pin(value), name))
     raise unsupported(value, f".{name}")
 

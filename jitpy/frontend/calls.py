@@ -142,9 +142,13 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
     with recording(ex, getattr(fn, "__name__", str(fn))):
         payload = ex.recorder.call(fn, tuple(to_payload(ex, a) for a in args),
                                    {k: to_payload(ex, v) for k, v in kwargs.items()}, ex.loc())
-    if fn is torch.Tensor.size and type(payload) is tuple:
+    if fn in _RETURNS_SIZE and type(payload) is tuple:
         payload = SizePayload(payload)
     return from_payload(ex, payload)
+
+
+#: torch functions whose tuple of ints is a torch.Size.
+_RETURNS_SIZE = frozenset({torch.Tensor.size, torch.functional.broadcast_shapes})
 
 
 # -- calling ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from jitpy.ir import Dim, SizeEnv
 from jitpy.ir.ops.quiet import without_compiler_import
 
-from .shadow import Constant, Ref, ShadowTensor, Tape, Template, plain, shadow_of, torch_number
+from .shadow import Constant, Ref, ShadowTensor, Tape, Template, plain, shadow_of, tensors_of, torch_number
 from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def _run_on_shadows(
     env: SizeEnv | None,
 ) -> Template:
     """Run the function; sizes are symbolic with `env`, and fixed to those of this call without."""
-    why = f"{getattr(fn, '__name__', fn)} has no symbolic form"
+    name = getattr(fn, "__name__", str(fn))
+    why = f"{name} has no symbolic form"
 
     def fixed(size: Dim) -> Dim:
         return size if type(size) is int or env is not None else recorder.sizes.specialize(size, why)
@@ -150,7 +151,11 @@ def _run_on_shadows(
     tape = Tape(list(shadows.values()))
     try:
         with without_compiler_import(), recorder.state.active(), tape:
-            result = fn(*convert(args), **convert(kwargs))
+            call_kwargs = convert(kwargs)
+            result = fn(*convert(args), **call_kwargs)
+        for out in tensors_of(call_kwargs.get("out")):
+            if not tape.writes_to(out):
+                raise Uncapturable("unsupported_op", f"{name} does not write to its out= argument here")
         return tape.finish(result, lambda value: _refer_result(tape, value))
     except Uncapturable:
         raise

@@ -44,6 +44,11 @@ _ALWAYS_NEW = frozenset(
         _aten.rms_norm.default,
         _aten.group_norm.default,
         _aten.outer.default,
+        _aten.cov.default,
+        _aten.corrcoef.default,
+        _aten.istft.default,
+        _aten.ctc_loss.IntList,
+        _aten.ctc_loss.Tensor,
         _aten.where.ScalarOther,
         _aten.where.ScalarSelf,
         _aten.where.Scalar,
@@ -121,13 +126,17 @@ def _host_value(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], k
     kind = _HOST_KINDS.get(str(facts.overload._schema.returns[0].type))
     if kind is None or len(facts.returns) != 1 or facts.overload not in _QUESTIONS:
         return DECLINED
+    check = _QUESTIONS[facts.overload]
+    if check is not None:
+        table.infer(table.get(check), recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
     return recorder.record(facts.overload, args, kwargs, ScalarSpec(kind))
 
 
 _HOST_KINDS = {"bool": bool, "int": int, "float": float}
 
-#: Those whose arguments cannot be wrong in a way that only a run would tell.
-_QUESTIONS = frozenset({_aten.equal.default})
+#: Those whose arguments cannot be wrong in a way that only a run would tell, with the op (None: nothing is wrong) whose
+#: shape rule raises what they raise.
+_QUESTIONS: dict[Any, Any] = {_aten.equal.default: None, _aten.allclose.default: _aten.isclose.default}
 
 
 def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

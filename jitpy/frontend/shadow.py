@@ -186,6 +186,8 @@ class Tape(DispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if func is _aten._unsafe_view.default:
+            func = _aten.view.default  # composite ops write through it (`kron(out=)`), so it is a view like any other
         if func in _UPDATES_STATISTICS and args[5] and args[3] is not None:
             # These update the running statistics although their schema does not say so.
             result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)
@@ -208,7 +210,7 @@ class Tape(DispatchMode):
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
         result = _run(func, args, kwargs)
-        record.results = tuple(self._number(t) for t in _tensors(result))
+        record.results = tuple(self._number(t) for t in tensors_of(result))
         if not facts.mutated:
             record.spec = _spec(result)
         self.template.records.append(record)
@@ -238,6 +240,23 @@ class Tape(DispatchMode):
         if isinstance(value, dict):
             return {k: self._refer(v) for k, v in value.items()}
         return plain(value)
+
+    def writes_to(self, tensor: torch.Tensor) -> bool:
+        """Whether a recorded call wrote to a tensor, itself or through a view."""
+        number = self.numbers.get(id(tensor))
+        aliases = {number}
+        for record in self.template.records:
+            facts = record.facts
+            if facts.is_view:
+                if isinstance(record.args[0], Ref) and record.args[0].index in aliases:
+                    aliases.update(record.results)
+                continue
+            written: set[int] = set()
+            for name in facts.mutated:
+                _collect(facts.argument(name, record.args, record.kwargs), written)
+            if not written.isdisjoint(aliases):
+                return True
+        return False
 
     def finish(self, result: Any, refer_result: Callable[[Any], Any]) -> Template:
         """The template, without the calls whose results nobody uses."""
@@ -321,11 +340,11 @@ def _lift(value: Any) -> Any:
     return value
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_of(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, (tuple, list)):
-        return [t for v in value for t in _tensors(v)]
+        return [t for v in value for t in tensors_of(v)]
     return []
 
 
@@ -375,7 +394,7 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
             if env is not _STATIC and facts.returns == ("self",) and not facts.inplace_view
             else _NO_RULE
         )
-    if any(t.dtype.is_complex or t.is_neg() for t in _tensors((args, tuple(kwargs.values())))):
+    if any(t.dtype.is_complex or t.is_neg() for t in tensors_of((args, tuple(kwargs.values())))):
         return _NO_RULE  # only a real view op knows about pending conjugations
     try:
         spec = table.infer(table.get(func), env, _specs(args), {k: _specs(v) for k, v in kwargs.items()})
@@ -444,7 +463,7 @@ def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.devic
     if explicit is not None:
         return torch.device(explicit)
     found: torch.device | None = None
-    for tensor in _tensors((args, tuple(kwargs.values()))):
+    for tensor in tensors_of((args, tuple(kwargs.values()))):
         if found is None or tensor.dim() and found.type == "cpu":
             found = tensor.device
     return found if found is not None else torch.device("cpu")

@@ -49,7 +49,6 @@ PYTHON_FUNCTIONS: set[Any] = {
     torch.Tensor.split,
     torch.Tensor.norm,
     torch.Tensor.stft,
-    torch.Tensor.istft,
     torch.Tensor.__rlshift__,
     torch.Tensor.__rrshift__,
     torch.Tensor.__ipow__,

@@ -64,7 +64,8 @@ CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format
 #: C classes whose instances are told apart by identity only
 _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
                    types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
-                   types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher)
+                   types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher,
+                   torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 _HEAP_TYPE = 1 << 9
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)

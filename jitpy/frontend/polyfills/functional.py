@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import torch
+
 from .registry import substitute
 
 _MISSING = object()
@@ -85,3 +87,8 @@ def cmp_to_key(mycmp):
         return Key(mycmp, obj)
 
     return key
+
+
+@substitute(torch.jit.annotate)
+def annotate(the_type, the_value):
+    return the_value

@@ -77,7 +77,8 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
         other = candidate._schema
         if other.is_mutable:
             continue
-        for keeps in (True, False):
+        # An out= argument's old value is no operand; that of an in-place argument may be (`mul_`) or not (`fill_`).
+        for keeps in (False,) if schema.arguments[written[0]].is_out else (True, False):
             wanted = [a for i, a in enumerate(schema.arguments) if keeps or i not in written]
             if _same_arguments(wanted, other.arguments, written if keeps else ()):
                 return Functional(

@@ -1,0 +1,93 @@
+"""Calls of torch operators in their less usual forms."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.semantics.harness import case, make_test
+
+
+def square():
+    return (torch.randn(4, 4),)
+
+
+@case(square, fullgraph=True)
+def overload_and_packet(x):
+    packet = torch.ops.aten.mul
+    return torch.ops.aten.add.Tensor(x, x, alpha=2), packet(x, 3), packet.Tensor(x, x), torch.ops.aten.slice(x, 0, 1, 3)
+
+
+@case(square, fullgraph=True)
+def overload_of_a_view_and_in_place(x):
+    part = torch.ops.aten.select.int(x, 0, 1)
+    torch.ops.aten.add_.Tensor(part, 1)
+    return part, x + 1
+
+
+@case(square, factory=True)
+def overloads_swapped_between_calls():
+    operators = [torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor]
+
+    def fn(x):
+        operators.reverse()
+        return operators[0](x, 5)
+
+    return fn, operators
+
+
+@case(lambda: (torch.randn(2, 3), torch.randn(3, 2), torch.zeros(6, 6)), fullgraph=True)
+def kron_into_out(x, y, out):
+    result = torch.kron(x, y, out=out)
+    return result is out, out + 1
+
+
+@case(lambda: (torch.randn(5, 5), torch.zeros((), dtype=torch.int64)))
+def matrix_rank_does_not_write_to_out(m, out):
+    return torch.linalg.matrix_rank(m, out=out), out + 1
+
+
+@case(lambda: (torch.randn(5), torch.zeros(())), fullgraph=True)
+def largest_into_out(x, out):
+    return torch.max(x, out=out), out * 2
+
+
+@case(square, fullgraph=True)
+def random_like_on_a_named_device(x):
+    return torch.randint_like(x, 10, device="cpu"), torch.rand_like(x, device="cpu"), torch.randn_like(x, device="cpu")
+
+
+@case(square, fullgraph=True)
+def broadcast_shapes_is_a_size(x):
+    return torch.broadcast_shapes(x.shape, (3, 1, 1)), torch.broadcast_shapes((1, 4), (3, 1)).numel()
+
+
+@case(square, lambda: (torch.zeros(4, 4),), fullgraph=True)
+def all_close(x):
+    near = torch.allclose(x, x + 1e-9), torch.allclose(x, torch.zeros_like(x), atol=1e-3)
+    return near, x.allclose(x * 2)
+
+
+@case(lambda: (torch.randn(2, 3), torch.randn(4, 3)))
+def all_close_of_other_sizes(x, y):
+    return torch.allclose(x, y)
+
+
+@case(lambda: (torch.randn(3, 6, requires_grad=True), torch.tensor([1, 2, 1, 3, 1, 1])), fullgraph=True)
+def covariance(x, weights):
+    return torch.cov(x), torch.cov(x, fweights=weights), torch.corrcoef(x), torch.cov(x[:1])
+
+
+@case(lambda: (torch.randn(2, 64),), fullgraph=True)
+def short_time_fourier_and_back(x):
+    window = torch.hann_window(16)
+    spectrum = torch.stft(x, 16, window=window, return_complex=True)
+    return torch.istft(spectrum, 16, window=window), spectrum.istft(16, window=window, length=60)
+
+
+@case(lambda: (torch.randn(10, 2, 5, requires_grad=True), torch.randint(1, 5, (2, 3))), fullgraph=True)
+def connectionist_loss(x, targets):
+    lengths = torch.tensor([10, 10]), torch.tensor([3, 2])
+    return torch.nn.functional.ctc_loss(x.log_softmax(2), targets, *lengths)
+
+
+test_cases = make_test(__name__)
