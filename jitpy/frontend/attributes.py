@@ -383,8 +383,11 @@ def _c_attribute(ex: Executor, value: Value, name: str) -> Any:
         if content is UNBOUND:
             raise ex.throw(ValueError, "Cell is empty")
         return content
-    if isinstance(value, GeneratorValue) and name in ("__name__", "__qualname__"):
-        return const(value.name)
+    if isinstance(value, GeneratorValue):
+        known = {"__name__": value.func.name, "__qualname__": value.func.qualname, "gi_running": value.running,
+                 "gi_code": value.func.code}
+        if name in known:
+            return const(known[name])
     if isinstance(value, PyValue):
         return _opaque_attribute(ex, value, name)
     raise unsupported(value, f".{name}")

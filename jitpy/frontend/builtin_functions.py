@@ -428,10 +428,11 @@ def builtin_iter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     try:
         return resume_sync(ex, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(ex, args[0])
-    except Exhausted:
+    except Exhausted as end:
         if len(args) > 1:
             return args[1]
-        raise ex.throw(StopIteration) from None
+        returned = end.value is not None and not (isinstance(end.value, ConstValue) and end.value.value is None)
+        raise ex.throw(StopIteration, *([end.value] if returned else [])) from None
 
 
 # -- text ---------------------------------------------------------------------------------------------------

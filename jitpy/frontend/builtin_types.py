@@ -13,6 +13,7 @@ from .guards import MISSING
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator, get_iter, get_iter_sync, iterate
 from .operators import constant_of
 from .polyfills import ORIGINALS, stand_in_of
+from .resume import first_argument
 from .set_types import set_items
 from .subscripts import slice_of
 from .values.base import (
@@ -25,7 +26,6 @@ from .values.base import (
     FunctionValue,
     ListValue,
     MethodValue,
-    Missing,
     ObjectValue,
     PyValue,
     RangeValue,
@@ -270,14 +270,11 @@ def make_function(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(super)
 def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not args:
-        frame = ex.frame
-        cell = frame.cells.get("__class__")
-        names = frame.code.co_varnames
-        first = frame.locals.get(names[0]) if names else None
-        if first is None and names and names[0] in frame.cells:
-            first = ex.world.cell_content(frame.cells[names[0]])  # type: ignore[assignment]
-        if cell is None or first is None or isinstance(first, Missing):
-            raise ex.throw(RuntimeError, "super(): no arguments" if not names else "super(): __class__ cell not found")
+        cell = ex.frame.cells.get("__class__")
+        first = first_argument(ex.frame, ex.world)
+        if cell is None or first is None:
+            arguments = ex.frame.code.co_argcount
+            raise ex.throw(RuntimeError, "super(): __class__ cell not found" if arguments else "super(): no arguments")
         args = [ex.world.cell_content(cell), first]  # type: ignore[list-item]
     if len(args) < 2 or not isinstance(args[0], PyValue):
         raise GraphBreak("unsupported_call", "super() with one argument")

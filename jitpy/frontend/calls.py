@@ -400,7 +400,7 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     frame = make_frame(ex, fn, args, kwargs)
     if code.co_flags & _GENERATOR:
         frame.resumable = False
-        made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn.name)
+        made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn)
         frame.generator = made
         return made
     ex.push_frame(frame)

@@ -224,6 +224,18 @@ class Emitter:
             raise unreconstructable(value, -1)
         build(self, value)
 
+    def parts(self, value: Value, parts: Iterable[Value]) -> list[str] | None:
+        """Build the parts of an object first: their temporaries, or None where that has built the object itself, since
+        one of them refers to it."""
+        names = []
+        for part in parts:
+            self.load(part)
+            names.append(self.store_temp())
+        return names if id(value) not in self._memo else None
+
+    def has_built(self, value: Value) -> bool:
+        return id(value) in self._memo
+
     def remember(self, value: Value) -> None:
         """Keep the object on top of the stack as the one that `value` stands for."""
         self._held.append(value)
@@ -261,6 +273,12 @@ class Emitter:
             self._load_attr("shape")
             self.emit("LOAD_CONST", info.dim)
             self.emit("BINARY_SUBSCR")
+
+    def load_tuple(self, names: list[str]) -> None:
+        """Push the tuple of some temporaries."""
+        for name in names:
+            self.emit("LOAD_FAST", name)
+        self.emit("BUILD_TUPLE", len(names))
 
     def load_many(self, values: Iterable[Any]) -> int:
         count = 0
@@ -397,9 +415,14 @@ class Emitter:
                 self.emit("POP_TOP")
 
     def _build_function(self, value: FunctionValue) -> None:
+        cells = self.parts(value, value.closure or ())
+        if cells is None:
+            self.load(value)
+            return
+
         def closure() -> None:
-            if value.closure:
-                self.emit("BUILD_TUPLE", self.load_many(value.closure))
+            if cells:
+                self.load_tuple(cells)
             else:
                 self.emit("LOAD_CONST", None)
 
@@ -531,9 +554,6 @@ class Emitter:
     def _build_filter(self, value: FilterIterator) -> None:
         self.call(filter, lambda: self.load(value.function), lambda: self.load(value.iterator))
         self.remember(value)
-
-    def _build_generator(self, value: GeneratorValue) -> None:
-        raise unreconstructable(value, value.born)
 
     # -- effects --------------------------------------------------------------------------------------------
 
@@ -680,6 +700,16 @@ def _is_leaf(value: Any) -> bool:
     return isinstance(value, (ConstValue, TensorValue, ScalarValue, SymValue))
 
 
+def builds(kind: type) -> Callable[[Any], Any]:
+    """Register what builds the objects that Values of one kind stand for."""
+
+    def register(function: Callable[[Emitter, Any], None]) -> Any:
+        _BUILDERS[kind] = function
+        return function
+
+    return register
+
+
 _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     ListValue: Emitter._fill_list, TupleValue: Emitter._build_tuple, DictValue: Emitter._build_dict,
     SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, StandInValue: Emitter._build_stand_in,
@@ -689,5 +719,5 @@ _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,
     ListIterator: Emitter._build_list_iterator, SequenceIterator: Emitter._build_sequence_iterator,
     ZipIterator: Emitter._build_zip, EnumerateIterator: Emitter._build_enumerate, MapIterator: Emitter._build_map,
-    FilterIterator: Emitter._build_filter, GeneratorValue: Emitter._build_generator,
+    FilterIterator: Emitter._build_filter,
 }

@@ -129,6 +129,8 @@ class Executor:
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         self.inlined: dict[int, types.CodeType] = {}
+        #: generators that were started
+        self.generators: list[GeneratorValue] = []
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Executor:
         is a break of that call, which then runs the C function itself."""
         step = None
         for frame in reversed(self.frames):
-            if not frame.code.co_filename.startswith(_POLYFILLS) or frame.code.co_filename.endswith("construct.py"):
+            if not is_polyfill(frame.code):
                 break
             step = frame.entered
         return step
@@ -234,13 +236,9 @@ class Executor:
                 return
             self.frames.pop()
             if frame.generator is not None:
-                frame.generator.frame = None
-                frame.generator.running = False
-                if exception.cls is StopIteration:
-                    replaced = self.make_exception(RuntimeError, "generator raised StopIteration")
-                    replaced.cause = replaced.context = exception
-                    exception = replaced
-                    exception.step = self.step
+                self._end_generator(frame.generator)
+                if issubclass(exception.cls, StopIteration):
+                    exception = self.stop_iteration_error(exception)
             if len(self.frames) == base:
                 raise TracedException(exception)
 
@@ -257,13 +255,17 @@ class Executor:
         """Return `value` from the innermost frame."""
         frame = self.frames.pop()
         if frame.generator is not None:
-            frame.generator.frame = None
-            frame.generator.running = False
+            self._end_generator(frame.generator)
         if frame.finish is not None:
             frame.finish(self, value)
         elif self.frames and not (self.sync_depth and frame is self._sync_root):
             self.frames[-1].stack.append(value)
         self.result = value
+
+    def _end_generator(self, generator: GeneratorValue) -> None:
+        generator.frame = None
+        generator.running = False
+        self.handled = generator.outer
 
     _sync_root: Frame | None = None
 
@@ -292,13 +294,22 @@ class Executor:
     def make_exception(self, cls: type[BaseException], *args: Any) -> ExceptionValue:
         return ExceptionValue(cls, [a if isinstance(a, Value) else ConstValue(a) for a in args])
 
+    def stop_iteration_error(self, stop: ExceptionValue) -> ExceptionValue:
+        """What a StopIteration becomes that leaves a generator."""
+        replaced = self.make_exception(RuntimeError, "generator raised StopIteration")
+        replaced.cause = replaced.context = stop
+        replaced.suppress_context = True
+        replaced.step = self.step
+        return replaced
+
     def throw(self, cls: type[BaseException], *args: Any) -> TracedException:
         """The exception to `raise` in a handler so that the traced program raises `cls(*args)`."""
         value = self.make_exception(cls, *args)
         return self.raise_value(value)
 
     def raise_value(self, value: ExceptionValue) -> TracedException:
-        if self.handled is not None and self.handled is not value and value.context is None:
+        if self.handled is not None and self.handled is not value:
+            _cut_context(self.handled, value)
             value.context = self.handled
         if value.step < 0:
             value.step = self.step
@@ -311,7 +322,23 @@ class Executor:
         return self.raise_value(value)
 
 
+def _cut_context(chain: Value, value: ExceptionValue) -> None:
+    """Take `value` out of the contexts of `chain`, which is to become its context."""
+    while isinstance(chain, ExceptionValue) and chain.context is not None:
+        if chain.context is value:
+            chain.context = None
+            return
+        chain = chain.context
+
+
 _POLYFILLS = os.path.join(os.path.dirname(__file__), "polyfills", "")
+
+
+def is_polyfill(code: types.CodeType) -> bool:
+    """Whether code stands for a C function, and must not be seen by the program."""
+    return code.co_filename.startswith(_POLYFILLS) and not code.co_filename.endswith("construct.py")
+
+
 _LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")
 
 

@@ -9,11 +9,22 @@ from typing import Any
 
 from bytecode import Instr, Label, TryBegin, TryEnd
 
+from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .code import Ins
 from .codegen import Emitter
 from .executor import Executor, Frame
-from .resume import Resumable, ResumePoint, TailCall, is_resume_code, origin_of, raises_at, run_to_end
+from .generators import abandoned
+from .resume import (
+    Resumable,
+    ResumePoint,
+    TailCall,
+    first_argument,
+    is_resume_code,
+    origin_of,
+    raises_at,
+    run_to_end,
+)
 from .traced import Uncapturable
 from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, Value
 from .world import World
@@ -80,6 +91,10 @@ class Finisher:
         recorder = self.world.recorder
         probe = Emitter(self.world, self.code)
         write(probe)
+        for generator in abandoned(self.ex):
+            if not probe.has_built(generator):
+                # eager closes it when it drops it, which runs code
+                raise Restart(generator.born, GraphBreak("generator", f"{generator.describe()} is never closed"))
         live = probe.live
         try:
             finished = recorder.finish(live)
@@ -181,6 +196,7 @@ class Finisher:
                 keep(value)
             for cell in frame.cells.values():
                 keep(cell)
+            keep(first_argument(frame, self.world) or NULL)
         return names
 
     def _point(self, frame: Frame, stack: list[Value], index: int, inner: ResumePoint | None,
@@ -194,7 +210,8 @@ class Finisher:
         # An outer frame's place is where the call's result arrives: behind the call instruction.
         return ResumePoint(code, place + 1 if inner is not None else place, tuple(layout),
                            tuple(sorted(n for n in frame.locals if not n.startswith("___"))),
-                           tuple(_cell_order(frame)), id(space), inner, raises)
+                           tuple(_cell_order(frame)), id(space), inner, raises,
+                           first=first_argument(frame, self.world) is not None)
 
     def _outer_points(self, frames: list[Frame], inner: ResumePoint) -> ResumePoint:
         """Wrap the innermost point in those of the frames around it."""
@@ -210,6 +227,8 @@ class Finisher:
         for depth, frame in enumerate(frames):
             if depth and _cell_order(frame):
                 out.append(tuple(frame.cells[n] for n in _cell_order(frame)))
+            first = first_argument(frame, self.world)
+            out += [first] if first is not None else []
             own = stack if depth == len(frames) - 1 else frame.stack
             out += [v for v in own if not isinstance(v, NullValue)]
             out += [frame.locals[n] for n in sorted(n for n in frame.locals if not n.startswith("___"))]

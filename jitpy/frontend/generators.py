@@ -1,14 +1,70 @@
-"""Generators made while tracing: resuming, sending, throwing, closing."""
+"""Generators made while tracing: resuming, sending, throwing, closing.
+
+A generator has its own view of the exception being handled: `enter` and `suspend` switch `Executor.handled` as CPython
+switches its stack of exception states.
+"""
 
 from __future__ import annotations
 
+import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from .breaks import GraphBreak
 from .calls import builtin
-from .executor import PUSHED, Executor, TracedException
-from .values.base import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, PyValue, Value
+from .executor import PUSHED, Executor, Frame, TracedException
+from .guards import MISSING
+from .values.base import NONE, ConstValue, ExceptionValue, ExcInfoValue, Exhausted, GeneratorValue, PyValue, Value
+
+_CLOSE_RETURNS = sys.version_info >= (3, 13)
+
+
+def enter(ex: Executor, generator: GeneratorValue) -> None:
+    """Push the suspended frame of a generator."""
+    assert generator.frame is not None
+    generator.running = True
+    generator.outer = ex.handled
+    if generator.handled is not None:
+        ex.handled = generator.handled
+    ex.world.writes += 1
+    ex.push_frame(generator.frame)
+
+
+def suspend(ex: Executor, frame: Frame) -> None:
+    """Take the frame of a generator that yields off the frames."""
+    generator = frame.generator
+    assert generator is not None
+    ex.frames.pop()
+    generator.running = False
+    handling = any(isinstance(v, ExcInfoValue) for v in frame.stack)
+    generator.handled = ex.handled if handling else None
+    ex.handled = generator.outer
+
+
+def delegate_of(frame: Frame) -> Value | None:
+    """The iterator to which a suspended frame delegates (`yield from`)."""
+    at = frame.ip - 1
+    if at > 0 and frame.instructions[at].name == "YIELD_VALUE" and frame.instructions[at - 1].name == "SEND":
+        return frame.stack[-1]
+    return None
+
+
+def is_guarded(frame: Frame) -> bool:
+    """Whether a suspended frame is inside `try` or `with`, so that closing it runs code."""
+    handler = frame.current.handler
+    while handler is not None:
+        target = frame.instructions[handler.target]
+        if target.name == "CLEANUP_THROW":
+            handler = target.handler
+            continue
+        return not (target.name == "CALL_INTRINSIC_1" and target.arg.name == "INTRINSIC_STOPITERATION_ERROR")
+    return False
+
+
+def abandoned(ex: Executor) -> list[GeneratorValue]:
+    """Generators left in a `try` or `with`: eager closes those that nothing refers to when it drops them."""
+    return [g for g in ex.generators if g.frame is not None and not g.running and is_guarded(g.frame)]
 
 
 def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
@@ -22,15 +78,13 @@ def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
     if frame is None:
         raise Exhausted
     if not generator.started:
-        generator.started = True
         if not (isinstance(sent, ConstValue) and sent.value is None):
-            generator.started = False
             raise ex.throw(TypeError, "can't send non-None value to a just-started generator")
+        generator.started = True
+        ex.generators.append(generator)
     else:
         frame.push(sent)
-    generator.running = True
-    ex.world.writes += 1
-    ex.push_frame(frame)
+    enter(ex, generator)
     return PUSHED
 
 
@@ -52,12 +106,12 @@ def resume_sync(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> 
     def finished(ex: Executor, value: Value) -> None:
         raise _Finished(value)
 
-    if frame is not None:
+    if frame is not None and not generator.running:
         frame.finish = finished
     try:
         return ex.finish_sync(resume(ex, generator, sent))
-    except _Finished:
-        raise Exhausted from None
+    except _Finished as finished_with:
+        raise Exhausted(finished_with.value) from None
 
 
 def _generator(ex: Executor, args: list[Value], what: str) -> GeneratorValue:
@@ -69,7 +123,7 @@ def _generator(ex: Executor, args: list[Value], what: str) -> GeneratorValue:
 @builtin(types.GeneratorType.send)
 def generator_send(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
     generator = _generator(ex, args, "send")
-    if generator.frame is not None:
+    if generator.frame is not None and not generator.running:
         generator.frame.finish = stop_iteration
     try:
         return resume(ex, generator, args[1])
@@ -98,29 +152,68 @@ def generator_throw(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
         raise ex.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
                                   f"{exception.cls.__name__}")
     frame = generator.frame
+    if generator.running:
+        raise ex.throw(ValueError, "generator already executing")
     if frame is None:
         raise ex.raise_value(exception)
     if not generator.started:
         generator.frame = None
         raise ex.raise_value(exception)
-    frame.finish = stop_iteration
-    generator.running = True
-    ex.world.writes += 1
-    ex.push_frame(frame)
+    _check_delegates(ex, frame)
+    throw_into(ex, generator, exception, stop_iteration)
+
+
+def _check_delegates(ex: Executor, frame: Frame) -> None:
+    """Break, before anything is done, at a chain of `yield from` that ends in an iterator with a `throw` of its own."""
+    delegate = delegate_of(frame)
+    while isinstance(delegate, GeneratorValue) and delegate.frame is not None:
+        delegate = delegate_of(delegate.frame)
+    if delegate is not None and not isinstance(delegate, GeneratorValue):
+        if isinstance(delegate, PyValue) or any(ex.world.class_lookup(delegate.cls, name) is not MISSING
+                                                for name in ("throw", "close", "__getattr__")):
+            raise GraphBreak("generator", f"throw() to {delegate.describe()}")
+
+
+def throw_into(ex: Executor, generator: GeneratorValue, exception: ExceptionValue,
+               finish: Callable[[Executor, Value], None]) -> None:
+    """Push a suspended generator, and those that it delegates to, and raise at the innermost yield."""
+    frame = generator.frame
+    assert frame is not None
+    delegate = delegate_of(frame)
+    leaves = issubclass(exception.cls, GeneratorExit)
+    if leaves and isinstance(delegate, GeneratorValue):
+        try:
+            close(ex, delegate)
+        except TracedException as error:
+            exception = error.value
+    frame.finish = finish
+    enter(ex, generator)
+    if not leaves and isinstance(delegate, GeneratorValue) and delegate.frame is not None:
+        from .opcodes.flow import send_end
+
+        frame.ip -= 1  # as if SEND had called the delegate
+        throw_into(ex, delegate, exception, send_end)
     # The exception appears at the yield: unwind from the generator's own frame.
     raise ex.raise_value(exception)
 
 
 @builtin(types.GeneratorType.close)
-def generator_close(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def generator_close(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     generator = _generator(ex, args, "close")
+    if generator.running:
+        raise ex.throw(ValueError, "generator already executing")
+    if generator.frame is not None:
+        _check_delegates(ex, generator.frame)
+    return close(ex, generator)
+
+
+def close(ex: Executor, generator: GeneratorValue) -> Value:
+    """`generator.close()`: GeneratorExit at its yield, to the end of what that runs."""
     frame = generator.frame
     if frame is None:
         return NONE
-    if not generator.started:
-        generator.frame = None
-        return NONE
-    if not any(ins.handler is not None for ins in frame.instructions[frame.ip - 1: frame.ip + 1]):
+    ex.world.writes += 1
+    if not generator.started or not is_guarded(frame) and delegate_of(frame) is None:
         generator.frame = None
         return NONE
     base = len(ex.frames)
@@ -128,19 +221,19 @@ def generator_close(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
     def finished(ex: Executor, value: Value) -> None:
         raise _Finished(value)
 
-    frame.finish = finished
-    generator.running = True
-    ex.push_frame(frame)
     root_before, ex._sync_root = ex._sync_root, frame
     ex.sync_depth += 1
     try:
-        exit_ = ex.make_exception(GeneratorExit)
-        exit_.step = ex.step
-        ex.unwind(exit_, base)
+        try:
+            throw_into(ex, generator, ex.make_exception(GeneratorExit), finished)
+        except TracedException as error:
+            ex.unwind(error.value, base)
         ex.run_until(base)
-    except _Finished:
-        return NONE
+    except _Finished as done:
+        return done.value if _CLOSE_RETURNS else NONE
     except TracedException as error:
+        if len(ex.frames) > base:
+            raise
         if issubclass(error.value.cls, (GeneratorExit, StopIteration)):
             return NONE
         raise

@@ -11,18 +11,25 @@ Resume functions of resume functions do not nest: `origin_of` maps a place in a 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 
 from .code import CodeView, view_of
 from .codegen import assemble, slot
+from .values.base import Value
+
+if TYPE_CHECKING:
+    from .executor import Frame
+    from .world import World
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +39,11 @@ class ResumePoint:
     layout    what the stack holds, bottom first: 'value' or 'null'
     locals    names of the bound local variables
     cells     names of the closure variables
+    first     the frame's first argument is passed as the first one here too, where `super()` looks for it
     inner     the callee's resume point, whose result is pushed first; `index` is then the instruction after the call
     raises    an exception is passed last, and raised here instead of going on
+    yields    `index` is the yield at which a generator is suspended: the function makes that generator, and its first
+              `next` takes it to the yield
     """
 
     code: types.CodeType
@@ -44,10 +54,14 @@ class ResumePoint:
     globals_id: int
     inner: ResumePoint | None = None
     raises: bool = False
+    yields: bool = False
+    first: bool = False
 
     def parameters(self, prefix: str = "") -> list[str]:
-        """Parameter names: own stack and locals, the inner point's values (and its closure), the exception."""
-        names = [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]
+        """Parameter names: the first argument, own stack and locals, the inner point's values (and its closure), the
+        exception."""
+        names = [f"___{prefix}first"] if self.first else []
+        names += [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]
         names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
         if self.inner is not None:
             if self.inner.cells:
@@ -56,6 +70,19 @@ class ResumePoint:
         elif self.raises:
             names.append(f"___{prefix}exc")
         return names
+
+
+def first_argument(frame: Frame, world: World) -> Value | None:
+    """What `super()` without arguments finds in a frame; None where it is not used."""
+    code = origin_code(frame.code)
+    if "__class__" not in code.co_freevars or not code.co_varnames:
+        return None
+    name = code.co_varnames[0]
+    found = frame.locals.get(name)
+    if found is None and name in frame.cells:
+        content = world.cell_content(frame.cells[name])
+        found = content if isinstance(content, Value) else None
+    return found or frame.locals.get("___first")
 
 
 class TailCall(tuple):
@@ -100,6 +127,12 @@ def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
     return original, place
 
 
+def origin_code(code: types.CodeType) -> types.CodeType:
+    """The original code of a resume function (or the code itself)."""
+    found = _origins.get(id(code))
+    return code if found is None else found[1]
+
+
 def raises_at(code: types.CodeType, index: int) -> bool:
     """Whether an instruction of a resume function is the one that raises the exception passed to it."""
     found = _origins.get(id(code))
@@ -114,7 +147,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     """The code object of a resume function."""
     view = view_of(point.code)
     code = point.code
-    if code.co_flags & (0x20 | 0x80 | 0x200):
+    if code.co_flags & _SUSPENDED and not (point.yields and code.co_flags & _SUSPENDED == inspect.CO_GENERATOR):
         raise Resumable("generators cannot be resumed")
     parameters = point.parameters()
     line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
@@ -131,7 +164,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     bytecode.qualname = code.co_qualname
     bytecode.filename = code.co_filename
     bytecode.first_lineno = code.co_firstlineno
-    bytecode.flags = code.co_flags & 0x10 | 0x03
+    bytecode.flags = code.co_flags & (inspect.CO_NESTED | inspect.CO_GENERATOR) | 0x03
     made = assemble(bytecode)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
     _origins[id(made)] = (made, code, places)
@@ -144,6 +177,8 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
     out: list[Any] = []
     if point.cells:
         out.append(Instr("COPY_FREE_VARS", len(point.cells), lineno=line))
+    if point.yields:
+        out += [Instr("RETURN_GENERATOR", lineno=line), Instr("POP_TOP", lineno=line)]
     out.append(Instr("RESUME", 0, lineno=line))
     for i, kind in enumerate(point.layout):
         if kind == "null":
@@ -152,6 +187,8 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
         name = f"___s{i}"
         out.append(Instr("LOAD_FAST", name, lineno=line))
         out += [Instr("LOAD_CONST", None, lineno=line), Instr("STORE_FAST", name, lineno=line)]
+    if point.yields:
+        out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
     out.append(Instr("JUMP_FORWARD", target, lineno=line))
     return out
 
@@ -182,8 +219,6 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
         if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"):
             if item.name == "MAKE_CELL" and index > _first_resume(view):
                 raise Resumable("cells made inside a comprehension")
-            if item.name == "RETURN_GENERATOR":
-                raise Resumable("a generator")
             item = Instr("NOP", lineno=item.lineno)
         out.append(_rename_cells(item, cells))
         places.append(index)

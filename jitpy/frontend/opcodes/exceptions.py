@@ -63,7 +63,9 @@ def _push_exc_info(ex: Executor, frame: Frame, ins: Any) -> None:
 def _pop_except(ex: Executor, frame: Frame, ins: Any) -> None:
     saved = frame.stack.pop()
     assert isinstance(saved, ExcInfoValue)
-    ex.handled = saved.previous
+    # a generator's handlers are over: what its caller handles now counts again
+    outermost = frame.generator is not None and not any(isinstance(v, ExcInfoValue) for v in frame.stack)
+    ex.handled = frame.generator.outer if outermost else saved.previous  # type: ignore[union-attr]
     ex.world.writes += 1
 
 
@@ -129,9 +131,7 @@ def _call_intrinsic_1(ex: Executor, frame: Frame, ins: Any) -> None:
         assert isinstance(value, ExceptionValue)
         frame.stack.pop()
         if issubclass(value.cls, StopIteration):
-            replaced = ex.make_exception(RuntimeError, "generator raised StopIteration")
-            replaced.cause = replaced.context = value
-            value = replaced
+            value = ex.stop_iteration_error(value)
         frame.stack.append(value)
         return
     if name == "INTRINSIC_UNARY_POSITIVE":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..executor import DECLARED_BREAKS, PUSHED, Executor, Frame, opcode
-from ..generators import resume
+from ..executor import DECLARED_BREAKS, PUSHED, Executor, Frame, TracedException, opcode
+from ..generators import resume, suspend
 from ..iteration import get_iter, next_value
 from ..operators import truth
-from ..values.base import NONE, ConstValue, Exhausted, GeneratorValue, Value
+from ..values.base import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Value
 from .stack import constant, push
 
 
@@ -95,8 +95,6 @@ def _for_iter(ex: Executor, frame: Frame, ins: Any) -> None:
 
 def _step_or_exhausted(ex: Executor) -> Value:
     """Run a `__next__` in Python to its end; its StopIteration ends the loop."""
-    from ..executor import TracedException
-
     try:
         return ex.finish_sync(PUSHED)
     except TracedException as error:
@@ -135,14 +133,9 @@ def _return_generator(ex: Executor, frame: Frame, ins: Any) -> None:
 @opcode("YIELD_VALUE")
 def _yield_value(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    generator = frame.generator
-    assert generator is not None
-    generator.running = False
-    ex.frames.pop()
-    if frame is ex._sync_root:
-        ex.result = value
-    else:
-        ex.result = value
+    suspend(ex, frame)
+    ex.result = value
+    if frame is not ex._sync_root:
         ex.frames[-1].stack.append(value)
 
 
@@ -162,7 +155,7 @@ def _send(ex: Executor, frame: Frame, ins: Any) -> None:
         except Exhausted:
             _end_send(frame, ins, NONE)
             return
-        inner.finish = _send_end
+        inner.finish = send_end
         return
     try:
         if _is_none(sent):
@@ -171,11 +164,12 @@ def _send(ex: Executor, frame: Frame, ins: Any) -> None:
             from ..attributes import load_attr
 
             push(ex, frame, ex.call_sync(ex.finish_sync(load_attr(ex, receiver, "send")), [sent]))
-    except Exhausted:
-        _end_send(frame, ins, NONE)
+    except Exhausted as end:
+        _end_send(frame, ins, end.value or NONE)
 
 
-def _send_end(ex: Executor, value: Value) -> None:
+def send_end(ex: Executor, value: Value) -> None:
+    """A generator that `yield from` delegates to has returned."""
     frame = ex.frames[-1]
     _end_send(frame, frame.current, value)
 
@@ -193,8 +187,18 @@ def _end_send_opcode(ex: Executor, frame: Frame, ins: Any) -> None:
     del frame.stack[-2]
 
 
-for _name in ("GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "ASYNC_GEN_WRAP", "GET_AWAITABLE",
-              "CLEANUP_THROW"):
+@opcode("CLEANUP_THROW")
+def _cleanup_throw(ex: Executor, frame: Frame, ins: Any) -> None:
+    """An exception thrown at a `yield from`: StopIteration ends it, anything else goes on."""
+    exception = frame.stack[-1]
+    assert isinstance(exception, ExceptionValue)
+    if not issubclass(exception.cls, StopIteration):
+        raise TracedException(exception)
+    del frame.stack[-3:]
+    frame.stack += [NONE, exception.args[0] if exception.args else NONE]
+
+
+for _name in ("GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "ASYNC_GEN_WRAP", "GET_AWAITABLE"):
     DECLARED_BREAKS[_name] = "async"
 for _name in ("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
               "LOAD_FROM_DICT_OR_DEREF", "IMPORT_STAR", "PRINT_EXPR"):

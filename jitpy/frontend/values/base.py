@@ -379,22 +379,31 @@ class IteratorValue(Value):
 
 
 class Exhausted(Exception):
-    """An `IteratorValue` has no more items."""
+    """An iterator has no more items; `value` is what a generator returned."""
+
+    def __init__(self, value: Value | None = None) -> None:
+        super().__init__()
+        self.value = value
 
 
 class GeneratorValue(Value):
-    """A generator made while tracing; `frame` is its suspended frame, None once it has finished."""
+    """A generator made by calling `func` while tracing; `frame` is its suspended frame, None once it has finished.
 
-    __slots__ = ("born", "frame", "name", "running", "started")
+    `handled` is the exception that it handles itself, `outer` the one that its caller handled when it last ran.
+    """
+
+    __slots__ = ("born", "frame", "func", "handled", "outer", "running", "started")
     cls = types.GeneratorType
 
-    def __init__(self, frame: Any, born: int, name: str) -> None:
+    def __init__(self, frame: Any, born: int, func: FunctionValue) -> None:
         self.source = None
         self.frame = frame
         self.born = born
-        self.name = name
+        self.func = func
         self.started = False
         self.running = False
+        self.handled: Value | None = None
+        self.outer: Value | None = None
 
 
 class TracebackValue(Value):
