@@ -18,7 +18,7 @@ from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, NotCovered, Op, Scalar
 from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import check_write
 
-from . import aliasing, torch_calls
+from . import aliasing, overlap, torch_calls
 from .autograd_facts import keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
@@ -297,6 +297,9 @@ class Recorder:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
         if facts.inplace_view:
             return self._record_inplace_view(facts, args, kwargs)
+        targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
+        operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
+        overlap.check_operands(self, tensors_in(targets), tensors_in(operands))
         if facts.overload is _aten.copy_.default:
             target, source = args[:2]
             value = self.copy_into(self.node(source), target.spec, target)
@@ -322,7 +325,7 @@ class Recorder:
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         if requires_grad(node.spec):
-            self._check_own_operands(facts, node, args, kwargs)
+            self._check_own_operands(targets, operands, node)
         parts = (
             [node]
             if type(node.spec) is TensorSpec
@@ -332,16 +335,16 @@ class Recorder:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to lists of tensors")
         results = [self.fresh(p) if p is not None else None for p in parts[:fresh]]
         written: dict[str, TracedTensor] = {}
-        targets: list[TracedTensor] = []
+        tensors: list[TracedTensor] = []
         names: list[str] = []
         for name in facts.mutated:
             value = facts.argument(name, args, kwargs)
             if value is None:
                 continue
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                targets.append(tensor)
+                tensors.append(tensor)
                 names.append(name)
-        for name, tensor, part in zip(names, targets, parts[fresh:], strict=True):
+        for name, tensor, part in zip(names, tensors, parts[fresh:], strict=True):
             if outs and self._resizes(tensor, part):
                 self._replace_memory(tensor, part)
             else:
@@ -448,12 +451,9 @@ class Recorder:
         if storage.input is not None:
             self._check_input_write(storage.input)
 
-    def _check_own_operands(
-        self, facts: SchemaFacts, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _check_own_operands(self, targets: list[Any], operands: list[Any], node: Node) -> None:
         """`x.mul_(x)`: autograd keeps the operand that the op itself overwrites, and eager's backward pass fails."""
-        written = {t.storage for name in facts.mutated for t in tensors_in(facts.argument(name, args, kwargs))}
-        operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
+        written = {t.storage for t in tensors_in(targets)}
         shared = {t.node for t in tensors_in(operands) if t.storage in written}
         if shared and not shared.isdisjoint(saved_values(self, node)[0]):
             raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")

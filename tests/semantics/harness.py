@@ -333,7 +333,8 @@ def _snapshot(root: Any) -> Any:
         if isinstance(obj, _ATOMS):
             return (type(obj).__qualname__, repr(obj))
         if isinstance(obj, type):
-            return ("class", obj.__qualname__)
+            watched = obj.__dict__.get("__watched__", ())  # class attributes that a case changes
+            return ("class", obj.__qualname__, *(walk(obj.__dict__.get(name, "<deleted>")) for name in watched))
         if isinstance(obj, types.ModuleType):
             return ("module", obj.__name__)
         if type(obj) is tuple:
@@ -385,7 +386,8 @@ def _snapshot(root: Any) -> Any:
         except RuntimeError as error:  # one of several views of a base that was written to
             leaf = type(error).__name__
         facts = (str(t.dtype), layout, t.requires_grad, leaf, t.is_inference())
-        grad = walk(t.grad) if leaf is True and t.grad is not None else None
+        # Where autograd puts a gradient is its own affair: two gradients may share memory, or not.
+        grad = walk(t.grad.clone()) if leaf is True and t.grad is not None else None
         return (facts, storage, values, grad, attributes(t) if t.__dict__ else ())
 
     return walk(root)

@@ -340,4 +340,31 @@ def empty_tensors(x):
     return x.sum(), x * 2, torch.cat([x, x]), x.view(-1, 1).shape
 
 
+@case(lambda: (vec(4), 3), lambda: (vec(6), 2))
+def operand_inside_the_written_tensor(x, i):
+    x += x[i]
+    return x.sum()
+
+
+@case(lambda: (vec(6),))
+def operand_overlaps_the_written_part(x):
+    x[1:] += x[:-1]
+    return x * 2
+
+
+@case(lambda: (vec(6),), fullgraph=True)
+def operand_apart_from_the_written_part(x):
+    x[:3] += x[3:]
+    m = x.clone().view(2, 3)
+    m[:, 0] *= m[:, 2]
+    return x * 2, m
+
+
+@case(lambda: (torch.arange(12.0).view(3, 4),))
+def copy_between_overlapping_columns(x):
+    x[:, 1:].copy_(x[:, :-1])
+    x[:, 0].copy_(x[:, 1])
+    return x + 1
+
+
 test_cases = make_test(__name__)

@@ -1,0 +1,116 @@
+"""Arguments for the calls of a random program, and the comparison of its eager and its jitted run."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import signal
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .programs import Draw, Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call's arguments as plain data, so that equal ones can be made twice and a failure can be printed."""
+
+    size: int
+    seed: int
+    n: int
+    f: float
+    flag: bool
+    ints: tuple[int, ...]
+    table: tuple[tuple[str, int], ...]
+    alias: str
+    grad: bool
+    deep: bool
+
+    def arguments(self, module: types.ModuleType) -> tuple[Any, ...]:
+        """x, y, n, f, flag, ints, vecs, table, box, as `programs.PARAMETERS` names them."""
+        generator = torch.Generator().manual_seed(self.seed)
+        x = torch.randn(self.size, generator=generator)
+        if self.grad:
+            x.requires_grad_()
+        y = torch.randn(self.size, generator=generator)
+        if self.alias == "same":
+            y = x
+        elif self.alias == "view" and self.size:
+            y = x.view(-1)[torch.arange(0).numel():]
+        vecs = [torch.randn(self.size, generator=generator) for _ in range(self.seed % 3)]
+        if self.alias == "list":
+            vecs.append(x)
+        box = module.BOXES[self.deep](self.n, self.f)  # type: ignore[attr-defined]
+        return x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box
+
+
+def draw_calls(draw: Draw) -> list[Call]:
+    """Two to four calls; each differs from the one before it in few things, as calls do."""
+    call = Call(size=draw(2, 4), seed=draw(0, 5), n=draw(0, 9), f=draw(-8, 8) / 4, flag=bool(draw(0, 1)),
+                ints=tuple(draw(-2, 9) for _ in range(draw(0, 4))),
+                table=tuple(zip("abc", (draw(0, 9) for _ in range(draw(0, 3))), strict=False)),
+                alias=("none", "none", "same", "view", "list")[draw(0, 4)], grad=draw(0, 4) == 4, deep=bool(draw(0, 1)))
+    calls = [call]
+    for _ in range(draw(1, 3)):
+        changes: dict[str, Any] = {
+            "size": draw(1, 6), "seed": draw(0, 5), "n": draw(-1, 12), "f": draw(-8, 8) / 4, "flag": not call.flag,
+            "ints": (*call.ints, draw(0, 5)), "table": call.table[1:], "alias": ("none", "same", "list")[draw(0, 2)],
+            "grad": not call.grad, "deep": not call.deep,
+        }
+        names = list(changes)
+        chosen = {names[draw(0, len(names) - 1)] for _ in range(draw(0, 3))}
+        call = dataclasses.replace(call, **{name: changes[name] for name in chosen})
+        calls.append(call)
+    return calls
+
+
+class Hang(Exception):
+    """A program did not end in time."""
+
+
+@contextmanager
+def _limit(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise Hang(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def draw_program(draw: Draw, backend: str) -> tuple[str, list[Call]]:
+    """A program's text and its calls. Raises SyntaxError where the text is not Python."""
+    source = Program(draw, exact=backend == "eager").source
+    compile(source, "<program>", "exec")
+    return source, draw_calls(draw)
+
+
+def compare(source: str, calls: list[Call], backend: str, path: str = "/jitpy-fuzz/program.py") -> None:
+    """AssertionError where the jitted run differs from the eager one; whatever jitpy itself raises passes through."""
+    from tests.semantics import harness
+
+    module = types.ModuleType("jitpy_fuzz_program")
+    module.__file__ = path
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+        made = {"counter": lambda: 3, "shared": lambda: [1, 2], "scale": lambda: 0.5}
+        one = harness.Case(module.world, tuple(lambda c=c: c.arguments(module) for c in calls), None, None, True, made,
+                           2e-4, 1)
+        with _limit(120), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            harness.check(one, backend)
+    finally:
+        del sys.modules[module.__name__]
+        linecache.cache.pop(path, None)
