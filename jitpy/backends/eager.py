@@ -38,7 +38,9 @@ class _Planner:
         self.n_slots = len(graph.inputs)
         self.steps: list[Any] = []
         #: the grad mode matters only where something requires grad
-        self.autograd = any_needs_grad(graph.nodes)
+        self.follows_grad = any_needs_grad(graph.nodes)
+        # An output that is a view shares its base's version counter only where autograd's own kernels made it.
+        self.autograd = self.follows_grad or any(alias_kind(graph, node) != "copy" for node in graph.outputs)
 
     def plan(self) -> Plan:
         graph = self.graph
@@ -51,13 +53,11 @@ class _Planner:
             self._call(node, parts.get(node))
         self._copy_back()
         outputs = tuple(self._slot_of(node) for node in graph.outputs)
-        if not self.autograd:
+        if not self.follows_grad:
             self.steps = _free_early(self.steps, len(graph.inputs), set(outputs))
-        # an output that is a view shares its base's version counter only where autograd's own kernels made it
-        shares = any(alias_kind(graph, node) != "copy" for node in graph.outputs)
         return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
-                    autograd=self.autograd or shares)
+                    autograd=self.autograd)
 
     def _parts_read_alone(self) -> dict[Node, dict[int, list[Node]]]:
         """Multi-output nodes of which only parts are read: for each, the getitem nodes by index."""

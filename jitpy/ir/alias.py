@@ -151,6 +151,21 @@ def any_needs_grad(nodes: Iterable[Node]) -> bool:
     return any(needs_grad(node.spec) for node in nodes)
 
 
+def shows_grad_input(graph: Graph) -> bool:
+    """Whether an output may be a view of an input that requires grad: autograd sees how such a view was made."""
+    if not any_needs_grad(graph.inputs):
+        return False
+    for node in graph.outputs:
+        while node.op is not INPUT and alias_kind(graph, node) != "copy":
+            sources = [n for n in node.input_nodes() if has_tensor(n.spec)]
+            if any(n.op is INPUT and needs_grad(n.spec) for n in sources):
+                return True
+            if not sources:
+                break
+            node = sources[0]
+    return False
+
+
 def copies_before_write(graph: Graph) -> set[Node]:
     """The values of mutations that may share memory with an input that another mutation, or the same one, writes:
     they must be copied first, since all mutations happen at once."""

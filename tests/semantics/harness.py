@@ -88,10 +88,11 @@ def case(
 
 def make_test(module: str) -> Callable[..., None]:
     """The test of all cases of a module: under the `eager` backend, which shows what was captured, and every sixth one
-    under the default backend as well."""
+    (all of them with JITPY_TEST_ALL=1) under the default backend as well."""
     rows = []
+    every = 1 if os.environ.get("JITPY_TEST_ALL") == "1" else 6
     for number, one in enumerate(CASES[module]):
-        backends = ("eager", "codegen") if number % 6 == 0 else ("eager",)
+        backends = ("eager", "codegen") if number % every == 0 else ("eager",)
         rows += [pytest.param(one, backend, id=f"{one.fn.__name__}-{backend}") for backend in backends]
 
     @pytest.mark.parametrize(("one", "backend"), rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -365,6 +366,34 @@ def copy_between_overlapping_columns(x):
     x[:, 1:].copy_(x[:, :-1])
     x[:, 0].copy_(x[:, 1])
     return x + 1
+
+
+@case(lambda: (vec(4).requires_grad_(),), fullgraph=True)
+def detached_input(x):
+    return x.detach(), x.detach()[1:], x.detach() * 2
+
+
+@case(lambda: (vec(4).requires_grad_(),), fullgraph=True)
+def write_through_a_detached_input(x):
+    y = x.detach()
+    y.mul_(2)
+    return y
+
+
+@case(lambda: (vec(4).requires_grad_(),))
+def write_through_a_detached_view_and_break(x):
+    y = x.detach()[1:]
+    y.mul_(2)
+    print("written")
+    jitpy.graph_break()
+    return y, x * 2
+
+
+@case(lambda: (vec(4).requires_grad_(),), fullgraph=True)
+def view_of_a_leaf_without_grad_mode(x):
+    with torch.no_grad():
+        y = x[1:]
+    return y, y * 2
 
 
 test_cases = make_test(__name__)

@@ -15,7 +15,7 @@ import torch
 
 from jitpy import config, logs
 
-from ...ir.alias import any_needs_grad
+from ...ir.alias import any_needs_grad, shows_grad_input
 from ...ir.graph import Graph
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.cleanup import remove_dead_code
@@ -53,7 +53,7 @@ def accepts(graph: Graph) -> bool:
         for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
             if isinstance(spec, TensorSpec) and spec.device.type != "cpu":
                 return False
-    return not any_needs_grad(graph.nodes)
+    return not any_needs_grad(graph.nodes) and not shows_grad_input(graph)
 
 
 def plan_graph(graph: Graph) -> Plan:

@@ -1,0 +1,132 @@
+"""Numbers that are in the graph although their values are known while tracing: floats that changed from call to call,
+and arithmetic on them and on symbolic sizes.
+
+Learning rates, temperatures and step counters then compile once, not once for each value. Where the program needs to
+know such a number (a branch, an index, a key), the fact that it relied on becomes a guard: a comparison of an input with
+a constant as it is, anything else by fixing the inputs' values.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from .source import Source
+
+if TYPE_CHECKING:
+    from .executor import Executor
+    from .traced import TracedScalar
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The value of a number in this call, and what it is computed from: floats at sources, expressions over sizes."""
+
+    value: Any
+    floats: frozenset[Source]
+    sizes: frozenset[sympy.Expr]
+
+
+def known_result(function: Callable[..., Any], args: tuple[Any, ...], hint: Callable[[Any], Any]) -> Known | None:
+    """What is known of `function(*args)`, where every argument is a plain number, an expression over sizes or a known
+    `TracedScalar`; None where one is computed from tensors. Raises what the function raises."""
+    values: list[Any] = []
+    floats: frozenset[Source] = frozenset()
+    sizes: frozenset[sympy.Expr] = frozenset()
+    for arg in args:
+        if isinstance(arg, sympy.Basic):
+            values.append(hint(arg))
+            sizes |= {arg}
+        elif hasattr(arg, "node"):
+            known: Known | None = arg.known
+            if known is None:
+                return None
+            values.append(known.value)
+            floats |= known.floats
+            sizes |= known.sizes
+        else:
+            values.append(arg)
+    return Known(function(*values), floats, sizes)
+
+
+_SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==",
+            operator.ne: "!="}
+_MIRRORED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le,
+             operator.eq: operator.eq, operator.ne: operator.ne}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A guard on a float: how it compares with a constant."""
+
+    function: Callable[[float, float], bool]
+    constant: float
+    expected: bool
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) is float and self.function(value, self.constant) is self.expected
+
+    def __repr__(self) -> str:
+        return f"{'' if self.expected else 'not '}value {_SYMBOLS[self.function]} {self.constant!r}"
+
+
+def pin(ex: Executor, traced: TracedScalar, what: str) -> Any:
+    """The number's value, which guards hold from now on; None where it is computed from tensors."""
+    known = traced.known
+    if known is None:
+        return None
+    world = ex.world
+    where = f"{what} at {ex.loc()}"
+    for source in known.floats:
+        world.pin_float(source, where)
+    for expr in known.sizes:
+        world.specialized.append(f"{expr}: {where}")
+        world.sizes.specialize(expr, where)
+    return known.value
+
+
+def decide(ex: Executor, traced: TracedScalar) -> bool | None:
+    """`bool(number)` of a known number, guarded; None where it is computed from tensors."""
+    known = traced.known
+    if known is None:
+        return None
+    comparison = _as_comparison(traced)
+    if comparison is None:
+        return bool(pin(ex, traced, "a branch"))
+    source, function, constant = comparison
+    truth = bool(known.value)
+    ex.world.guard(source, "python", Comparison(function, constant, truth))
+    return truth
+
+
+def _as_comparison(traced: TracedScalar) -> tuple[Source, Callable[[float, float], bool], float] | None:
+    """The number as a comparison of one float input with a constant, if that is what it is."""
+    known, node = traced.known, traced.node
+    assert known is not None
+    if len(known.floats) != 1 or known.sizes:
+        return None
+    (source,) = known.floats
+    if node.op.kind == "input":
+        return source, operator.ne, 0.0
+    function = node.op.target
+    if function not in _SYMBOLS or len(node.args) != 2:
+        return None
+    a, b = node.args
+    if _is_input(a) and type(b) in (int, float) and not _beyond_float(b):
+        return source, function, b
+    if _is_input(b) and type(a) in (int, float) and not _beyond_float(a):
+        return source, _MIRRORED[function], a
+    return None
+
+
+def _is_input(arg: Any) -> bool:
+    return getattr(getattr(arg, "op", None), "kind", None) == "input"
+
+
+def _beyond_float(value: float) -> bool:
+    return type(value) is float and math.isnan(value)
