@@ -126,7 +126,7 @@ class _Planner:
                 source = copy
             sources.append(source)
         for mutation, source in zip(self.graph.mutations, sources, strict=True):
-            if self.autograd:
+            if self.autograd and any_needs_grad((mutation.value, self.graph.inputs[mutation.input])):
                 # copy_ takes part in autograd: its grad mode counts
                 self.steps.append(CallStep(torch.ops.aten.copy_.default, (SlotRef(mutation.input), SlotRef(source)), {},
                                            (self._new_slot(),), grad=mutation.runs_with_grad))

@@ -2,8 +2,8 @@
 and arithmetic on them and on symbolic sizes.
 
 Learning rates, temperatures and step counters then compile once, not once for each value. Where the program needs to
-know such a number (a branch, an index, a key), the fact that it relied on becomes a guard: a comparison of an input with
-a constant as it is, anything else by fixing the inputs' values.
+know such a number (a branch, an index, a key), the fact that it relied on becomes a guard: a comparison of an input
+with a constant as it is, anything else by fixing the inputs' values.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from jitpy.ir import Dim, TensorSpec
+from jitpy.ir import TensorSpec
 
 from .traced import TracedTensor, Uncapturable
 
@@ -33,28 +33,36 @@ def _same_elements(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _apart(a: TracedTensor, b: TracedTensor) -> bool:
-    """Whether the two views surely share no element: their ranges of addresses are disjoint, or interleave."""
+    """Whether the two views surely share no element."""
     first, second = a.spec, b.spec
-    ranges = [_range(first), _range(second)]
-    if any(type(bound) is not int for low_high in ranges for bound in low_high):
+    if first.dtype.itemsize != second.dtype.itemsize:
         return False
-    (low_a, high_a), (low_b, high_b) = ranges
-    scale_a, scale_b = first.dtype.itemsize, second.dtype.itemsize
-    if high_a * scale_a <= low_b * scale_b or high_b * scale_b <= low_a * scale_a:
+    layout = (first.offset, second.offset, *first.shape, *first.stride, *second.shape, *second.stride)
+    if any(type(dim) is not int for dim in layout):
+        return False
+    if 0 in first.shape or 0 in second.shape:
         return True
-    # Columns of one matrix: the same strides, and less than a step apart.
-    if first.dtype != second.dtype or first.shape != second.shape or first.stride != second.stride:
-        return False
-    step = min((s for s, n in zip(first.stride, first.shape, strict=True) if n != 1), default=0)
-    aligned = all(type(s) is int and step and s % step == 0 for s in first.stride)
-    return aligned and (low_a - low_b) % step != 0  # type: ignore[operator]
+    # An element of both: offset_a + sum(i * stride_a) = offset_b + sum(j * stride_b), with i and j in their ranges.
+    reach: dict[int, tuple[int, int]] = {}
+    for spec, sign in ((first, 1), (second, -1)):
+        for size, stride in zip(spec.shape, spec.stride, strict=True):
+            low, high = reach.get(stride, (0, 0))
+            reach[stride] = (low, high + size - 1) if sign > 0 else (low - size + 1, high)  # type: ignore[operator]
+    axes = sorted(((stride, low, high) for stride, (low, high) in reach.items() if stride), reverse=True)
+    return not _solvable(second.offset - first.offset, axes, [0])  # type: ignore[operator]
 
 
-def _range(spec: TensorSpec) -> tuple[Dim, Dim]:
-    """First element, and the one after the last, counted from the start of the storage."""
-    if any(size == 0 for size in spec.shape):
-        return spec.offset, spec.offset
-    last = spec.offset
-    for size, stride in zip(spec.shape, spec.stride, strict=True):
-        last = last + (size - 1) * stride
-    return spec.offset, last + 1
+#: steps of the search for a shared element; past it the answer is that there may be one
+_EFFORT = 2000
+
+
+def _solvable(total: int, axes: list[tuple[int, int, int]], steps: list[int]) -> bool:
+    """Whether some `sum(k * stride)` with `low <= k <= high` for each axis is `total`; also if that is hard to say."""
+    steps[0] += 1
+    if not axes or steps[0] > _EFFORT:
+        return total == 0 or steps[0] > _EFFORT
+    (stride, low, high), *rest = axes
+    lowest, highest = sum(s * lo for s, lo, _ in rest), sum(s * hi for s, _, hi in rest)
+    start = max(low, -((highest - total) // stride))
+    end = min(high, (total - lowest) // stride)
+    return any(_solvable(total - k * stride, rest, steps) for k in range(start, end + 1))
