@@ -169,7 +169,7 @@ class World:
             return
         found: dict[Any, list[Source]] = {}
         for value in self._by_id.values():
-            if value.source is not None and _kind(value) in changed:
+            if value.source is not None and _kind(value) in changed and _was_looked_at(value):
                 found.setdefault(_kind(value), []).append(value.source)
         for sources in found.values():
             if len(sources) > 1:
@@ -591,6 +591,11 @@ def _has_c_state(cls: type) -> bool:
 
 _C_MEMBERS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.GetSetDescriptorType)
+
+
+def _was_looked_at(value: Value) -> bool:
+    """Whether tracing read anything in a container that a change of another one would have changed as well."""
+    return not isinstance(value, DictValue) or bool(value.vals or value.log) or value.complete
 
 
 def _kind(value: Value) -> Any:

@@ -142,8 +142,8 @@ class GuardTree:
         return node
 
     def _number(self) -> None:
-        """Put the nodes in pre-order."""
-        stack = list(reversed(self.roots.values()))
+        """Put the nodes in pre-order; constant roots come last, where the native evaluator treats them as one."""
+        stack = sorted(reversed(self.roots.values()), key=lambda root: root.step != "const")
         while stack:
             node = stack.pop()
             self.nodes.append(node)

@@ -320,5 +320,8 @@ std::unique_ptr<Program> parse_program(PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_ValueError, "the guard program mentions a slot that nothing fills");
     return nullptr;
   }
+  program->keep_nodes.assign(program->keeps, -1);
+  for (size_t i = 0; i < program->nodes.size(); i++)
+    if (program->nodes[i].keep >= 0) program->keep_nodes[program->nodes[i].keep] = static_cast<int>(i);
   return program;
 }

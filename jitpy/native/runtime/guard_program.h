@@ -69,6 +69,7 @@ struct Node {
   Ref arg;
   Py_hash_t hash;
   int checks_begin, checks_end;
+  int churn = 0;  // times that another object was in the value's place
 };
 
 struct Check {
@@ -92,6 +93,7 @@ struct FinalCheck {
   std::vector<int> symbols;  // relation: slots of the arguments of `object`
   SizeProgram program;       // relation: may be empty
   Ref object;                // relation, python: callable
+  uint64_t units = 0;        // same, distinct: those that hold the values, a bit each; all for other kinds
 };
 
 struct Program {
@@ -102,6 +104,7 @@ struct Program {
   std::vector<std::pair<StateCheck, Ref>> states;  // the second: the default device, None or a str
   bool runs_python = false;                        // an "attr" or "slot" step, or a Python predicate
   int depths = 0, keeps = 0, symbols = 0;
+  std::vector<int> keep_nodes;  // by slot
 };
 
 // Build a program from the arguments of `_jitpy_runtime.Guard` (tuples; see `GuardTree.native_program` in

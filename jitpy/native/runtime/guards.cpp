@@ -9,13 +9,16 @@
 // a value is read means that the guard does not hold; anything else (KeyboardInterrupt) is passed on.
 #include "guards.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "guard_program.h"
+#include "guard_snapshot.h"
 #include "guard_values.h"
+#include "guard_walk.h"
 #include "module.h"
 #include "sizes_program.h"
 #include "tensor_facts.h"
@@ -25,31 +28,13 @@ namespace {
 PyObject* torch_device_globals;  // dict of torch.utils._device
 PyObject* current_device_name;   // "CURRENT_DEVICE"
 
+struct Guards;
+
 struct GuardObject {
-  PyObject_HEAD Program* program;
+  PyObject_HEAD Guards* guards;
 };
 
 extern PyTypeObject guard_type;
-
-// 0 after clearing an `Exception`; -1 where something else was raised, which stays set.
-int clear_exception() {
-  if (!PyErr_Occurred()) return 0;
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
-  PyErr_Clear();
-  return 0;
-}
-
-// Whether the weak reference is alive and refers to the object.
-bool refers_to(PyObject* weakref, PyObject* object) {
-#if PY_VERSION_HEX >= 0x030D0000
-  PyObject* referent = nullptr;
-  if (PyWeakref_GetRef(weakref, &referent) < 0) PyErr_Clear();
-  Py_XDECREF(referent);
-  return referent == object;
-#else
-  return PyWeakref_GET_OBJECT(weakref) == object && object != Py_None;
-#endif
-}
 
 // ---- evaluation ----
 
@@ -78,110 +63,6 @@ int default_device_passes(PyObject* expected) {
   const int equal = PyUnicode_Compare(text, expected) == 0;
   Py_DECREF(text);
   return equal;
-}
-
-bool int_passes(PyObject* value, const Check& check, int64_t* symbols) {
-  if (!PyLong_CheckExact(value)) return false;
-  int overflow = 0;
-  const long long found = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow != 0) return false;
-  if (!check.bind) return symbols[check.number] == found;
-  symbols[check.number] = found;
-  return found >= check.low && found <= check.high;
-}
-
-bool function_passes(PyObject* value, PyObject* expected) {
-  if (!PyFunction_Check(value)) return false;
-  auto* function = reinterpret_cast<PyFunctionObject*>(value);
-  const auto is = [&](PyObject* found, Py_ssize_t i) {
-    return (found == nullptr ? Py_None : found) == PyTuple_GET_ITEM(expected, i);
-  };
-  return is(function->func_code, 0) && is(function->func_defaults, 1) && is(function->func_kwdefaults, 2);
-}
-
-int check_passes(PyObject* value, const Check& check, int64_t* symbols) {
-  PyObject* object = check.object.get();
-  switch (check.kind) {
-    case CheckKind::kType:
-      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == object;
-    case CheckKind::kId:
-      return value == object;
-    case CheckKind::kWeakId:
-      return refers_to(object, value);
-    case CheckKind::kEq:
-      return constants_equal(value, object);
-    case CheckKind::kLen:
-      return container_length(value) == check.number;
-    case CheckKind::kKeys:
-      return keys_equal(value, object);
-    case CheckKind::kHasKey:
-    case CheckKind::kNoKey: {
-      if (!PyDict_Check(value)) return 0;
-      const bool found = _PyDict_GetItem_KnownHash(value, object, check.number) != nullptr;
-      if (!found && PyErr_Occurred()) return clear_exception();
-      return found == (check.kind == CheckKind::kHasKey);
-    }
-    case CheckKind::kTensor:
-      if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object) return 0;
-      return tensor_passes(value, *check.tensor, symbols);
-    case CheckKind::kInt:
-      return int_passes(value, check, symbols);
-    case CheckKind::kFunction:
-      return function_passes(value, object);
-    case CheckKind::kEmpty:
-      return PyCell_Check(value) && PyCell_GET(value) == nullptr;
-  }
-  return 0;
-}
-
-struct Frame {
-  PyObject* const* params;
-  Py_ssize_t n;
-  PyObject* globals;
-  PyObject* closure;
-};
-
-// New reference; null where the step cannot be made, with or without an exception set.
-PyObject* read_node(const Node& node, PyObject* base, const Frame& frame) {
-  switch (node.step) {
-    case Step::kLocal:
-      return node.index < frame.n ? Py_XNewRef(frame.params[node.index]) : nullptr;
-    case Step::kClosure:
-    case Step::kClosureCell: {
-      if (frame.closure == nullptr || !PyTuple_Check(frame.closure)) return nullptr;
-      if (node.index >= PyTuple_GET_SIZE(frame.closure)) return nullptr;
-      PyObject* cell = PyTuple_GET_ITEM(frame.closure, node.index);
-      if (node.step == Step::kClosureCell) return Py_NewRef(cell);
-      return PyCell_Check(cell) ? Py_XNewRef(PyCell_GET(cell)) : nullptr;
-    }
-    case Step::kGlobals:
-      return Py_XNewRef(frame.globals);
-    case Step::kConst:
-      return Py_NewRef(node.arg.get());
-    case Step::kAttr:
-      return PyObject_GetAttr(base, node.arg.get());
-    case Step::kDict:
-      return instance_dict(base);
-    case Step::kItem:
-      if (!PyDict_Check(base)) return nullptr;
-      return Py_XNewRef(_PyDict_GetItem_KnownHash(base, node.arg.get(), node.hash));
-    case Step::kIndex: {
-      const bool is_list = PyList_Check(base);
-      if (!is_list && !PyTuple_Check(base)) return nullptr;
-      const Py_ssize_t size = Py_SIZE(base), i = node.index < 0 ? node.index + size : node.index;
-      if (i < 0 || i >= size) return nullptr;
-      return Py_NewRef(is_list ? PyList_GET_ITEM(base, i) : PyTuple_GET_ITEM(base, i));
-    }
-    case Step::kType:
-      return Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(base)));
-    case Step::kSlot: {
-      PyObject* descriptor = node.arg.get();
-      return Py_TYPE(descriptor)->tp_descr_get(descriptor, base, reinterpret_cast<PyObject*>(Py_TYPE(base)));
-    }
-    case Step::kCell:
-      return PyCell_Check(base) ? Py_XNewRef(PyCell_GET(base)) : nullptr;
-  }
-  return nullptr;
 }
 
 bool all_distinct(const std::vector<int>& keeps, PyObject* const* kept) {
@@ -255,56 +136,170 @@ int final_passes(const FinalCheck& check, PyObject* const* kept, const int64_t* 
   return 0;
 }
 
-int evaluate_tree(const Program& program, const Frame& frame, PyObject** values, PyObject** kept, int64_t* symbols) {
-  for (const Node& node : program.nodes) {
-    PyObject* value = read_node(node, node.depth > 0 ? values[node.depth - 1] : nullptr, frame);
-    if (value == nullptr) return clear_exception();
-    Py_XSETREF(values[node.depth], value);
-    if (node.keep >= 0) kept[node.keep] = Py_NewRef(value);
-    for (int i = node.checks_begin; i < node.checks_end; i++) {
-      const int passes = check_passes(value, program.checks[i], symbols);
-      if (passes != 1) return passes;
-    }
+// ---- units ----
+
+// The nodes below one root, or below all constant roots, with the snapshots of what was found there.
+class Unit {
+ public:
+  Unit(Program& program, int begin, int end) : program_(program), begin_(begin), end_(end) {}
+
+  // Check all nodes: 1, 0 or -1.
+  int passes(const Frame& frame, PyObject** values, Kept& kept, int64_t* symbols);
+  int begin() const { return begin_; }
+  int end() const { return end_; }
+  // The same by walking.
+  int walk(const Frame& frame, PyObject** values, Kept& kept, int64_t* symbols) {
+    current_ = nullptr;
+    return walk_nodes(program_, begin_, end_, frame, values, kept, symbols);
   }
-  for (const FinalCheck& check : program.finals) {
-    const int passes = final_passes(check, kept, symbols);
+
+  bool has(int node) const { return begin_ <= node && node < end_; }
+  // The snapshot that answered last, or null where the nodes were walked.
+  const Snapshot* current() const { return current_; }
+  Snapshot::Counts counts() const { return current_ == nullptr ? Snapshot::Counts{} : current_->counts(); }
+
+ private:
+  static constexpr int kWorthwhile = 6;        // nodes; fewer are walked as quickly
+  static constexpr size_t kSnapshots = 16;     // for objects that take turns in one place
+  static constexpr unsigned int kServed = 64;  // checks after which a snapshot has paid for itself
+
+  Snapshot* find(const Frame& frame);
+
+  Program& program_;
+  int begin_, end_;
+  std::vector<std::unique_ptr<Snapshot>> snapshots_;  // last used first
+  Snapshot* current_ = nullptr;
+};
+
+Snapshot* Unit::find(const Frame& frame) {
+  for (size_t i = 0; i < snapshots_.size(); i++) {
+    if (!snapshots_[i]->is_about(frame)) continue;
+    if (i > 0) std::rotate(snapshots_.begin(), snapshots_.begin() + i, snapshots_.begin() + i + 1);
+    return snapshots_[0].get();
+  }
+  if (snapshots_.size() < kSnapshots) snapshots_.push_back(std::make_unique<Snapshot>(program_, begin_, end_));
+  std::rotate(snapshots_.begin(), snapshots_.end() - 1, snapshots_.end());
+  snapshots_[0]->look_at(frame);
+  return snapshots_[0].get();
+}
+
+int Unit::passes(const Frame& frame, PyObject** values, Kept& kept, int64_t* symbols) {
+  if (end_ - begin_ < kWorthwhile) return walk(frame, values, kept, symbols);
+  Snapshot* snapshot = find(frame);
+  current_ = snapshot;
+  if (snapshot->recorded()) {
+    const int found = snapshot->check(frame, kept, symbols);
+    if (found != kWalk) return found;
+    // Whatever is replaced often is recorded less and less often.
+    const unsigned int patience = snapshot->served >= kServed ? 1 : std::min(2 * snapshot->patience, 1u << 16);
+    const int passes = walk(frame, values, kept, symbols);
     if (passes != 1) return passes;
+    snapshot->forget();
+    snapshot->patience = patience;
+    snapshot->sightings = 1;
+    return 1;
   }
-  return 1;
+  if (++snapshot->sightings <= snapshot->patience) return walk(frame, values, kept, symbols);
+  return snapshot->record(frame, values, kept, symbols);
+}
+
+// ---- evaluation ----
+
+// A guard program and what is known of earlier evaluations.
+struct Guards {
+  explicit Guards(std::unique_ptr<Program> made) : program(std::move(made)) {
+    const int n = static_cast<int>(program->nodes.size());
+    for (int begin = 0, end; begin < n; begin = end) {
+      end = program->nodes[begin].end;
+      if (program->nodes[begin].step == Step::kConst)
+        while (end < n && program->nodes[end].step == Step::kConst) end = program->nodes[end].end;
+      units.emplace_back(*program, begin, end);
+    }
+    serials.resize(units.size());
+    for (FinalCheck& check : program->finals)
+      for (const int keep : check.keeps) check.units |= bit(unit_of(program->keep_nodes[keep]));
+  }
+
+  int evaluate(const Frame& frame);
+  uint64_t news();
+  void fetch(const FinalCheck& check, Kept& kept) const;
+
+  size_t unit_of(int node) const {
+    size_t i = 0;
+    while (!units[i].has(node)) i++;
+    return i;
+  }
+  static uint64_t bit(size_t unit) { return uint64_t{1} << std::min(unit, size_t{63}); }
+
+  std::unique_ptr<Program> program;
+  std::vector<Unit> units;
+  std::vector<uint64_t> serials;  // of the units' snapshots, when all checks held last
+  bool busy = false;  // an evaluation is on: getters and predicates may run code that comes back here
+};
+
+// The units that hold other objects than when all checks held last, a bit each.
+uint64_t Guards::news() {
+  uint64_t changed = 0;
+  for (size_t i = 0; i < units.size(); i++) {
+    const Snapshot* snapshot = units[i].current();
+    const uint64_t serial = snapshot == nullptr ? 0 : snapshot->serial();
+    if (serial == 0 || serial != serials[i]) changed |= bit(i);
+    serials[i] = serial;
+  }
+  return changed;
+}
+
+// Get the check's values out of the snapshots.
+void Guards::fetch(const FinalCheck& check, Kept& kept) const {
+  for (const int keep : check.keeps) {
+    if (kept.get(keep) != nullptr) continue;
+    const int node = program->keep_nodes[keep];
+    kept.put(keep, units[unit_of(node)].current()->value(node));
+  }
 }
 
 constexpr int kStackValues = 64, kStackSymbols = 64;
 
-int evaluate(Program& program, const Frame& frame) {
-  for (const auto& [state, default_device] : program.states) {
+int Guards::evaluate(const Frame& frame) {
+  for (const auto& [state, default_device] : program->states) {
     if (!state_passes(state)) return 0;
     const int passes = default_device_passes(default_device.get());
     if (passes != 1) return passes;
   }
-  for (ClassCheck& check : program.classes)
+  for (ClassCheck& check : program->classes)
     if (!class_passes(check)) return 0;
   PyObject* few_values[kStackValues];
   int64_t few_symbols[kStackSymbols];
-  const int n_values = program.depths + program.keeps;
   std::unique_ptr<PyObject*[]> many_values;
   std::unique_ptr<int64_t[]> many_symbols;
   PyObject** values = few_values;
   int64_t* symbols = few_symbols;
-  if (n_values > kStackValues) values = (many_values = std::make_unique<PyObject*[]>(n_values)).get();
-  if (program.symbols > kStackSymbols) symbols = (many_symbols = std::make_unique<int64_t[]>(program.symbols)).get();
-  std::memset(values, 0, sizeof(PyObject*) * n_values);
+  const int depths = program->depths;
+  if (depths > kStackValues) values = (many_values = std::make_unique<PyObject*[]>(depths)).get();
+  if (program->symbols > kStackSymbols) symbols = (many_symbols = std::make_unique<int64_t[]>(program->symbols)).get();
+  std::memset(values, 0, sizeof(PyObject*) * depths);
   std::optional<NoTorchFunction> no_overrides;
-  if (program.runs_python) no_overrides.emplace();
-  const int passes = evaluate_tree(program, frame, values, values + program.depths, symbols);
-  // Dropping the last reference of a value may run its finalizer, which must not see our exception.
-  if (passes < 0) {
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    for (int i = 0; i < n_values; i++) Py_XDECREF(values[i]);
-    PyErr_Restore(type, error, traceback);
-  } else {
-    for (int i = 0; i < n_values; i++) Py_XDECREF(values[i]);
-  }
+  if (program->runs_python) no_overrides.emplace();
+  Kept kept(program->keeps);
+  const bool alone = !busy;
+  busy = true;
+  int passes = 1;
+  for (size_t i = 0; i < units.size() && passes == 1; i++)
+    passes = alone ? units[i].passes(frame, values, kept, symbols)
+                   : walk_nodes(*program, units[i].begin(), units[i].end(), frame, values, kept, symbols);
+  // Whether two values are one object stays so while both are. Other checks look into them.
+  const uint64_t changed = alone && passes == 1 ? news() : ~uint64_t{0};
+  const auto settled = [&](const FinalCheck& check) {
+    return (check.kind == FinalKind::kSame || check.kind == FinalKind::kDistinct) && (check.units & changed) == 0;
+  };
+  // All values are fetched before a predicate runs, which may change what the snapshots are about.
+  for (size_t i = 0; alone && i < program->finals.size() && passes == 1; i++)
+    if (!settled(program->finals[i])) fetch(program->finals[i], kept);
+  for (size_t i = 0; i < program->finals.size() && passes == 1; i++)
+    if (!settled(program->finals[i])) passes = final_passes(program->finals[i], kept.all(), symbols);
+  if (alone && passes != 1) std::fill(serials.begin(), serials.end(), 0);
+  if (alone) busy = false;
+  drop_all(values, depths);
   return passes;
 }
 
@@ -315,13 +310,14 @@ PyObject* guard_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (program == nullptr) return nullptr;
   auto* self = reinterpret_cast<GuardObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->program = program.release();
+  self->guards = new Guards(std::move(program));
   return reinterpret_cast<PyObject*>(self);
 }
 
 int guard_traverse(PyObject* object, visitproc visit, void* arg) {
-  const Program* program = reinterpret_cast<GuardObject*>(object)->program;
-  if (program == nullptr) return 0;
+  const Guards* guards = reinterpret_cast<GuardObject*>(object)->guards;
+  if (guards == nullptr) return 0;
+  const Program* program = guards->program.get();
   for (const Node& node : program->nodes) Py_VISIT(node.arg.get());
   for (const Check& check : program->checks) Py_VISIT(check.object.get());
   for (const FinalCheck& check : program->finals) Py_VISIT(check.object.get());
@@ -337,9 +333,9 @@ int guard_traverse(PyObject* object, visitproc visit, void* arg) {
 
 int guard_clear(PyObject* object) {
   auto* self = reinterpret_cast<GuardObject*>(object);
-  Program* program = self->program;
-  self->program = nullptr;
-  delete program;
+  Guards* guards = self->guards;
+  self->guards = nullptr;
+  delete guards;
   return 0;
 }
 
@@ -359,7 +355,23 @@ PyObject* guard_check(PyObject* self, PyObject* const* args, Py_ssize_t n) {
   return passes < 0 ? nullptr : PyBool_FromLong(passes);
 }
 
+PyObject* guard_noted(PyObject* object, PyObject*) {
+  const Guards* guards = reinterpret_cast<GuardObject*>(object)->guards;
+  Snapshot::Counts all{};
+  for (size_t i = 0; guards != nullptr && i < guards->units.size(); i++) {
+    const Snapshot::Counts counts = guards->units[i].counts();
+    all.words += counts.words;
+    all.tensors += counts.tensors;
+    all.dicts += counts.dicts;
+    all.residuals += counts.residuals;
+  }
+  return Py_BuildValue("{s:n,s:n,s:n,s:n}", "words", all.words, "tensors", all.tensors, "watched", all.dicts, "reads",
+                       all.residuals);
+}
+
 PyMethodDef guard_methods[] = {
+    {"noted", guard_noted, METH_NOARGS,
+     "noted() -> dict: how many words, tensors and watched dicts the last snapshots compare, and reads they repeat"},
     {"check", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(guard_check)), METH_FASTCALL,
      "check(params, globals, closure=None) -> bool: whether every fact holds"},
     {nullptr, nullptr, 0, nullptr},
@@ -403,9 +415,9 @@ PyMethodDef module_functions[] = {
 bool guard_check_exact(PyObject* object) { return Py_IS_TYPE(object, &guard_type); }
 
 int guard_evaluate(PyObject* guard, PyObject* const* params, Py_ssize_t n, PyObject* globals, PyObject* closure) {
-  Program* program = reinterpret_cast<GuardObject*>(guard)->program;
-  if (program == nullptr) return 0;  // cleared by the garbage collector
-  return evaluate(*program, {params, n, globals, closure});
+  Guards* guards = reinterpret_cast<GuardObject*>(guard)->guards;
+  if (guards == nullptr) return 0;  // cleared by the garbage collector
+  return guards->evaluate({params, n, globals, closure});
 }
 
 int init_guards(PyObject* module) {

@@ -12,7 +12,9 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 int parse_dtype(PyObject* dtype, int16_t* out) {
@@ -106,6 +108,71 @@ int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) 
   } catch (const std::exception&) {
     return 0;
   }
+}
+
+static bool is_plain(const c10::TensorImpl* impl) {
+  return !impl->is_python_dispatch() && impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
+         !impl->key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Functionalize,
+                                                       c10::DispatchKey::FuncTorchGradWrapper}));
+}
+
+static bool requires_grad(const c10::TensorImpl* impl) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+  return meta != nullptr && (meta->requires_grad_ || meta->grad_fn_);
+}
+
+bool restamp_tensor(PyObject* object, TensorStamp* stamp) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (!tensor.defined() || !is_plain(tensor.unsafeGetTensorImpl())) return false;
+  stamp->object = object;
+  stamp->impl = tensor.unsafeGetTensorImpl();
+  stamp->autograd = tensor.unsafeGetTensorImpl()->autograd_meta();
+  return true;
+}
+
+bool make_tensor_stamp(PyObject* object, const TensorCheck& check, int numbers, TensorStamp* out) {
+  if (!check.all_exact || check.sizes.size() > INT16_MAX) return false;
+  *out = {object, Py_TYPE(object), nullptr, nullptr, check.dispatch_keys, numbers, static_cast<int16_t>(check.sizes.size()), check.dtype,
+          check.device_type, check.device_index, check.requires_grad};
+  return restamp_tensor(object, out);
+}
+
+// Get the parts of a tensor that are compared below into the cache. Addresses of freed tensors do no harm.
+static void prefetch(const TensorStamp& stamp) {
+  __builtin_prefetch(stamp.object);
+  const auto* impl = static_cast<const char*>(stamp.impl);
+  for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(impl + line);
+  __builtin_prefetch(stamp.autograd);
+}
+
+static bool same_numbers(const int64_t* a, const int64_t* b, int n) {
+  for (int i = 0; i < n; i++)
+    if (a[i] != b[i]) return false;
+  return true;
+}
+
+static bool is_as_stamped(const TensorStamp& stamp, const int64_t* numbers) {
+  if (Py_TYPE(stamp.object) != stamp.type) return false;
+  c10::TensorImpl* impl = THPVariable_Unpack(stamp.object).unsafeGetTensorImpl();
+  if (impl->key_set().raw_repr() != stamp.dispatch_keys) return false;
+  if (static_cast<int16_t>(c10::typeMetaToScalarType(impl->dtype())) != stamp.dtype) return false;
+  const at::Device device = impl->device();
+  if (static_cast<int16_t>(device.type()) != stamp.device_type) return false;
+  if (static_cast<int16_t>(device.index()) != stamp.device_index) return false;
+  if (requires_grad(impl) != stamp.requires_grad) return false;  // the keys say whether it is an inference tensor
+  const auto sizes = impl->sizes();
+  if (static_cast<int16_t>(sizes.size()) != stamp.ndim) return false;
+  return same_numbers(sizes.data(), numbers, stamp.ndim) &&
+         same_numbers(impl->strides().data(), numbers + stamp.ndim, stamp.ndim);
+}
+
+size_t differing_tensor(const TensorStamp* stamps, const int64_t* numbers, size_t begin, size_t end) {
+  constexpr size_t kAhead = 4;
+  for (size_t i = begin; i < end; i++) {
+    prefetch(stamps[std::min(i + kAhead, end - 1)]);
+    if (!is_as_stamped(stamps[i], numbers + stamps[i].numbers)) return i;
+  }
+  return end;
 }
 
 NoTorchFunction::NoTorchFunction() : before_(static_cast<int>(at::impl::PythonTorchFunctionTLS::get_disabled_state())) {

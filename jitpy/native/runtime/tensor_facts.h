@@ -61,6 +61,24 @@ int is_tensor_class(PyObject* cls);
 // 1, 0, or -1 with an exception set that is no `Exception`.
 int tensor_passes(PyObject* tensor, const TensorCheck& check, int64_t* symbols);
 
+// The same facts of a plain tensor with exact sizes, for one quick pass over many.
+struct TensorStamp {
+  PyObject* object;  // borrowed
+  PyTypeObject* type;
+  const void *impl, *autograd;  // where its parts were: hints for the cache
+  uint64_t dispatch_keys;
+  int numbers;  // where in an array of numbers its sizes are; its strides follow
+  int16_t ndim, dtype, device_type, device_index;
+  bool requires_grad;
+};
+
+// Fill in the stamp of a tensor that passes the check. False where it is not plain (reading its facts may run Python).
+bool make_tensor_stamp(PyObject* tensor, const TensorCheck& check, int numbers, TensorStamp* out);
+// Let the stamp be about another tensor (or the same again) with the same facts. False where it is not plain.
+bool restamp_tensor(PyObject* tensor, TensorStamp* stamp);
+// The first stamp from `begin` on whose tensor has other facts now; `end` where there is none.
+size_t differing_tensor(const TensorStamp* stamps, const int64_t* numbers, size_t begin, size_t end);
+
 // Turns torch-function overrides and modes off in this thread while it lives: getters of tensors are torch's own.
 class NoTorchFunction {
  public:
