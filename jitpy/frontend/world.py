@@ -7,6 +7,7 @@ paths becomes one Value (plus a guard that the paths still meet).
 from __future__ import annotations
 
 import builtins
+import collections
 import enum
 import functools
 import types
@@ -408,7 +409,8 @@ class World:
         if d.complete:
             return
         assert d.source is not None
-        real_keys = tuple(dict.keys(d.real_dict))
+        ordered = isinstance(d.real_dict, collections.OrderedDict)  # whose order is not that of the dict below it
+        real_keys = tuple((collections.OrderedDict if ordered else dict).__iter__(d.real_dict))
         if real_keys:
             self.guard(d.source, "keys", real_keys)
         self.guard(d.source, "len", len(real_keys))

@@ -130,7 +130,8 @@ def length(value: Any) -> int:
 def keys(value: Any, expected: tuple[Any, ...]) -> bool:
     if not issubclass(type(value), dict) or dict.__len__(value) != len(expected):
         return False
-    return all(map(constants_equal, dict.__iter__(value), expected))
+    ordered = issubclass(type(value), collections.OrderedDict)  # which has an order of its own
+    return all(map(constants_equal, (collections.OrderedDict if ordered else dict).__iter__(value), expected))
 
 
 def has_key(value: Any, key: Any) -> bool:

@@ -19,7 +19,10 @@ bool type_can_change(PyObject* value) {
   return PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) || PyModule_Check(value);
 }
 
-bool is_ordered_dict(PyObject* value) { return PyObject_TypeCheck(value, &PyODict_Type); }
+// Whether the order of the keys is kept elsewhere than in the dict itself, where changes of it are not noted.
+bool has_own_order(PyObject* value) {
+  return PyObject_TypeCheck(value, &PyODict_Type) && PyDict_GET_SIZE(value) > 1;
+}
 
 // Give an object's dict storage of its own. On 3.13 stores into attributes that lie in the object itself neither
 // raise an event nor change the dict's version. False, with no exception, where it cannot be had.
@@ -226,7 +229,7 @@ bool Snapshot::note_check(int index, const Check& check) {
     case CheckKind::kNoKey:
       it.leaf = false;
       note_dict(index, value);
-      return check.kind != CheckKind::kKeys || !is_ordered_dict(value);
+      return check.kind != CheckKind::kKeys || !has_own_order(value);
     case CheckKind::kTensor: {
       TensorStamp stamp;
       if (!make_tensor_stamp(value, *check.tensor, static_cast<int>(tensor_numbers_.size()), &stamp)) return false;

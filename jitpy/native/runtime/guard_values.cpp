@@ -100,6 +100,17 @@ bool keys_equal(PyObject* dict, PyObject* expected) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   PyObject* key;
   Py_ssize_t position = 0, i = 0;
+  if (PyObject_TypeCheck(dict, &PyODict_Type) && PyDict_GET_SIZE(dict) > 1) {  // has an order of its own
+    PyObject* keys = PyODict_Type.tp_iter(dict);
+    bool equal = keys != nullptr;
+    while (equal && (key = PyIter_Next(keys)) != nullptr) {
+      equal = i < PyTuple_GET_SIZE(expected) && constants_equal(key, PyTuple_GET_ITEM(expected, i++));
+      Py_DECREF(key);
+    }
+    Py_XDECREF(keys);
+    PyErr_Clear();
+    return equal && i == PyTuple_GET_SIZE(expected);
+  }
   while (PyDict_Next(dict, &position, &key, nullptr))
     if (!constants_equal(key, PyTuple_GET_ITEM(expected, i++))) return false;
   return true;
