@@ -139,6 +139,8 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
             else:
                 value.attrs = DictValue()
         return value.attrs
+    if isinstance(value, PyValue) and isinstance(value.obj, torch.Tensor) and value.source is not None:
+        return ex.world.attributes_of(value.obj, value.source)
     return None
 
 

@@ -59,6 +59,9 @@ _reason("frame_access", "The code looks at its own frame",
         "locals(), exec and the like need a real frame.", "Pass the values explicitly.")
 _reason("rng_state", "The state of a random generator is read or set", "It lives outside the graph.",
         "Seed outside the jitted function.")
+_reason("torch_mode", "A mode that changes what torch calls do is active",
+        "A torch-function or dispatch mode, a torch.func transform, or the implementation of a custom operation.",
+        "Enter the mode inside the jitted function, or call the jitted function outside of it.")
 _reason("depth", "Calls are nested too deeply to be inlined", "", "Raise jitpy.config.inline_depth.")
 _reason("too_long", "The traced program is too long", "A loop was unrolled past the limit.",
         "Raise jitpy.config.unroll_limit, or move the loop out of the jitted function.")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import attributes
-from .attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr
+from .attributes import delete_attr, has_attr, instance_attrs, load_attr, object_getattribute, store_attr
 from .breaks import GraphBreak
 from .calls import BUILTINS, as_int, builtin, call, fold, record, recording, to_payload
 from .executor import Executor, TracedException
@@ -99,8 +99,8 @@ def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 def _is_instance(ex: Executor, value: Value, cls: type) -> bool:
     if isinstance(value, TensorValue):
-        if cls is torch.nn.Parameter:
-            return issubclass(value.cls, cls)
+        if cls in _FLAGS:
+            return issubclass(value.cls, cls) or _has_flag(ex, value, _FLAGS[cls])
         if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \
                 and cls is not torch.Tensor:
             return _legacy_tensor_type(value, cls)
@@ -109,6 +109,16 @@ def _is_instance(ex: Executor, value: Value, cls: type) -> bool:
         if type(cls) not in _PLAIN_METAS:
             return truth(ex, ex.call_sync(ex.world.const_object(check), [ex.world.const_object(cls), value]))
     return issubclass(value.cls, cls)
+
+
+#: Classes that tensors of other classes belong to by a flag.
+_FLAGS: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
+
+
+def _has_flag(ex: Executor, value: TensorValue, name: str) -> bool:
+    attrs = instance_attrs(ex, value)
+    found = ex.world.dict_get(attrs, name) if attrs is not None else None
+    return found is not None and truth(ex, found)
 
 
 def _legacy_tensor_type(value: TensorValue, cls: type) -> bool:

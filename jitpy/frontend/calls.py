@@ -16,9 +16,11 @@ from ..marks import ALLOWED, DISABLED, original_of
 from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
+from .numpy_values import is_array, is_number
 from .polyfills import POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
+from .torch_calls import is_user_op
 from .torch_state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
@@ -81,12 +83,22 @@ def to_payload(ex: Executor, value: Any) -> Any:
     if isinstance(value, RangeValue):
         return [to_payload(ex, v) for v in range_items(ex, value)]
     if isinstance(value, PyValue):
-        if isinstance(value.obj, torch.Tensor):
-            raise GraphBreak("unsupported_tensor", type(value.obj).__name__)
-        return ex.world.pin(value)
+        return _opaque_payload(ex, value)
     if isinstance(value, ObjectValue) and value.real is not None and isinstance(value.real, torch.Generator):
         raise GraphBreak("rng_state", "a torch.Generator")
     raise unsupported(value, "a torch operation")
+
+
+def _opaque_payload(ex: Executor, value: PyValue) -> Any:
+    """An object that tracing knows by identity only, for a torch call: what it holds must not change."""
+    obj = value.obj
+    if isinstance(obj, torch.Tensor):
+        raise GraphBreak("unsupported_tensor", type(obj).__name__)
+    if is_number(obj):
+        return ex.world.pin(value).item()
+    if is_array(obj):
+        raise GraphBreak("unsupported_value", f"a numpy {type(obj).__name__} in a torch operation")
+    return ex.world.pin(value)
 
 
 def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
@@ -129,6 +141,8 @@ def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]
 @contextlib.contextmanager
 def recording(ex: Executor, what: str) -> Iterator[None]:
     """Turn the recorder's refusals into graph breaks, and its user errors into exceptions of the traced program."""
+    if ex.recorder.state.is_foreign:
+        raise GraphBreak("torch_mode", what, tail=True)
     try:
         yield
     except Uncapturable as error:
@@ -139,6 +153,8 @@ def recording(ex: Executor, what: str) -> Iterator[None]:
 
 def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Put a torch call into the graph."""
+    if is_user_op(fn) and _in_try(ex):
+        raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
     with recording(ex, getattr(fn, "__name__", str(fn))):
         payload = ex.recorder.call(fn, tuple(to_payload(ex, a) for a in args),
                                    {k: to_payload(ex, v) for k, v in kwargs.items()}, ex.loc())
@@ -149,6 +165,15 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
 
 #: torch functions whose tuple of ints is a torch.Size.
 _RETURNS_SIZE = frozenset({torch.Tensor.size, torch.functional.broadcast_shapes})
+
+
+def _in_try(ex: Executor) -> bool:
+    """Whether the program would catch what the current call raises (`with` blocks aside)."""
+    for frame in ex.frames:
+        handler = frame.current.handler
+        if handler is not None and frame.instructions[handler.target + 1].name != "WITH_EXCEPT_START":
+            return True
+    return False
 
 
 # -- calling ------------------------------------------------------------------------------------------------

@@ -302,13 +302,17 @@ class Finisher:
                 emitter.emit("PUSH_NULL")
             else:
                 emitter.emit("LOAD_FAST", names[id(value)])
-        covered = any(f.current.handler is not None for f in frames[:-1]) or ins.handler is not None
+        # what an inner frame raises is raised again there, for its traceback
+        covered = len(frames) > 1 or ins.handler is not None
         failed = Label()
         begin = TryBegin(failed, False, 0)
         if covered:
             emitter.out.append(begin)
         jump = Label() if ins.target >= 0 else None
         instruction, pushes = self._native(emitter, frame, ins, jump)
+        if len(frames) > 1:
+            root = frames[0]
+            instruction.location = root.view.bytecode[root.current.item].location
         emitter.out.append(instruction)
         if covered:
             emitter.out.append(TryEnd(begin))

@@ -209,6 +209,8 @@ class Recorder:
         `spec` is that of the (functional form's) whole result where the caller knows it.
         """
         facts = schema_facts(overload)
+        if facts.is_quantized:
+            raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
         if facts.mutated:
             return self._record_write(facts, args, kwargs, spec)
         if facts.dynamic and not facts.on_host and not has_static_size(overload, args):
@@ -425,7 +427,7 @@ class Recorder:
             self.sizes.equal(a, b) for a, b in zip(shape, spec.shape, strict=True)
         ):
             raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
-        if any(stride == 0 and size != 1 for size, stride in zip(spec.shape, spec.stride, strict=True)):
+        if self._may_overlap(spec):
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
         base = storage.base.tensor
         if base.requires_grad and (not grad or target.is_detached) and storage.input is None:
@@ -450,6 +452,16 @@ class Recorder:
                 raise Uncapturable("unsupported_op", "a write to memory with views that autograd restricts")
         if storage.input is not None:
             self._check_input_write(storage.input)
+
+    def _may_overlap(self, spec: TensorSpec) -> bool:
+        """Whether elements may share memory: some axis steps to within what the axes below it reach."""
+        sizes, strides = self.sizes.hints(spec.shape), self.sizes.hints(spec.stride)
+        reach = 0
+        for stride, size in sorted((s, n) for s, n in zip(strides, sizes, strict=True) if n != 1):
+            if stride <= reach and 0 not in sizes:
+                return True
+            reach += (size - 1) * stride
+        return False
 
     def _check_own_operands(self, targets: list[Any], operands: list[Any], node: Node) -> None:
         """`x.mul_(x)`: autograd keeps the operand that the op itself overwrites, and eager's backward pass fails."""

@@ -27,6 +27,7 @@ class SchemaFacts:
     dynamic      its result's size, or a number on the host, depends on the data
     inplace_view it changes the sizes and strides of its argument, not its data
     on_host      its results are numbers for the host
+    is_quantized its result is a quantised tensor (shape rules of torch say otherwise)
     outs         names of the out= arguments
     defaults     arguments that have a default here and none in the functional form
     """
@@ -41,6 +42,7 @@ class SchemaFacts:
     dynamic: bool
     on_host: bool
     inplace_view: bool
+    is_quantized: bool
     outs: frozenset[str]
     defaults: tuple[tuple[str, Any], ...]
     position: dict[str, int]
@@ -112,6 +114,7 @@ def _read(overload: OpOverload) -> SchemaFacts:
         bool(schema.returns)
         and all(str(r.type) in ("bool", "int", "float", "number", "Scalar") for r in schema.returns),
         torch.Tag.inplace_view in tags,
+        "quantize" in schema.name and "fake_quantize" not in schema.name,
         frozenset(a.name for a in schema.arguments if a.is_out),
         tuple(defaults),
         {name: i for i, name in enumerate(names)},

@@ -489,7 +489,7 @@ def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) ->
         known = shadows.get(id(value))
         if known is not None:
             return known
-        if value.layout is not torch.strided or value.is_quantized:
+        if value.is_nested or value.layout is not torch.strided or value.is_quantized:
             raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
         shadow = ShadowTensor(value, device)
         set_lazy_bits(shadow, value.is_conj(), value.is_neg())

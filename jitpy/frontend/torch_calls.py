@@ -72,6 +72,13 @@ def is_torch_callable(fn: Any) -> bool:
     return _is_aten(fn)
 
 
+def is_user_op(fn: Any) -> bool:
+    """Whether this is an operator whose kernel is not torch's own: it may raise anything."""
+    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
+        ("aten.", "prims.", "prim.")
+    )
+
+
 def _unwrapped(fn: Any) -> Any:
     """torch.compile, once imported, wraps some functions of torch (`torch.manual_seed`): the original."""
     inner = getattr(fn, "__wrapped__", None)

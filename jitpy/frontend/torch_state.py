@@ -60,6 +60,8 @@ class TorchState:
         }
         self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
         self.autocast_nesting = 0
+        #: whether torch calls mean something else here, so that none can be captured
+        self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()
         guards.add(None, "state", current_state_guard())
 
@@ -111,6 +113,19 @@ class TorchState:
                 torch.set_default_dtype(self.default_dtype)
                 stack.callback(torch.set_default_dtype, before)
             yield
+
+
+def _is_foreign(state: TorchState) -> bool:
+    """Whether torch-function modes (other than a default device), dispatch modes, torch.func transforms or an op's own
+    implementation (below autograd) stand between a torch call and what it normally does."""
+    modes = torch._C._len_torch_function_stack() - (state.default_device is not None)
+    below_autograd = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
+    return (
+        modes > 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or below_autograd and not state.inference_mode
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak
 from .guards import MISSING, ClassLookup, GuardSet
+from .inputs import check_kind
 from .polyfills import STAND_IN_METHODS
 from .recorder import Recorder, Uncapturable
 from .source import (
@@ -66,7 +67,7 @@ CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format
 _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
                    types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
                    types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher,
-                   torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
 
 _HEAP_TYPE = 1 << 9
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -279,13 +280,24 @@ class World:
                     self._kept.append(real)
         return value
 
+    def attributes_of(self, obj: Any, source: Source) -> DictValue:
+        """The `__dict__` of an object that is opaque otherwise; guarded as it is read."""
+        real = obj.__dict__
+        known = self._by_id.get(id(real))
+        if isinstance(known, DictValue):
+            return known
+        made = self._by_id[id(real)] = DictValue(instance_dict(source), dict, real, real)
+        self._kept.append(real)
+        return made
+
     def _wrap_tensor(self, obj: torch.Tensor, cls: type, source: Source) -> Value:
         if cls not in (torch.Tensor, torch.nn.Parameter) and cls.__torch_function__ is not \
                 torch._C._disabled_torch_function_impl:
             self.guard(source, "type", cls)
             return PyValue(obj, source, pinned=False)
-        dims = self._dynamic_dims(obj, source)
         try:
+            check_kind(obj)
+            dims = self._dynamic_dims(obj, source)
             traced = self.recorder.tensor_input(obj, source, dims)
         except Uncapturable:
             self.guard(source, "type", cls)

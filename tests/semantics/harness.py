@@ -37,6 +37,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -326,9 +327,12 @@ def _snapshot(root: Any) -> Any:
                 if slot not in ("__dict__", "__weakref__") and hasattr(obj, slot):
                     found[slot] = getattr(obj, slot)
         found.update(getattr(obj, "__dict__", {}))
-        return tuple((key, walk(value)) for key, value in found.items())
+        # torch.cond and its like, called eagerly, leave marks of torch's compiler on parameters
+        return tuple((key, walk(value)) for key, value in found.items() if not key.startswith("_dynamo"))
 
     def walk(obj: Any) -> Any:
+        if isinstance(obj, np.generic):
+            return ("numpy", obj.dtype.str, walk(obj.item()))
         if isinstance(obj, float):
             return ("float", obj) if type(obj) is float else (type(obj).__qualname__, float(obj))
         if isinstance(obj, _ATOMS):
@@ -346,6 +350,8 @@ def _snapshot(root: Any) -> Any:
         kind = type(obj).__qualname__
         if isinstance(obj, torch.Tensor):
             return ("tensor", number, kind, *tensor(obj))
+        if isinstance(obj, np.ndarray):
+            return ("array", number, *array(obj))
         if isinstance(obj, (types.FunctionType, types.LambdaType)):
             cells = tuple(walk(_contents(cell)) for cell in obj.__closure__ or ())
             return ("function", number, obj.__qualname__, walk(obj.__defaults__), cells, attributes(obj))
@@ -373,20 +379,42 @@ def _snapshot(root: Any) -> Any:
             parts.append(walk(obj.default_factory))
         return (*parts, attributes(obj))
 
+    def array(a: np.ndarray) -> tuple[Any, ...]:
+        base, first = a, a.__array_interface__["data"][0]
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        memory = base.base.untyped_storage() if isinstance(base.base, torch.Tensor) else None
+        start = memory.data_ptr() if memory is not None else base.__array_interface__["data"][0]
+        alive.append(memory)
+        storage = storages.setdefault(start, len(storages))
+        return (a.dtype.str, a.shape, a.strides, first - start, a.flags.writeable, storage, walk(a.tolist()))
+
     def tensor(t: torch.Tensor) -> tuple[Any, ...]:
+        with torch._C.DisableTorchFunction():
+            return plain_tensor(t)
+
+    def plain_tensor(t: torch.Tensor) -> tuple[Any, ...]:
+        if t.is_nested:
+            return (str(t.layout), str(t.dtype), tuple(plain_tensor(part) for part in t.unbind()))
         if t.layout is not torch.strided:
-            return (str(t.layout), walk(t.to_dense()))
+            return (str(t.layout), str(t.dtype), walk(t.detach().to_dense()), t.requires_grad)
+        if t.is_meta:
+            return (str(t.dtype), "meta", tuple(t.shape), t.stride(), t.requires_grad)
+        if torch.nn.parameter.is_lazy(t):
+            return ("uninitialized", t.requires_grad)
+        if type(t).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return (str(t.dtype), tuple(t.shape), t.requires_grad, attributes(t))
         with torch.no_grad():
             values = t.detach().clone() if not t.is_inference() else t.clone()
         memory = t.untyped_storage()
         alive.append(memory)
-        storage = storages.setdefault(memory._cdata, len(storages))
+        storage = storages.setdefault(memory.data_ptr() or -memory._cdata, len(storages))
         layout = (tuple(t.shape), t.stride(), t.storage_offset())
         try:
             leaf: Any = t.is_leaf
         except RuntimeError as error:  # one of several views of a base that was written to
             leaf = type(error).__name__
-        facts = (str(t.dtype), layout, t.requires_grad, leaf, t.is_inference())
+        facts = (str(t.dtype), layout, t.requires_grad, leaf, t.is_inference(), t.is_conj(), t.is_neg())
         # Where autograd puts a gradient is its own affair: two gradients may share memory, or not.
         grad = walk(t.grad.clone()) if leaf is True and t.grad is not None else None
         return (facts, storage, values, grad, attributes(t) if t.__dict__ else ())
@@ -427,7 +455,13 @@ def _difference(wanted: Any, found: Any, tolerance: float, path: str = "") -> st
 def _tensor_difference(wanted: torch.Tensor, found: torch.Tensor, tolerance: float, path: str) -> str | None:
     if wanted.dtype is not found.dtype or wanted.shape != found.shape:
         return f"at {path}: {wanted.dtype}{list(wanted.shape)} became {found.dtype}{list(found.shape)}"
-    if not wanted.is_floating_point() and not wanted.is_complex():
+    if wanted.is_quantized or found.is_quantized:
+        same = repr(wanted) == repr(found)
+    elif wanted.dtype.itemsize == 1 and wanted.is_floating_point():
+        same = torch.equal(wanted.view(torch.uint8), found.view(torch.uint8))
+    elif wanted.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        same = torch.equal(wanted.long(), found.long())
+    elif not wanted.is_floating_point() and not wanted.is_complex():
         same = torch.equal(wanted, found)
     else:
         half = wanted.dtype in (torch.float16, torch.bfloat16)

@@ -1,0 +1,271 @@
+"""Custom operators, torch.ops and scripted functions. PYTEST_DONT_REWRITE: cases run as they are written."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.semantics.harness import case, make_test
+
+_LIB = torch.library.Library("jitpysem", "DEF")
+_LIB.define("plus(Tensor a, Scalar b) -> Tensor")
+_LIB.define("fill_one_(Tensor(a!) a) -> Tensor(a!)")
+_LIB.define("no_rule(Tensor a) -> Tensor")
+_LIB.define("several(Tensor a, int n) -> Tensor[]")
+_LIB.define("shape_only(Tensor a) -> int")
+_LIB.impl("plus", lambda a, b: a + b, "CompositeImplicitAutograd")
+_LIB.impl("fill_one_", lambda a: a.fill_(1), "CPU")
+_LIB.impl("no_rule", lambda a: a.clone() * 3, "CPU")
+_LIB.impl("several", lambda a, n: [a * i for i in range(n)], "CompositeExplicitAutograd")
+_LIB.impl("shape_only", lambda a: a.shape[0] * 2, "CompositeExplicitAutograd")
+
+CALLS: list[str] = []
+
+
+@torch.library.custom_op("jitpysem::twice", mutates_args=())
+def twice(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+    CALLS.append("twice")
+    return x * scale
+
+
+@twice.register_fake
+def _(x, scale=2.0):
+    return torch.empty_like(x)
+
+
+def _twice_setup(ctx, inputs, output):
+    ctx.scale = inputs[1]
+
+
+def _twice_backward(ctx, grad):
+    return grad * ctx.scale, None
+
+
+twice.register_autograd(_twice_backward, setup_context=_twice_setup)
+
+
+@torch.library.custom_op("jitpysem::split_sum", mutates_args=())
+def split_sum(x: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[:n].clone(), x.sum()
+
+
+@split_sum.register_fake
+def _(x, n):
+    return x.new_empty(n), x.new_empty(())
+
+
+@torch.library.custom_op("jitpysem::accumulate", mutates_args=("out",))
+def accumulate(out: torch.Tensor, x: torch.Tensor) -> None:
+    out += x
+
+
+@accumulate.register_fake
+def _(out, x):
+    return None
+
+
+@torch.library.custom_op("jitpysem::without_fake", mutates_args=())
+def without_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(0)
+
+
+@torch.library.custom_op("jitpysem::raises", mutates_args=())
+def raises(x: torch.Tensor) -> torch.Tensor:
+    raise ValueError("from the kernel")
+
+
+@raises.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("jitpysem::count_positive", mutates_args=())
+def count_positive(x: torch.Tensor) -> int:
+    return int((x > 0).sum())
+
+
+@torch.library.custom_op("jitpysem::optional", mutates_args=())
+def optional(x: torch.Tensor, y: torch.Tensor | None, words: str, sizes: list[int]) -> list[torch.Tensor]:
+    return [x.reshape(sizes).clone() if words == "reshape" else x.clone(), x + 1 if y is None else x + y]
+
+
+@optional.register_fake
+def _(x, y, words, sizes):
+    return [x.new_empty(sizes) if words == "reshape" else torch.empty_like(x), torch.empty_like(x)]
+
+
+@torch.jit.script
+def scripted(x, n: int):
+    for _ in range(n):
+        x = x + 1
+    if bool(x.sum() > 0):
+        return x
+    return -x
+
+
+traced = torch.jit.trace(lambda x: x * 2 + 1, torch.ones(4))
+
+
+def vec(*sizes: int) -> torch.Tensor:
+    return torch.randn(*(sizes or (4,)))
+
+
+def one():
+    return (vec(),)
+
+
+@case(one, lambda: (vec(6),), fullgraph=True, globals={"CALLS": list})
+def custom_op(x):
+    return twice(x + 1) - 1
+
+
+@case(one, fullgraph=True)
+def custom_op_keyword(x):
+    return twice(x, scale=3.0)
+
+
+@case(lambda: (vec().requires_grad_(),), fullgraph=True)
+def custom_op_gradient(x):
+    return twice(x * 2).sin()
+
+
+@case(one, fullgraph=True)
+def custom_op_several_results(x):
+    a, b = split_sum(x, 2)
+    return a * b
+
+
+@case(one, lambda: (vec(5),), lambda: (vec(7),))
+def custom_op_changing_sizes(x):
+    return split_sum(x, 2)
+
+
+@case(lambda: (vec(), vec()))
+def custom_op_mutates(out, x):
+    accumulate(out, x * 2)
+    return out + 1
+
+
+@case(one)
+def custom_op_mutates_local(x):
+    out = torch.zeros(4)
+    view = out[:2]
+    accumulate(out, x)
+    accumulate(out, x)
+    return out, view
+
+
+@case(one)
+def custom_op_without_fake(x):
+    return without_fake(x + 1) * 2
+
+
+@case(one)
+def custom_op_raises(x):
+    try:
+        return raises(x)
+    except ValueError as error:
+        return str(error)
+
+
+@case(one)
+def custom_op_host_result(x):
+    return x * count_positive(x)
+
+
+@case(one)
+def custom_op_all_kinds(x):
+    return optional(x, None, "reshape", [2, 2]), optional(x, x, "same", [])
+
+
+@case(one)
+def custom_op_wrong_arguments(x):
+    try:
+        return twice(x, 1, 2, 3)
+    except Exception as error:
+        return type(error).__name__
+
+
+@case(one, fullgraph=True)
+def custom_op_by_name(x):
+    return torch.ops.jitpysem.twice(x) + torch.ops.jitpysem.twice.default(x, 0.5)
+
+
+@case(one)
+def custom_op_under_vmap(x):
+    return torch.vmap(lambda t: t * 2)(x) + twice(x)
+
+
+@case(one, fullgraph=True)
+def library_composite(x):
+    return torch.ops.jitpysem.plus(x, 2)
+
+
+@case(one)
+def library_writes(x):
+    y = x.clone()
+    out = torch.ops.jitpysem.fill_one_(y)
+    return out is y, y
+
+
+@case(one)
+def library_no_rule(x):
+    return torch.ops.jitpysem.no_rule(x) + 1
+
+
+@case(one)
+def library_list(x):
+    return torch.ops.jitpysem.several(x, 3)
+
+
+@case(one)
+def library_number(x):
+    return x * torch.ops.jitpysem.shape_only(x)
+
+
+@case(one, fullgraph=True)
+def aten_overloads(x):
+    y = torch.ops.aten.add.Tensor(x, x, alpha=2)
+    z = torch.ops.aten.mul(y, 3)
+    return torch.ops.aten.sum.dim_IntList(torch.ops.aten.view(z, [2, 2]), [1])
+
+
+@case(one)
+def aten_out(x):
+    out = torch.empty(4)
+    torch.ops.aten.add.out(x, x, out=out)
+    return out
+
+
+@case(one, fullgraph=True)
+def prims_op(x):
+    return torch.ops.prims.sin(x)
+
+
+@case(one)
+def op_attributes(x):
+    op = torch.ops.aten.add
+    return x + len(op.overloads()), op.Tensor._schema.name, str(op.Tensor)
+
+
+@case(one)
+def script_function(x):
+    return scripted(x * 2, 2) + 1
+
+
+@case(one)
+def traced_function(x):
+    return traced(x) - 1
+
+
+@case(one, factory=True)
+def script_module():
+    torch.manual_seed(0)
+    model = torch.jit.script(torch.nn.Linear(4, 3))
+
+    def fn(x):
+        return model(x + 1) * 2
+
+    return fn
+
+
+test_all = make_test(__name__)

@@ -1,0 +1,479 @@
+"""torch.func: vmap, grad and the other transforms. PYTEST_DONT_REWRITE: cases run as they are written."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.func import (
+    functional_call,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    stack_module_state,
+    vjp,
+    vmap,
+)
+
+from tests.semantics.harness import case, make_test
+
+
+def vec(*sizes: int) -> torch.Tensor:
+    return torch.randn(*(sizes or (4,)))
+
+
+def one():
+    return (vec(),)
+
+
+def matrix():
+    return (vec(3, 4),)
+
+
+def leaf():
+    return (vec().requires_grad_(),)
+
+
+@case(matrix, lambda: (vec(5, 4),))
+def vmap_simple(x):
+    return vmap(lambda row: row.sin() + row.sum())(x) * 2
+
+
+@case(matrix)
+def vmap_public_name(x):
+    return torch.vmap(torch.dot)(x, x)
+
+
+@case(matrix)
+def vmap_in_dims(x):
+    return vmap(lambda a, b: a @ b, in_dims=(1, None))(x, x[:, 0])
+
+
+@case(matrix)
+def vmap_out_dims(x):
+    return vmap(lambda a: (a * 2, a.sum()), out_dims=(1, 0))(x)
+
+
+@case(matrix)
+def vmap_nested(x):
+    return vmap(vmap(lambda s: s * s + 1))(x)
+
+
+@case(matrix)
+def vmap_dict_argument(x):
+    return vmap(lambda d: d["a"] + d["b"], in_dims=({"a": 0, "b": None},))({"a": x, "b": x[0]})
+
+
+@case(matrix)
+def vmap_captured_tensor(x):
+    w = x.mean(0)
+    return vmap(lambda row: (row - w).relu())(x)
+
+
+@case(matrix)
+def vmap_sees_sizes(x):
+    shapes = []
+
+    def body(row):
+        shapes.append((row.shape, row.ndim, row.dtype))
+        return row / row.shape[0]
+
+    return vmap(body)(x), shapes
+
+
+@case(matrix, matrix, factory=True)
+def vmap_changing_closure():
+    state = {"scale": 1.0}
+
+    def fn(x):
+        state["scale"] += 1
+        return vmap(lambda row: row * state["scale"])(x)
+
+    return fn, state
+
+
+@case(matrix)
+def vmap_print(x):
+    def body(row):
+        print("once", row.shape)
+        return row + 1
+
+    return vmap(body)(x)
+
+
+@case(matrix)
+def vmap_in_place_local(x):
+    def body(row):
+        y = row.clone()
+        y.add_(1)
+        y[0] = 0
+        return y
+
+    return vmap(body)(x)
+
+
+@case(matrix)
+def vmap_in_place_argument(x):
+    def body(row):
+        row.mul_(2)
+        return row.sum()
+
+    return vmap(body)(x), x
+
+
+@case(matrix)
+def vmap_factory(x):
+    return vmap(lambda row: row + torch.ones(4) + torch.arange(4))(x)
+
+
+@case(matrix)
+def vmap_item_error(x):
+    return vmap(lambda row: row.sum().item())(x)
+
+
+@case(matrix)
+def vmap_branch_error(x):
+    return vmap(lambda row: row if row.sum() > 0 else -row)(x)
+
+
+@case(matrix)
+def vmap_bad_in_dims(x):
+    return vmap(lambda row: row, in_dims=2)(x)
+
+
+@case(matrix)
+def vmap_non_tensor_result(x):
+    return vmap(lambda row: "text")(x)
+
+
+@case(matrix)
+def vmap_error_caught(x):
+    try:
+        return vmap(lambda row: row @ row[:2])(x)
+    except RuntimeError:
+        return x + 1
+
+
+@case(matrix)
+def vmap_random_same(x):
+    return vmap(lambda row: row + torch.rand(4), randomness="same")(x)
+
+
+@case(matrix)
+def vmap_random_different(x):
+    return vmap(lambda row: row + torch.rand(4), randomness="different")(x), torch.rand(2)
+
+
+@case(matrix)
+def vmap_random_error(x):
+    return vmap(lambda row: row + torch.rand(4))(x)
+
+
+@case(matrix)
+def vmap_chunked(x):
+    return vmap(lambda row: row * 2, chunk_size=2)(x)
+
+
+@case(lambda: (vec(3, 4).requires_grad_(),))
+def vmap_backward(x):
+    return vmap(lambda row: (row * row).sum())(x)
+
+
+@case(matrix)
+def vmap_list_of_results(x):
+    return vmap(lambda row: [row, {"s": row.sum()}])(x)
+
+
+@case(lambda: (vec(3, 2, 4),))
+def vmap_linear_layer(x):
+    return vmap(lambda t: torch.nn.functional.linear(t, t[:, :4]).softmax(-1))(x)
+
+
+@case(one, lambda: (vec(6),))
+def grad_simple(x):
+    return grad(lambda t: (t.sin() * t).sum())(x)
+
+
+@case(one)
+def grad_of_grad(x):
+    return grad(lambda t: grad(lambda u: (u**3).sum())(t).sum())(x)
+
+
+@case(one)
+def grad_argnums(x):
+    return grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, x + 1)
+
+
+@case(one)
+def grad_has_aux(x):
+    return grad(lambda t: ((t * t).sum(), {"aux": t + 1}), has_aux=True)(x)
+
+
+@case(one)
+def value_and_gradient(x):
+    return grad_and_value(lambda t: t.exp().sum())(x)
+
+
+@case(one)
+def grad_captured(x):
+    w = x + 1
+    return grad(lambda t: (t * w).tanh().sum())(x)
+
+
+@case(leaf)
+def grad_under_autograd(x):
+    return grad(lambda t: (t**3).sum())(x)
+
+
+@case(one)
+def grad_no_grad_inside(x):
+    def body(t):
+        with torch.no_grad():
+            s = t.sum()
+        return (t * s).sum()
+
+    return grad(body)(x)
+
+
+@case(one)
+def grad_detach_inside(x):
+    return grad(lambda t: (t * t.detach()).sum())(x)
+
+
+@case(one)
+def grad_not_scalar(x):
+    return grad(lambda t: t * 2)(x)
+
+
+@case(one)
+def grad_of_integers(x):
+    return grad(lambda t: t.sum())(torch.arange(3))
+
+
+@case(one)
+def grad_side_effect(x):
+    seen = []
+
+    def body(t):
+        seen.append(t.shape)
+        return t.sum()
+
+    return grad(body)(x), seen
+
+
+@case(one)
+def grad_unused(x):
+    return grad(lambda a, b: a.sum(), argnums=1)(x, x + 1)
+
+
+@case(one)
+def grad_in_place(x):
+    def body(t):
+        y = t * 2
+        y.mul_(t)
+        return y.sum()
+
+    return grad(body)(x)
+
+
+@case(matrix)
+def per_sample_gradients(x):
+    w = x.mean(0)
+    return vmap(grad(lambda p, row: (p * row).sum().sigmoid()), in_dims=(None, 0))(w, x)
+
+
+@case(one)
+def jacobian_reverse(x):
+    return jacrev(lambda t: t.sin() * t[0])(x)
+
+
+@case(one)
+def jacobian_forward(x):
+    return jacfwd(lambda t: t.sin() * t[0])(x)
+
+
+@case(one)
+def hessian_matrix(x):
+    return hessian(lambda t: (t**3).sum())(x)
+
+
+@case(one)
+def jvp_simple(x):
+    return jvp(lambda t: t.sin(), (x,), (torch.ones_like(x),))
+
+
+@case(one)
+def vjp_simple(x):
+    out, pull = vjp(lambda t: t.sin(), x)
+    return out, pull(torch.ones_like(out))
+
+
+@case(one)
+def vjp_has_aux(x):
+    out, pull, aux = vjp(lambda t: (t * 2, t.sum()), x, has_aux=True)
+    return out, pull(out), aux
+
+
+@case(one)
+def linearized(x):
+    out, push = torch.func.linearize(lambda t: t * t, x)
+    return out, push(x)
+
+
+@case(one)
+def grad_around_a_break(x):
+    y = x * 2
+    g = grad(lambda t: (t * t).sum())(y)
+    return g + y
+
+
+def make_mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+
+@case(matrix, matrix, factory=True, fullgraph=True)
+def call_with_other_parameters():
+    model = make_mlp()
+    other = {k: v.detach() * 2 for k, v in model.named_parameters()}
+
+    def fn(x):
+        return functional_call(model, other, (x,)) + model(x)
+
+    return fn, model
+
+
+@case(matrix, factory=True)
+def call_with_some_parameters():
+    model = make_mlp()
+
+    def fn(x):
+        return functional_call(model, {"0.bias": torch.zeros(3)}, (x,))
+
+    return fn, model
+
+
+@case(matrix, factory=True)
+def call_with_unknown_parameter():
+    model = make_mlp()
+
+    def fn(x):
+        return functional_call(model, {"none": torch.zeros(3)}, (x,), strict=True)
+
+    return fn, model
+
+
+@case(matrix, factory=True)
+def gradient_of_functional_call():
+    model = make_mlp()
+
+    def fn(x):
+        params = dict(model.named_parameters())
+
+        def loss(p, row):
+            return functional_call(model, p, (row,)).pow(2).mean()
+
+        return grad(loss)(params, x)
+
+    return fn, model
+
+
+@case(lambda: (vec(5, 4),), factory=True)
+def ensemble():
+    torch.manual_seed(0)
+    models = [nn.Linear(4, 2) for _ in range(3)]
+    base = nn.Linear(4, 2)
+
+    def fn(x):
+        params, buffers = stack_module_state(models)
+
+        def run(p, b, data):
+            return functional_call(base, (p, b), (data,))
+
+        return vmap(run, in_dims=(0, 0, None))(params, buffers, x)
+
+    return fn, nn.ModuleList(models)
+
+
+@case(lambda: (vec(5, 4),), factory=True)
+def per_sample_gradients_of_a_model():
+    model = make_mlp()
+    params = {k: v.detach() for k, v in model.named_parameters()}
+
+    def loss(p, row):
+        return functional_call(model, p, (row.unsqueeze(0),)).sum()
+
+    def fn(x):
+        return vmap(grad(loss), in_dims=(None, 0))(params, x)
+
+    return fn, model
+
+
+@case(matrix, factory=True)
+def transform_made_outside():
+    per_row = vmap(lambda row: row.cumsum(0))
+
+    def fn(x):
+        return per_row(x) + 1
+
+    return fn
+
+
+@case(lambda: (vec(3, 4, 5),), lambda: (vec(3, 6, 5),), lambda: (vec(3, 7, 5),))
+def vmap_changing_sizes(x):
+    return vmap(lambda t: t.mean(0) - t[0])(x)
+
+
+@case(lambda: (vec(3, 4), vec(4)))
+def vmap_in_place_captured(x, w):
+    def body(row):
+        w.add_(1)
+        return row * w
+
+    return vmap(body)(x), w
+
+
+@case(lambda: (vec(3, 4), vec(4)))
+def vmap_in_place_captured_error(x, w):
+    def body(row):
+        w.add_(row)
+        return row
+
+    return vmap(body)(x), w
+
+
+@case(matrix)
+def vmap_view_result(x):
+    return vmap(lambda row: row[1:])(x), x
+
+
+@case(matrix)
+def vmap_identity_result(x):
+    return vmap(lambda row: row)(x), x
+
+
+@case(one)
+def grad_identity_aux(x):
+    return grad(lambda t: (t.sum(), t), has_aux=True)(x)
+
+
+@case(matrix)
+def vmap_break_inside(x):
+    import jitpy
+
+    def body(row):
+        row = row + 1
+        jitpy.graph_break()
+        return row * 2
+
+    return vmap(body)(x) + 1
+
+
+@case(one)
+def functionalized(x):
+    return torch.func.functionalize(lambda t: t.clone().add_(1))(x)
+
+
+test_all = make_test(__name__)
