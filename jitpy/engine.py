@@ -25,6 +25,7 @@ from . import config, frames_below, logs
 from .backends.registry import get_backend
 from .errors import FullGraphError
 from .frontend import (
+    higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )

@@ -1,0 +1,185 @@
+"""torch.cond, torch.while_loop, scans and checks. PYTEST_DONT_REWRITE: cases run as they are written."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tests.semantics.harness import case, make_test
+
+
+def vec(*sizes: int) -> torch.Tensor:
+    return torch.randn(*(sizes or (4,)))
+
+
+def up():
+    return (torch.arange(4.0),)
+
+
+def down():
+    return (-torch.arange(4.0),)
+
+
+@case(up, down, fullgraph=True)
+def cond_simple(x):
+    return torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos() + 1, (x,))
+
+
+@case(up, down)
+def cond_constant_predicate(x):
+    return torch.cond(x.shape[0] > 3, lambda t: t + 1, lambda t: t - 1, (x,))
+
+
+@case(up, down, fullgraph=True)
+def cond_tuple_result(x):
+    a, b = torch.cond(x.sum() > 0, lambda t: (t, t * 2)[::1] and (t + 1, t * 2), lambda t: (t - 1, t * 3), (x,))
+    return a + b
+
+
+@case(up, down, fullgraph=True)
+def cond_closure(x):
+    scale = x.abs().max() + 1
+    return torch.cond(x.sum() > 0, lambda t: t / scale, lambda t: t * scale, (x,))
+
+
+@case(lambda: (torch.arange(4.0).requires_grad_(),), lambda: ((-torch.arange(4.0)).requires_grad_(),))
+def cond_gradient(x):
+    return torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t * t, (x,))
+
+
+@case(up, down, fullgraph=True)
+def cond_nested(x):
+    def inner(t):
+        return torch.cond(t[1] > 1, lambda u: u + 10, lambda u: u - 10, (t,))
+
+    return torch.cond(x.sum() > 0, inner, lambda t: t * 2, (x,))
+
+
+@case(up, down, factory=True)
+def cond_module():
+    torch.manual_seed(0)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, self.a, self.b, (x,)) * 2
+
+    model = Model()
+    return model.forward, model
+
+
+@case(up, down)
+def cond_appends_to_outer_list(x):
+    seen = []
+
+    def yes(t):
+        seen.append(1)
+        return t + 1
+
+    try:
+        return torch.cond(x.sum() > 0, yes, lambda t: t - 1, (x,)), seen
+    except Exception as error:
+        return type(error).__name__
+
+
+@case(up, down)
+def cond_random_branch(x):
+    y = torch.cond(x.sum() > 0, lambda t: t + torch.rand(4), lambda t: t * 2, (x,))
+    return y, torch.rand(2)
+
+
+@case(lambda: (torch.arange(4.0),), lambda: (torch.arange(5.0),), lambda: (-torch.arange(6.0),))
+def cond_changing_sizes(x):
+    return torch.cond(x.sum() > 0, lambda t: t.new_ones(t.shape[0]) + t, lambda t: t * t.shape[0], (x,))
+
+
+@case(up, down)
+def cond_alias_of_closure(x):
+    v = x[1:]
+    x = x.clone()
+    w = x[:2]
+    x.add_(1)
+    y = torch.cond(x.sum() > 0, lambda t: t + w.sum(), lambda t: t - w.sum(), (x,))
+    return y, w + 1, v
+
+
+@case(up, down)
+def cond_different_shapes(x):
+    try:
+        return torch.cond(x.sum() > 0, lambda t: t[:2], lambda t: t, (x,))
+    except Exception as error:
+        return type(error).__name__
+
+
+@case(up, down)
+def cond_bad_operands(x):
+    try:
+        return torch.cond(x.sum() > 0, lambda t: t, lambda t: t, (1,))
+    except Exception as error:
+        return type(error).__name__
+
+
+@case(up, fullgraph=True)
+def while_loop_counts(x):
+    def go(i, t):
+        return i < 5
+
+    def body(i, t):
+        return i + 1, t * 2 + i
+
+    return torch.while_loop(go, body, (torch.tensor(0), x))
+
+
+@case(up, down)
+def while_loop_no_iteration(x):
+    return torch.while_loop(lambda t: t.sum() > 100, lambda t: (t + 1,), (x,))
+
+
+@case(up)
+def while_loop_closure(x):
+    step = x + 1
+    return torch.while_loop(lambda t: t.sum() < 50, lambda t: (t + step,), (x,))
+
+
+@case(up)
+def check_family(x):
+    torch._check(x.shape[0] == 4)
+    torch._check(x.shape[0] > 0, lambda: "never")
+    torch._check_value(x.ndim == 1, lambda: "one axis")
+    torch._check_type(True)
+    torch._check_index(x.shape[0] > 1)
+    return x + 1
+
+
+@case(up)
+def check_fails(x):
+    torch._check(x.shape[0] > 4, lambda: f"got {x.shape[0]}")
+    return x
+
+
+@case(up)
+def check_fails_with_kind(x):
+    try:
+        torch._check_value(x.shape[0] > 4, lambda: f"got {x.shape[0]}")
+    except ValueError as error:
+        return str(error), x + 1
+
+
+@case(up)
+def associative_scan(x):
+    from torch._higher_order_ops import associative_scan
+
+    return associative_scan(lambda a, b: a + b, x, dim=0, combine_mode="generic")
+
+
+@case(up)
+def scan_running_sum(x):
+    from torch._higher_order_ops import scan
+
+    return scan(lambda carry, item: (carry + item, carry * 1), x[0] * 0, x, dim=0)
+
+
+test_all = make_test(__name__)
