@@ -99,9 +99,9 @@ def cond_changing_sizes(x):
 @case(up, down)
 def cond_alias_of_closure(x):
     v = x[1:]
-    x = x.clone()
-    w = x[:2]
-    x.add_(1)
+    z = x * 2
+    w = z[:2]
+    z.add_(1)
     y = torch.cond(x.sum() > 0, lambda t: t + w.sum(), lambda t: t - w.sum(), (x,))
     return y, w + 1, v
 
