@@ -98,7 +98,14 @@ def _chunked(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: d
     return recorder.record(overload, args, kwargs)
 
 
+def _normalised(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """batch_norm by the running statistics: new memory, and nothing written. The derived path knows the other way."""
+    training = args[5]
+    return DECLINED if training else recorder.record(overload, args, kwargs)
+
+
 LOWERINGS: dict[Any, Lowering] = {
+    _aten.batch_norm.default: _normalised,
     _aten.reshape.default: _reshaped,
     _aten.reshape_as.default: _reshaped,
     _aten.view_as.default: _reshaped,

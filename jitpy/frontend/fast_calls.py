@@ -56,7 +56,7 @@ _ALWAYS_NEW = frozenset(
 )
 
 #: Composite ops that may write to an argument without saying so.
-_HIDDEN_WRITES = frozenset({"aten::batch_norm", "aten::instance_norm", "aten::_batch_norm_impl_index"})
+_HIDDEN_WRITES = frozenset({"aten::instance_norm", "aten::_batch_norm_impl_index"})
 
 
 def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

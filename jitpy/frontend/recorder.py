@@ -365,7 +365,7 @@ class Recorder:
             return target
         if target.input is not None:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
-        if facts.overload.name() in ("aten::detach_", "aten::as_strided_"):
+        if facts.overload is _aten.detach_.default:
             raise Uncapturable("unsupported_op", f"{facts.overload}")
         view = self.record(facts.functional, args, kwargs)
         self._save(target)

@@ -10,8 +10,9 @@ import torch
 from jitpy.ir import TensorSpec
 
 from . import derived_calls
+from .composites import LOWERINGS
 from .source import attr
-from .traced import TracedTensor, Uncapturable, UserError
+from .traced import DECLINED, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -36,6 +37,16 @@ def _called(method: Any) -> Callable[[Recorder, TracedTensor], Any]:
 
     def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
         return derived_calls.run(recorder, method, (tensor,), {})
+
+    return reader
+
+
+def _transposed(overload: Any, method: Any) -> Callable[[Recorder, TracedTensor], Any]:
+    """`T` and `mT` of a matrix, in the op table's terms; what torch says of other ranks is left to the getter."""
+
+    def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
+        result = LOWERINGS[overload](recorder, overload, (tensor,), {}) if tensor.ndim == 2 else DECLINED
+        return derived_calls.run(recorder, method, (tensor,), {}) if result is DECLINED else result
 
     return reader
 
@@ -124,8 +135,8 @@ _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
     "grad": _grad,
     "grad_fn": _grad_fn,
     "data": _data,
-    "T": _called(torch._C.TensorBase.T.__get__),
-    "mT": _called(torch._C.TensorBase.mT.__get__),
+    "T": _transposed(_aten.numpy_T.default, torch._C.TensorBase.T.__get__),
+    "mT": _transposed(_aten.mT.default, torch._C.TensorBase.mT.__get__),
     "H": _called(torch._C.TensorBase.H.__get__),
     "mH": _called(torch._C.TensorBase.mH.__get__),
     "real": _called(torch._C.TensorBase.real.__get__),

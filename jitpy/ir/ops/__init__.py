@@ -13,7 +13,7 @@ from ..graph import Node
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, simplify
 from ..spec import Spec, TensorSpec
-from . import activations, casts, factories, indexing, matmul, nn, pointwise, reductions, views  # noqa: F401
+from . import activations, casts, factories, indexing, matmul, nn, pointwise, reductions, resize, views  # noqa: F401
 from .derived import derive
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes

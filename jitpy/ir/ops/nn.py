@@ -250,6 +250,36 @@ def _batch_norm_parts(
 define("aten.batch_norm.default", infer=_batch_norm, decompose=_batch_norm_parts)
 
 
+def _native_batch_norm(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    running_mean: TensorSpec | None,
+    running_var: TensorSpec | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The result and the statistics of the batch (empty where the running ones are used)."""
+    row_major_only((x,))
+    if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or x.dtype not in (torch.float32, torch.float64):
+        raise NotCovered("native_batch_norm")
+    channels = x.shape[1]
+    if not training and (running_mean is None or running_var is None):
+        raise Invalid("no running statistics")
+    for parameter in (weight, bias, running_mean, running_var):
+        if parameter is not None and (parameter.shape != (channels,) or parameter.dtype is not x.dtype):
+            raise NotCovered("parameter")
+    if training and any(type(size) is int and size == 0 for size in x.shape):
+        raise Invalid("statistics of nothing")
+    saved = contiguous_spec(x.dtype, (channels if training else 0,), x.device)
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), saved, saved
+
+
+define("aten.native_batch_norm.default", infer=_native_batch_norm, differentiable=(True, False, False))
+
+
 # -- Dropout ------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,52 @@
+"""Images made larger or smaller: `torch.nn.functional.interpolate` in its modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..op import NotCovered
+from ..sizes import SizeEnv
+from ..spec import Dim, TensorSpec, contiguous_spec
+from .indexing import row_major_only
+from .layout import is_contiguous
+from .table import Invalid, define
+
+
+def _scaled(size: Dim, factor: float) -> Dim:
+    """`int(size * factor)`; NotCovered where that is no polynomial of the size."""
+    if type(size) is int:
+        return int(size * factor)
+    if factor != int(factor):
+        raise NotCovered("a symbolic size times a fraction")
+    return size * int(factor)
+
+
+def _resized(axes: int) -> Callable[..., TensorSpec]:
+    """The rule of the ops that resize the last `axes` axes of (batch, channels, *sizes)."""
+
+    def infer(env: SizeEnv, x: TensorSpec, output_size: Sequence[Dim] | None, *options: Any) -> TensorSpec:
+        row_major_only((x,))
+        if len(x.shape) != axes + 2:
+            raise Invalid("rank")
+        if not is_contiguous(x.shape, x.stride) or any(size == 0 for size in x.shape):
+            raise NotCovered("layout")
+        factors = options[-1] if options else None
+        if (output_size is None) == (factors is None):
+            raise Invalid("either the sizes or the factors")
+        sizes = tuple(output_size) if output_size is not None else tuple(map(_scaled, x.shape[2:], factors))
+        if len(sizes) != axes or any(type(size) is int and size <= 0 for size in sizes):
+            raise Invalid("output size")
+        return contiguous_spec(x.dtype, (*x.shape[:2], *sizes), x.device)
+
+    return infer
+
+
+for _axes, _names in {
+    1: ("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_linear1d"),
+    2: ("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d",
+        "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    3: ("upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d"),
+}.items():
+    for _name in _names:
+        define(f"aten.{_name}.vec", infer=_resized(_axes))
