@@ -95,7 +95,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if b == 0:
         raise ZeroDivisionError(f"{a} // 0")
     a, b = sympy.sympify(a), sympy.sympify(b)
-    whole = _divide_term(a, b)
+    whole = _divided(a, b)
     return simplify(FloorDiv(expand(a), b) if whole is None else whole)
 
 
@@ -106,7 +106,7 @@ def mod(a: Dim, b: Dim) -> Dim:
     if b == 0:
         raise ZeroDivisionError(f"{a} % 0")
     a, b = sympy.sympify(a), sympy.sympify(b)
-    return 0 if _divide_term(a, b) is not None else simplify(Modulo(expand(a), b))
+    return 0 if _divided(a, b) is not None else simplify(Modulo(expand(a), b))
 
 
 def simplify(expr: Dim) -> Dim:
@@ -156,6 +156,23 @@ def _divide_term(term: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
             return None
         powers[base] = left
     return sympy.Mul(coefficient, *(sympy.Pow(base, exponent) for base, exponent in powers.items()))
+
+
+def _divided(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    """`a / b` where b divides a as a polynomial, else None."""
+    whole = _divide_term(a, b)
+    if whole is not None or not b.has(sympy.Add):
+        return whole
+    a, b = expand(a), expand(b)
+    if not a.is_Add:
+        return None
+    # Divisions inside stand as symbols: `(n*(m//2) + n) // (m//2 + 1)` is n.
+    symbols = {part: sympy.Dummy() for part in a.atoms(sympy.Function) | b.atoms(sympy.Function)}
+    try:
+        quotient, rest = sympy.div(a.xreplace(symbols), b.xreplace(symbols), domain=sympy.ZZ)
+    except sympy.PolynomialError:
+        return None
+    return None if rest != 0 else quotient.xreplace({symbol: part for part, symbol in symbols.items()})
 
 
 def _content(a: sympy.Expr, start: int) -> int:

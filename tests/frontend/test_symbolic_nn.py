@@ -26,6 +26,7 @@ CASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "bilinear": lambda x: F.interpolate(x, size=(5, 6), mode="bilinear", align_corners=False),
     "bilinear by a factor": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
     "bicubic": lambda x: F.interpolate(x, size=(5, 6), mode="bicubic"),
+    "bilinear, channels last": lambda x: F.interpolate(x.permute(0, 3, 1, 2), size=(5, 6), mode="bilinear"),
     "linear": lambda x: F.interpolate(x.flatten(2), size=7, mode="linear"),
     "batch_norm by running statistics": lambda x: _batch_norm(x) + 1,
     "batch_norm by the batch": lambda x: F.batch_norm(x, None, None, None, None, True),

@@ -227,3 +227,13 @@ def test_questions_are_cheap() -> None:
         env.equal(n * (m + i), m * n + i * n)
         env.equal(floordiv(n * 8 + i, 4) + m, i)
     assert (time.perf_counter() - start) / 400 < 5e-3
+
+
+def test_division_of_sums() -> None:
+    n, m = sympy.symbols("n m", integer=True, positive=True)
+    part = floordiv(m - 1, 4)
+    assert floordiv(128 * n * part + 128 * n, 8 * n * (part + 1)) == 16
+    assert mod(128 * n * part + 128 * n, 8 * n * (part + 1)) == 0
+    assert floordiv(n * n - 1, n - 1) == n + 1
+    inexact = floordiv(n * m + n + 1, m + 1)
+    assert [int(inexact.subs({n: a, m: b})) for a in (1, 5) for b in (1, 7)] == [1, 1, 5, 5]

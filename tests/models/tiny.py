@@ -378,7 +378,6 @@ MODELS: dict[str, Tiny] = {
             "eos_token_id": 2,
         },
         masked_tokens,
-        broken="Tensor.T of a parameter",
     ),
     "llama": Tiny("LlamaForCausalLM", "LlamaConfig", DECODER, labelled_tokens),
     "mistral": Tiny("MistralForCausalLM", "MistralConfig", {**DECODER, "sliding_window": 8}, masked_tokens),
@@ -528,7 +527,6 @@ MODELS: dict[str, Tiny] = {
         {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
         images,
         has_length=False,
-        broken="adaptive_avg_pool1d",
     ),
     "convnext": Tiny(
         "ConvNextForImageClassification",
@@ -541,7 +539,6 @@ MODELS: dict[str, Tiny] = {
         "ResNetConfig",
         {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
         sized_images,
-        unrolled="?",
     ),
     "segformer": Tiny(
         "SegformerForSemanticSegmentation",
@@ -559,7 +556,6 @@ MODELS: dict[str, Tiny] = {
             "strides": [4, 2],
         },
         sized_images,
-        unrolled="?",
     ),
     "detr": Tiny(
         "DetrModel",
@@ -583,7 +579,6 @@ MODELS: dict[str, Tiny] = {
         },
         images,
         has_length=False,
-        unrolled="?",
     ),
     # speech
     "whisper": Tiny(

@@ -9,7 +9,7 @@ from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_spec
 from .indexing import row_major_only
-from .layout import is_contiguous
+from .layout import channels_last_stride, is_channels_last, is_contiguous
 from .table import Invalid, define
 
 
@@ -26,18 +26,23 @@ def _resized(axes: int) -> Callable[..., TensorSpec]:
     """The rule of the ops that resize the last `axes` axes of (batch, channels, *sizes)."""
 
     def infer(env: SizeEnv, x: TensorSpec, output_size: Sequence[Dim] | None, *options: Any) -> TensorSpec:
-        row_major_only((x,))
         if len(x.shape) != axes + 2:
             raise Invalid("rank")
-        if not is_contiguous(x.shape, x.stride) or any(size == 0 for size in x.shape):
-            raise NotCovered("layout")
+        channels_last = axes == 2 and x.shape[1] != 1 and is_channels_last(x.shape, x.stride)
+        if not channels_last:
+            row_major_only((x,))
+            if not is_contiguous(x.shape, x.stride):
+                raise NotCovered("layout")
+        if any(size == 0 for size in x.shape):
+            raise NotCovered("layout of nothing")
         factors = options[-1] if options else None
         if (output_size is None) == (factors is None):
             raise Invalid("either the sizes or the factors")
         sizes = tuple(output_size) if output_size is not None else tuple(map(_scaled, x.shape[2:], factors))
         if len(sizes) != axes or any(type(size) is int and size <= 0 for size in sizes):
             raise Invalid("output size")
-        return contiguous_spec(x.dtype, (*x.shape[:2], *sizes), x.device)
+        spec = contiguous_spec(x.dtype, (*x.shape[:2], *sizes), x.device)
+        return spec.with_(stride=channels_last_stride(spec.shape)) if channels_last else spec
 
     return infer
 
