@@ -132,8 +132,7 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
         return value.attrs
     if isinstance(value, (FunctionValue, TensorValue)):
         if value.attrs is None:
-            real = value.real.__dict__ if isinstance(value, FunctionValue) and value.real is not None else \
-                value.real_dict if isinstance(value, TensorValue) else None
+            real = value.real.__dict__ if value.real is not None else None
             if real is not None and value.source is not None:
                 value.attrs = DictValue(instance_dict(value.source), dict, real, real)
             else:
@@ -318,8 +317,7 @@ def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
     found = world.class_lookup(value.cls, name)
     kind = type(found)
     if found is MISSING or not _is_data_descriptor(found):
-        attrs = value.attrs if found is not MISSING else instance_attrs(ex, value)
-        own = world.dict_get(attrs, name) if attrs is not None else None
+        own = world.dict_get(instance_attrs(ex, value), name)
         if own is not None:
             return own
         if found is MISSING:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy
+import torch
 from bytecode import Bytecode, FreeVar, Instr
 
 from ..ir.sizes_expr import python_text
@@ -306,7 +307,7 @@ class Emitter:
     def _build_tuple(self, value: TupleValue) -> None:
         if value.cls is tuple:
             self.emit("BUILD_TUPLE", self.load_many(value.items))
-        elif issubclass(value.cls, tuple) and value.cls.__module__.startswith("torch"):
+        elif hasattr(value.cls, "n_sequence_fields") or value.cls is torch.Size:
             self.call(value.cls, lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
         else:
             self.call(tuple.__new__, lambda: self.const(value.cls),

@@ -539,7 +539,7 @@ def key_of(ex: Executor, value: Value) -> Any:
     if isinstance(value, SymValue):
         return as_int(ex, value, "hash()")
     if isinstance(value, TensorValue):
-        return _Identity(value)
+        return _identity(ex, value)
     if isinstance(value, SetValue) and value.cls is frozenset:
         return frozenset(value.items)
     if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
@@ -547,12 +547,21 @@ def key_of(ex: Executor, value: Value) -> Any:
     if isinstance(value, ObjectValue):
         hasher = ex.world.class_lookup(value.cls, "__hash__")
         if hasher is object.__hash__:
-            return value.real if value.real is not None else _Identity(value)
+            return _identity(ex, value)
         if hasher is None:
             raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
         if value.real is not None and isinstance(value.source, object) and _is_frozen_dataclass(value.cls):
             raise unsupported(value, "hash()")
     raise unsupported(value, "hash()")
+
+
+def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
+    """The key of something that is equal to itself only: the real object where there is one, which is another object
+    than all other keys in later calls too."""
+    if value.real is None or value.source is None:
+        return _Identity(value)
+    ex.world.guard(value.source, "distinct")
+    return value.real
 
 
 class _Identity:

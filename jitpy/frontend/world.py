@@ -307,10 +307,7 @@ class World:
         found = self.tensors.get(id(traced))
         if found is not None:
             return found
-        value = TensorValue(traced, cls, source, obj.__dict__)
-        self.tensors[id(traced)] = value
-        if obj.__dict__:
-            value.attrs = DictValue(instance_dict(source), dict, obj.__dict__, obj.__dict__)
+        value = self.tensors[id(traced)] = TensorValue(traced, cls, source, obj)
         return value
 
     def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> tuple[Any, ...] | None:
@@ -403,6 +400,7 @@ class World:
 
     def dict_get(self, d: DictValue, key: Any) -> Value | None:
         """The value under a (real, hashable) key, or None."""
+        self._pin_key(d, key)
         found = d.vals.get(key)
         if found is not None:
             return None if isinstance(found, Missing) else found
@@ -417,6 +415,15 @@ class World:
         self.guard(d.source, "nokey", key)
         d.vals[key] = DELETED
         return None
+
+    def _pin_key(self, d: DictValue, key: Any) -> None:
+        """An object that is a key of a dict from outside has to be the same object in later calls."""
+        if d.source is None or type(key) is str:
+            return
+        for part in key if type(key) is tuple else (key,):
+            known = self._by_id.get(id(part))
+            if isinstance(known, (TensorValue, ObjectValue)) and known.source is not None and known.real is part:
+                self.guard(known.source, "id", part)
 
     def dict_complete(self, d: DictValue) -> None:
         """Read all the keys of a dict from outside (guarded), in order."""
@@ -457,6 +464,7 @@ class World:
 
     def dict_set(self, d: DictValue, key: Any, value: Value, key_value: Value | None = None) -> None:
         """`d[key] = value`, logged."""
+        self._pin_key(d, key)
         self.writes += 1
         if d.complete and isinstance(d.vals.get(key), Missing):
             del d.vals[key]
@@ -465,7 +473,7 @@ class World:
         d.vals[key] = value
         if d.source is not None:
             for i in range(len(d.log) - 1, -1, -1):
-                if d.log[i][0] == key and type(d.log[i][0]) is type(key):
+                if _same_key(d.log[i][0], key):
                     if not isinstance(d.log[i][1], Missing):
                         d.log[i] = (key, value)
                         break
@@ -557,6 +565,11 @@ class _SameSet:
 
     def __repr__(self) -> str:
         return f"equals {set(self.snapshot)!r}"
+
+
+def _same_key(a: Any, b: Any) -> bool:
+    """Whether two dict keys of one type are equal. As a dict does, it compares hashes first: tensors have no truth."""
+    return a is b or type(a) is type(b) and hash(a) == hash(b) and a == b
 
 
 def _lazy_items(items: Any, source: Source) -> list[Any]:

@@ -154,13 +154,21 @@ def _world(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
     module = sys.modules[one.fn.__module__].__dict__
     kept = {name: module[name] for name in one.globals if name in module}
     module.update({name: make() for name, make in one.globals.items()})
-    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    torch.manual_seed(0)  # factories make modules
+    grad, dtype, threads = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
     try:
         made = one.fn() if one.factory else one.fn
         yield made if isinstance(made, tuple) else (made, None)
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
+        for kind, default in (("cpu", torch.bfloat16), ("cuda", torch.float16)):
+            torch.set_autocast_enabled(kind, False)
+            torch.set_autocast_dtype(kind, default)
+        torch.set_autocast_cache_enabled(True)
         for name in one.globals:
             module.pop(name, None)
         module.update(kept)
@@ -189,7 +197,7 @@ def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: A
             error = _described(raised, one.fn.__code__.co_filename)
     module = sys.modules[one.fn.__module__].__dict__
     world = (args, kwargs, state, {name: module.get(name, "<deleted>") for name in one.globals})
-    modes = (torch.is_grad_enabled(), str(torch.get_default_dtype()), torch.is_inference_mode_enabled())
+    modes = _modes()
     result = _settled(result)
     observed = {
         "error": error,
@@ -215,6 +223,23 @@ def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: A
                     tensor.add_(1)
     observed["after writes"] = _snapshot((result, world))
     return observed
+
+
+def _modes() -> tuple[Any, ...]:
+    """What torch keeps for the process or thread: a call may change it."""
+    return (
+        torch.is_grad_enabled(),
+        str(torch.get_default_dtype()),
+        torch.is_inference_mode_enabled(),
+        str(torch.get_default_device()),
+        *((torch.is_autocast_enabled(kind), str(torch.get_autocast_dtype(kind))) for kind in ("cpu", "cuda")),
+        torch.is_autocast_cache_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.is_anomaly_enabled(),
+        torch.get_num_threads(),
+        hash(torch.get_rng_state().numpy().tobytes()),
+    )
 
 
 class Keywords:

@@ -103,17 +103,19 @@ class ScalarValue(Value):
 
 
 class TensorValue(Value):
-    """A tensor; `traced` is the recorder's `TracedTensor`. `attrs` holds Python attributes set while tracing."""
+    """A tensor; `traced` is the recorder's `TracedTensor`, `real` the object that came from outside.
 
-    __slots__ = ("cls", "traced", "attrs", "real_dict")
+    `attrs` is the instance dict, once it was looked at.
+    """
 
-    def __init__(self, traced: Any, cls: type, source: Source | None = None,
-                 real_dict: dict[str, Any] | None = None) -> None:
+    __slots__ = ("cls", "traced", "attrs", "real")
+
+    def __init__(self, traced: Any, cls: type, source: Source | None = None, real: Any = None) -> None:
         self.source = source
         self.traced = traced
         self.cls = cls
         self.attrs: DictValue | None = None
-        self.real_dict = real_dict
+        self.real = real
 
 
 class PyValue(Value):

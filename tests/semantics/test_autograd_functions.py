@@ -1,0 +1,519 @@
+"""torch.autograd.Function, checkpointing, and other code that speaks to autograd. PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from tests.semantics.harness import case, make_test
+
+LOG: Any = None
+SCALE: Any = 2.0
+
+
+def one():
+    return (torch.randn(4),)
+
+
+def leaf():
+    return (torch.randn(4, requires_grad=True),)
+
+
+def two():
+    return torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * 30 * x**2  # ten times the truth, so that it shows who computed it
+
+
+@case(leaf, one)
+def function_applied(x):
+    return Cube.apply(x) + 1
+
+
+@case(leaf)
+def function_applied_twice(x):
+    return Cube.apply(Cube.apply(x) * 0.1)
+
+
+class Affine(Function):
+    @staticmethod
+    def forward(ctx, x, w, scale, bias=None):
+        ctx.save_for_backward(x, w)
+        ctx.scale = scale
+        return x * w * scale if bias is None else x * w * scale + bias
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        first = grad * w * ctx.scale if ctx.needs_input_grad[0] else None
+        second = grad * x * ctx.scale if ctx.needs_input_grad[1] else None
+        return first, second, None, None
+
+
+@case(two, lambda: (torch.randn(4), torch.randn(4, requires_grad=True)))
+def function_of_several(x, w):
+    return Affine.apply(x, w, 2.5), Affine.apply(x, w, SCALE, torch.ones(4))
+
+
+@case(two, factory=True)
+def function_reads_changing_number():
+    state = {"scale": 1.0}
+
+    def fn(x, w):
+        return Affine.apply(x, w, state["scale"])
+
+    def outside(x, w):
+        state["scale"] += 1
+        return fn(x, w)
+
+    return outside, state
+
+
+class Setup(Function):
+    @staticmethod
+    def forward(x, n):
+        return x * n, x + n
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.n = inputs
+        ctx.save_for_backward(output[0])
+
+    @staticmethod
+    def backward(ctx, a, b):
+        (y,) = ctx.saved_tensors
+        return a * ctx.n + b * y, None
+
+
+@case(leaf, one)
+def function_with_setup(x):
+    a, b = Setup.apply(x, 3)
+    return a * b
+
+
+class Marked(Function):
+    @staticmethod
+    def forward(ctx, x):
+        order = x.argsort()
+        ctx.mark_non_differentiable(order)
+        ctx.save_for_backward(order)
+        return x[order], order
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        (order,) = ctx.saved_tensors
+        return torch.zeros_like(grad).index_add(0, order, grad)
+
+
+@case(leaf)
+def function_non_differentiable(x):
+    values, order = Marked.apply(x)
+    return values * 2, order, order.requires_grad
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@case(lambda: (torch.randn(4, requires_grad=True) * 1,), one)
+def function_in_place(x):
+    y = InPlace.apply(x)
+    return y + 1, y is x
+
+
+class Unmaterialized(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return (a * 2 if a is not None else 0) + (b * 3 if b is not None else 0)
+
+
+@case(leaf)
+def function_unmaterialized(x):
+    a, b = Unmaterialized.apply(x)
+    return a
+
+
+class Once(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return grad * ctx.x
+
+
+@case(leaf)
+def function_once_differentiable(x):
+    return Once.apply(x)
+
+
+@case(leaf)
+def function_double_backward(x):
+    y = Cube.apply(x).sum()
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    return g
+
+
+class Logged(Function):
+    @staticmethod
+    def forward(ctx, x):
+        LOG.append("forward")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        LOG.append("backward")
+        return grad * 2
+
+
+@case(leaf, one, globals={"LOG": list})
+def function_with_effects(x):
+    return Logged.apply(x)
+
+
+class StraightThrough(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(-1, 1)
+
+
+@case(leaf, factory=True)
+def function_inside_module():
+    torch.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return StraightThrough.apply(self.inner(x)) * self.inner.bias
+
+    net = Net()
+    return net.forward, net
+
+
+class Identity(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad
+
+
+@case(leaf, one)
+def function_identity(x):
+    y = Identity.apply(x)
+    return y * 2, y is x
+
+
+class AsView(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad
+
+
+@case(leaf, one)
+def function_view(x):
+    return AsView.apply(x) * 2
+
+
+class Raises(Function):
+    @staticmethod
+    def forward(ctx, x):
+        raise ValueError("in forward")
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@case(leaf)
+def function_raises(x):
+    return Raises.apply(x)
+
+
+class GradModeSeen(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.seen = torch.is_grad_enabled()
+        return x * (3 if torch.is_grad_enabled() else 2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 7
+
+
+@case(leaf, one)
+def function_sees_no_grad(x):
+    with torch.no_grad():
+        y = GradModeSeen.apply(x)
+    return y, GradModeSeen.apply(x)
+
+
+class Half(Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@case(leaf)
+def function_under_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return Half.apply(x)
+
+
+@case(leaf, factory=True)
+def function_replaced_between_calls():
+    class Local(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 5
+
+    calls = [0]
+
+    def fn(x):
+        return Local.apply(x)
+
+    def other(ctx, grad):
+        return grad * 50
+
+    def outside(x):
+        calls[0] += 1
+        if calls[0] == 2:
+            Local.backward = staticmethod(other)
+        return fn(x)
+
+    return outside, calls
+
+
+# -- checkpointing
+
+
+def checkpointed(use_reentrant, dropout=False):
+    def make():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5 if dropout else 0.0), nn.Linear(8, 4))
+
+        def fn(x):
+            return torch.utils.checkpoint.checkpoint(net, x, use_reentrant=use_reentrant) * 2
+
+        return fn, net
+
+    make.__name__ = f"checkpoint_{'reentrant' if use_reentrant else 'plain'}{'_dropout' if dropout else ''}"
+    make.__module__ = __name__
+    return case(leaf, one, factory=True)(make)
+
+
+checkpointed(False)
+checkpointed(True)
+checkpointed(False, True)
+checkpointed(True, True)
+
+
+@case(leaf, globals={"LOG": list})
+def checkpoint_counts_calls(x):
+    def part(y):
+        LOG.append("run")
+        return y.sin().exp()
+
+    return torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)
+
+
+@case(leaf, factory=True)
+def checkpoint_sequential():
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+
+    def fn(x):
+        return torch.utils.checkpoint.checkpoint_sequential(net, 2, x, use_reentrant=False)
+
+    return fn, net
+
+
+@case(two)
+def checkpoint_kwargs(x, y):
+    def part(a, b=None, scale=1.0):
+        return (a * b).exp() * scale
+
+    return torch.utils.checkpoint.checkpoint(part, x, b=y, scale=3.0, use_reentrant=False, preserve_rng_state=False)
+
+
+@case(leaf)
+def checkpoint_no_grad(x):
+    with torch.no_grad():
+        return torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
+
+
+# -- autograd around and inside
+
+
+@case(leaf, factory=True)
+def gradient_penalty():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def fn(x):
+        out = net(x).sum()
+        (g,) = torch.autograd.grad(out, x, create_graph=True)
+        return out + (g.norm() - 1) ** 2
+
+    return fn, net
+
+
+@case(leaf, factory=True)
+def double_backward_outside():
+    def fn(x):
+        return (x.exp() * x).sum()
+
+    def outside(x):
+        y = fn(x)
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        return g * 2
+
+    return outside
+
+
+@case(leaf, factory=True)
+def backward_twice_outside():
+    def fn(x):
+        return (x.exp() * x).sum()
+
+    def outside(x):
+        y = fn(x)
+        y.backward(retain_graph=True)
+        y.backward()
+        return x.grad.clone()
+
+    return outside
+
+
+@case(leaf, factory=True)
+def freed_graph_outside():
+    def fn(x):
+        return (x.exp() * x).sum()
+
+    def outside(x):
+        y = fn(x)
+        y.backward()
+        y.backward()
+
+    return outside
+
+
+@case(leaf, factory=True)
+def training_loop_inside():
+    torch.manual_seed(0)
+    net = nn.Linear(4, 1)
+
+    def fn(x):
+        total = 0.0
+        for _ in range(3):
+            net.zero_grad()
+            loss = net(x).square().sum()
+            loss.backward()
+            with torch.no_grad():
+                for p in net.parameters():
+                    p -= 0.01 * p.grad
+            total += loss.item()
+        return total
+
+    return fn, net
+
+
+@case(leaf)
+def vjp_and_functional(x):
+    out, g = torch.autograd.functional.vjp(lambda y: y.exp().sum(), x)
+    return out, g, torch.autograd.functional.jacobian(lambda y: y**2, x)
+
+
+@case(leaf)
+def gradient_edges(x):
+    y = x * 2
+    return len(y.grad_fn.next_functions), y
+
+
+@case(leaf)
+def allow_mutation_on_saved(x):
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        y = x * 1
+        z = y.sin()
+        y.zero_()
+    return z.detach()
+
+
+@case(leaf, globals={"LOG": list})
+def disable_saved_hooks(x):
+    with torch.autograd.graph.disable_saved_tensors_hooks("no hooks here"):
+        return x * 2
+
+
+@case(leaf)
+def multi_grad_hook(x):
+    y = x * 2
+    torch.autograd.graph.register_multi_grad_hook((y,), lambda grads: None)
+    return y * 2
+
+
+@case(lambda: (torch.randn(4, requires_grad=True), torch.randn(4)))
+def forward_mode(x, t):
+    import torch.autograd.forward_ad as fwad
+
+    with fwad.dual_level():
+        dual = fwad.make_dual(x.detach(), t)
+        out = fwad.unpack_dual(dual.sin() * 2)
+        return out.primal, out.tangent
+
+
+test_cases = make_test(__name__)

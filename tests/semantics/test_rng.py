@@ -1,0 +1,267 @@
+"""Random numbers: the same as eager's under the same seed, and the generators' states after it. PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.semantics.harness import case, make_test
+
+GENERATOR: Any = None
+
+
+def vec() -> torch.Tensor:
+    return torch.randn(4)
+
+
+def one():
+    return (vec(),)
+
+
+def leaf():
+    return (torch.randn(4, requires_grad=True),)
+
+
+@case(one, fullgraph=True)
+def factories(x):
+    return torch.rand(3), torch.randn(4) + x, torch.randint(0, 10, (5,)), torch.randperm(6)
+
+
+@case(one, fullgraph=True)
+def like_factories(x):
+    return torch.rand_like(x), torch.randn_like(x) * x, torch.randint_like(x, 5), torch.empty_like(x).uniform_()
+
+
+@case(one, fullgraph=True)
+def in_place_fills(x):
+    y = torch.empty(4)
+    y.normal_(1, 2)
+    z = torch.empty(4).exponential_()
+    w = torch.zeros(4).bernoulli_(0.5)
+    return y, z, w, torch.empty(3).geometric_(0.4), torch.empty(3).log_normal_(), torch.empty(3).cauchy_()
+
+
+@case(one)
+def distributions_of_tensors(x):
+    p = x.sigmoid()
+    return torch.bernoulli(p), torch.normal(x, 1.0), torch.normal(0.0, p), torch.normal(x, p), torch.poisson(p * 5)
+
+
+@case(one)
+def multinomial(x):
+    return torch.multinomial(x.sigmoid(), 3), torch.multinomial(x.sigmoid(), 8, replacement=True)
+
+
+@case(leaf, one, fullgraph=True)
+def dropouts(x):
+    y = F.dropout(x, 0.5)
+    return y, F.dropout(x, 0.5, training=False), F.alpha_dropout(x, 0.3, training=True)
+
+
+@case(lambda: (torch.randn(2, 3, 4, 4, requires_grad=True),))
+def feature_dropouts(x):
+    return F.dropout2d(x, 0.5), F.feature_alpha_dropout(x, 0.5, training=True)
+
+
+@case(leaf)
+def random_activations(x):
+    return F.rrelu(x, training=True), F.gumbel_softmax(x), F.gumbel_softmax(x, hard=True)
+
+
+@case(one, fullgraph=True)
+def unused_draws_advance(x):
+    torch.rand(3)
+    torch.randn(2)
+    return x * 2
+
+
+@case(one, fullgraph=True)
+def order_of_draws(x):
+    a = torch.rand(2)
+    b = torch.randn(2)
+    c = torch.rand(2)
+    return c, b, a
+
+
+@case(one)
+def same_draw_twice(x):
+    a = torch.rand(4)
+    b = torch.rand(4)
+    return a + x, b + x
+
+
+@case(one)
+def draws_around_a_break(x):
+    a = torch.rand(4)
+    if x.sum() > 0:
+        a = a + torch.rand(4)
+    return a, torch.rand(4)
+
+
+@case(one)
+def draws_before_an_exception(x):
+    y = torch.rand(4)
+    raise ValueError(str(float(y[0])))
+
+
+@case(one)
+def seeded_inside(x):
+    torch.manual_seed(3)
+    return torch.rand(4) + x
+
+
+@case(one)
+def seeded_twice(x):
+    torch.manual_seed(3)
+    a = torch.rand(4)
+    torch.manual_seed(3)
+    return a, torch.rand(4)
+
+
+@case(one)
+def seed_read(x):
+    torch.manual_seed(7)
+    return torch.initial_seed(), x * 2
+
+
+@case(one)
+def state_saved_and_restored(x):
+    state = torch.get_rng_state()
+    a = torch.rand(4)
+    torch.set_rng_state(state)
+    b = torch.rand(4)
+    return a, b, x * 2
+
+
+@case(one)
+def state_returned(x):
+    y = torch.rand(4)
+    return torch.get_rng_state(), y + x
+
+
+@case(one)
+def forked(x):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        a = torch.rand(4)
+    return a, torch.rand(4) + x
+
+
+@case(lambda: (torch.Generator().manual_seed(5), torch.randn(4)))
+def generator_passed_in(g, x):
+    return torch.rand(4, generator=g) + x, torch.randn(4, generator=g), torch.rand(4)
+
+
+@case(lambda: (torch.Generator().manual_seed(5), torch.randn(4)))
+def generator_state_after(g, x):
+    y = torch.empty(4).uniform_(generator=g)
+    return y, g.get_state(), g.initial_seed()
+
+
+@case(one)
+def generator_made_inside(x):
+    g = torch.Generator()
+    g.manual_seed(11)
+    return torch.randperm(6, generator=g), torch.multinomial(x.sigmoid(), 2, generator=g)
+
+
+@case(one, globals={"GENERATOR": lambda: torch.Generator().manual_seed(1)})
+def generator_in_globals(x):
+    return torch.rand(4, generator=GENERATOR) + x
+
+
+@case(one, factory=True)
+def python_random():
+    random.seed(4)
+
+    def fn(x):
+        return x * random.random(), random.randint(0, 10), random.choice([1, 2, 3])
+
+    return fn
+
+
+@case(one, factory=True)
+def python_random_branches():
+    random.seed(4)
+
+    def fn(x):
+        return x * 2 if random.random() < 0.5 else x * 3
+
+    return fn
+
+
+@case(one, factory=True)
+def python_random_object():
+    rng = random.Random(3)
+
+    def fn(x):
+        items = [1, 2, 3, 4]
+        rng.shuffle(items)
+        return x * rng.uniform(0, 1), items, rng.gauss(0, 1)
+
+    return fn
+
+
+@case(one, factory=True)
+def numpy_random():
+    import numpy as np
+
+    np.random.seed(4)
+    rng = np.random.default_rng(2)
+
+    def fn(x):
+        return x * float(np.random.rand()), float(rng.random())
+
+    return fn
+
+
+@case(lambda: (torch.randn(2, 5),), factory=True)
+def dropout_module_switched():
+    drop = nn.Dropout(0.5)
+    calls = [0]
+
+    def fn(x):
+        return drop(x)
+
+    def outside(x):
+        calls[0] += 1
+        drop.train(calls[0] % 2 == 1)
+        return fn(x)
+
+    return outside, calls
+
+
+@case(lambda: (torch.randn(2, 3, 8, requires_grad=True),), factory=True)
+def attention_with_dropout():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+
+    def fn(x):
+        return layer(x)
+
+    return fn, layer
+
+
+@case(lambda: (torch.randn(1, 2, 3, 4, requires_grad=True),))
+def sdpa_with_dropout(q):
+    return F.scaled_dot_product_attention(q, q, q, dropout_p=0.3)
+
+
+@case(one)
+def seed_all_and_default_generator(x):
+    torch.default_generator.manual_seed(9)
+    a = torch.rand(4)
+    return a, torch.random.initial_seed(), x + 1
+
+
+@case(one)
+def random_distributions(x):
+    normal = torch.distributions.Normal(x, x.exp(), validate_args=False)
+    return normal.sample(), normal.rsample((2,)), torch.distributions.Categorical(logits=x, validate_args=False).sample()
+
+
+test_cases = make_test(__name__)
