@@ -341,6 +341,8 @@ class Finisher:
         if covered:
             emitter.out.append(failed)
             exc = emitter.store_temp()
+            emitter.call(_forget_frame, lambda: emitter.emit("LOAD_FAST", exc))
+            emitter.emit("POP_TOP")
             self._write_resume(emitter, frames, names, list(frame.stack), _call_start(frame, ins.index), captured=True,
                                raises=exc)
 
@@ -414,6 +416,12 @@ def _load_keywords(emitter: Emitter, kwargs: dict[str, Value]) -> None:
         emitter.const(key)
         emitter.load(value)
     emitter.emit("BUILD_MAP", len(kwargs))
+
+
+def _forget_frame(error: BaseException) -> None:
+    """Take the generated frame, which stands for several, off a traceback: the resume functions add the real ones."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
 
 
 def _call_host(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

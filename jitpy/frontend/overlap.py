@@ -6,25 +6,33 @@ where an operand is the written tensor itself, element by element, or lies apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jitpy.ir import TensorSpec
 
-from .traced import TracedTensor, Uncapturable
+from .schemas import SchemaFacts
+from .traced import TracedTensor, Uncapturable, tensors_in
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
 
-def check_operands(recorder: Recorder, targets: Iterable[TracedTensor], operands: Iterable[TracedTensor]) -> None:
-    """Raises Uncapturable where an operand shares elements of a target, but not each with the element in its place."""
-    operands = list(operands)
-    for target in targets:
-        for operand in operands:
-            if operand.storage is not target.storage or operand is target:
+def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises Uncapturable where an operand shares elements of a target, but not each with the element in its place;
+    where two targets share elements; and where one step of a loop over lists writes what another one reads."""
+    targets: list[tuple[int, TracedTensor]] = []
+    operands: list[tuple[int, TracedTensor]] = []
+    for name in facts.names:
+        found = targets if name in facts.mutated else operands
+        value = facts.argument(name, args, kwargs)
+        for place, item in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
+            found += [(place, tensor) for tensor in tensors_in(item)]
+    for number, (place, target) in enumerate(targets):
+        for other, operand in (*operands, *targets[number + 1 :]):
+            if operand.storage is not target.storage or operand is target and other == place:
                 continue
-            if not _same_elements(operand.spec, target.spec) and not _apart(operand, target):
+            in_place = other == place and _same_elements(operand.spec, target.spec)
+            if not in_place and not _apart(operand, target):
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
 
 

@@ -299,9 +299,7 @@ class Recorder:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
         if facts.inplace_view:
             return self._record_inplace_view(facts, args, kwargs)
-        targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
-        operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
-        overlap.check_operands(self, tensors_in(targets), tensors_in(operands))
+        overlap.check_operands(self, facts, args, kwargs)
         if facts.overload is _aten.copy_.default:
             target, source = args[:2]
             value = self.copy_into(self.node(source), target.spec, target)
