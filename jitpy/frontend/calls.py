@@ -138,6 +138,12 @@ def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]
     raise GraphBreak("unsupported_call", "torch.autograd.Function.apply")
 
 
+@builtin(torch.compiler.is_compiling)
+def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """True; but `nn.Module.__call__` asks in order to leave out hooks that run after an exception: they are traced."""
+    return ConstValue(ex.frames[-1].code is not torch.nn.Module._call_impl.__code__)
+
+
 @contextlib.contextmanager
 def recording(ex: Executor, what: str) -> Iterator[None]:
     """Turn the recorder's refusals into graph breaks, and its user errors into exceptions of the traced program."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
     """See `Recorder.finish`."""
     graph = recorder.graph
+    _refuse_inference_tensors(recorder)
     written = [
         (i, entry.payload)
         for i, entry in enumerate(recorder._inputs)
@@ -44,6 +45,14 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
+
+
+def _refuse_inference_tensors(recorder: Recorder) -> None:
+    """Eager raises where autograd would keep a tensor made in inference mode, and does so at the user's line."""
+    if any(isinstance(e.value, torch.Tensor) and e.value.is_inference() for e in recorder._inputs) and any(
+        requires_grad(node.spec) for node in recorder.graph.nodes
+    ):
+        raise Uncapturable("unsupported_tensor", "an inference tensor among values that require grad")
 
 
 def _protect_saved(recorder: Recorder, written: list[int]) -> None:

@@ -99,8 +99,7 @@ class Finisher:
         try:
             finished = recorder.finish(live)
         except Uncapturable as error:
-            raise Skip("dynamic_shape" if error.reason_id == "dynamic_shape" else "input_mutation",
-                       error.detail) from None
+            raise Skip(error.reason_id, error.detail) from None
         graph = finished.graph
         compiled = None
         emitter = Emitter(self.world, self.code)

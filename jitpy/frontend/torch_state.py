@@ -144,7 +144,7 @@ def _default_device() -> torch.device | None:
 
 def current_state_guard() -> TorchStateGuard:
     """The process's present modes as a guard's argument."""
-    device = _default_device()
+    device = torch.utils._device.CURRENT_DEVICE
     return TorchStateGuard(
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -292,6 +292,23 @@ def _deterministic(recorder: Any, args: Any, kwargs: Any) -> bool:
     return recorder.state.deterministic
 
 
+def _of_process(*functions: Any) -> None:
+    """Questions about the machine and the build, whose answers do not change while a process runs."""
+    for function in functions:
+        torch_state_functions[function] = lambda recorder, args, kwargs, f=function: f(*args, **kwargs)
+
+
+_of_process(
+    torch._C._get_privateuse1_backend_name,
+    torch._C._is_autocast_available,
+    torch.amp.is_autocast_available,
+    torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.cuda.is_bf16_supported,
+    torch.cuda.amp.common.amp_definitely_not_available,
+)
+
+
 def _refuse(reason: str, detail: str, *functions: Any) -> None:
     def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
         raise Uncapturable(reason, detail)
@@ -316,9 +333,11 @@ _refuse(
     torch.set_default_device,
     torch.use_deterministic_algorithms,
     torch._C._set_default_dtype,
+    torch.device.__enter__,
+    torch.device.__exit__,
 )
 
-_constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+_constant(True, torch.compiler.is_dynamo_compiling)
 _constant(
     False,
     torch.jit.is_scripting,
