@@ -25,8 +25,10 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
     for name in facts.names:
         found = targets if name in facts.mutated else operands
         value = facts.argument(name, args, kwargs)
-        for place, item in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
-            found += [(place, tensor) for tensor in tensors_in(item)]
+        if isinstance(value, (list, tuple)):
+            found += [(place, tensor) for place, item in enumerate(value) for tensor in tensors_in(item)]
+        else:
+            found += [(-1, tensor) for tensor in tensors_in(value)]
     for number, (place, target) in enumerate(targets):
         for other, operand in (*operands, *targets[number + 1 :]):
             if operand.storage is not target.storage or operand is target and other == place:

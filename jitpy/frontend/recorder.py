@@ -325,6 +325,8 @@ class Recorder:
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         if requires_grad(node.spec):
+            targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
+            operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
             self._check_own_operands(targets, operands, node)
         parts = (
             [node]

@@ -261,7 +261,8 @@ def seed_all_and_default_generator(x):
 @case(one)
 def random_distributions(x):
     normal = torch.distributions.Normal(x, x.exp(), validate_args=False)
-    return normal.sample(), normal.rsample((2,)), torch.distributions.Categorical(logits=x, validate_args=False).sample()
+    kinds = torch.distributions.Categorical(logits=x, validate_args=False)
+    return normal.sample(), normal.rsample((2,)), kinds.sample()
 
 
 test_cases = make_test(__name__)
