@@ -27,6 +27,7 @@ from .errors import FullGraphError
 from .frontend import (
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)
+    size_checks,  # noqa: F401  (registers torch._check)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Skip
@@ -252,6 +253,8 @@ class Engine:
             made, graph, compiled = finisher.finish(write)
         except Unreconstructable as error:
             raise Skip(error.cause.reason.id, error.cause.detail) from None
+        if finisher.plain is not None:
+            frames_below.own(finisher.plain, self)
         return world, ex, made, graph, compiled, record, finisher.needs_hook
 
     def _lower(self, graph: Graph, times: dict[str, float]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import torch
 
 from ..ir import CONSTANT, GETITEM, Graph, Node
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
-from ..runtime.plan import CallStep, CopyStep, FreeStep, Plan, SlotRef
+from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
 from .size_table import SizeTable
 
 
@@ -53,11 +53,12 @@ class _Planner:
             self._call(node, parts.get(node))
         self._copy_back()
         outputs = tuple(self._slot_of(node) for node in graph.outputs)
+        self.table.finish()
         if not self.follows_grad:
             self.steps = _free_early(self.steps, len(graph.inputs), set(outputs))
         return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
-                    autograd=self.autograd)
+                    size_entries=self.table.start_entries, n_symbols=self.table.n_symbols, autograd=self.autograd)
 
     def _parts_read_alone(self) -> dict[Node, dict[int, list[Node]]]:
         """Multi-output nodes of which only parts are read: for each, the getitem nodes by index."""
@@ -106,6 +107,7 @@ class _Planner:
         if parts is None:
             slot = self.slots[node] = self._new_slot()
             self.steps.append(CallStep(function, args, kwargs, (slot,), grad=grad))
+            self.steps += self.table.bind(node, slot)
             return
         slots: list[int | None] = [None] * len(node.spec)  # type: ignore[arg-type]
         for index, readers in parts.items():
@@ -113,6 +115,9 @@ class _Planner:
             for reader in readers:
                 self.slots[reader] = slot
         self.steps.append(CallStep(function, args, kwargs, tuple(slots), multiple=True, grad=grad))
+        for readers in parts.values():
+            for reader in readers:
+                self.steps += self.table.bind(reader, self.slots[reader])
 
     def _copy_back(self) -> None:
         first = copies_before_write(self.graph)
@@ -156,6 +161,8 @@ def _slots_of(step: Any) -> list[int]:
     """The slots that a step reads or fills."""
     if isinstance(step, CopyStep):
         return [step.target, step.source]
+    if isinstance(step, BindStep):
+        return [symbol.place.slot for symbol in step.symbols]
     found = [slot for slot in step.slots if slot is not None]
 
     def visit(value: Any) -> None:

@@ -14,6 +14,7 @@ import typing
 import warnings
 from typing import Any
 
+import sympy
 import torch
 
 from . import attributes
@@ -24,7 +25,20 @@ from .executor import Executor, TracedException
 from .generators import resume_sync
 from .guards import MISSING
 from .iteration import get_iter, next_sync
-from .operators import BINARY, COMPARE, UNARY, binary, compare, constant_of, length, same_object, sym, truth, unary
+from .operators import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    as_number,
+    binary,
+    compare,
+    constant_of,
+    length,
+    same_object,
+    sym,
+    truth,
+    unary,
+)
 from .polyfills import builtins_
 from .subscripts import contains, delete_item, get_item, set_item
 from .values.base import (
@@ -280,7 +294,7 @@ def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(float)
 def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        value = args[0]
+        value = as_number(ex, args[0])
         if isinstance(value, ScalarValue):
             with recording(ex, "float"):
                 return ScalarValue(ex.recorder.scalar_op(float, value.traced))
@@ -375,6 +389,7 @@ def _math(function: Any) -> Any:
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if any(isinstance(a, TensorValue) for a in args):
             args = [ex.finish_sync(builtin_float(ex, [a], {})) if isinstance(a, TensorValue) else a for a in args]
+        args = [as_number(ex, a) for a in args]
         if any(isinstance(a, ScalarValue) for a in args):
             with recording(ex, f"math.{function.__name__}"):
                 return ScalarValue(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
@@ -401,6 +416,10 @@ for _function in vars(math).values():
 def _extremum(symbol: str, body_name: str) -> Any:
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and len(args) >= 2 and all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            if any(isinstance(a, SymValue) and ex.world.sizes.is_unbacked(a.expr) for a in args) and \
+                    all(issubclass(a.cls, int) for a in args):
+                extremum = sympy.Max if body_name == "max" else sympy.Min
+                return sym(extremum(*(to_payload(ex, a) for a in args)))
             best = args[0]
             for other in args[1:]:
                 if truth(ex, compare(ex, symbol, other, best)):

@@ -22,6 +22,7 @@ from bytecode import Bytecode, FreeVar, Instr
 from ..ir.sizes_expr import python_text
 from .breaks import GraphBreak, Restart
 from .code import param_names
+from .computed_sizes import number_of
 from .iteration import EnumerateIterator, FilterIterator, ListIterator, MapIterator, SequenceIterator, ZipIterator
 from .polyfills import ORIGINALS
 from .source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
@@ -269,6 +270,9 @@ class Emitter:
     def load_symbol(self, symbol: Any) -> None:
         """Push the run-time value of a size symbol."""
         info = self.world.sizes.symbols[symbol]
+        if info.unbacked:
+            self._load_live(number_of(self.world.recorder, symbol))
+            return
         self.load_source(info.source)
         if info.dim is not None:
             self._load_attr("shape")

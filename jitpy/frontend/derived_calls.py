@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from jitpy.ir import Dim, SizeEnv
+from jitpy.ir import Dim, SizeEnv, SizeUnknown
 from jitpy.ir.ops.quiet import without_compiler_import
 
-from .shadow import Constant, Ref, ShadowTensor, Tape, Template, plain, shadow_of, tensors_of, torch_number
+from .shadow import (
+    Constant,
+    Ref,
+    ShadowTensor,
+    SizesByData,
+    Tape,
+    Template,
+    plain,
+    shadow_of,
+    tensors_of,
+    torch_number,
+)
 from .traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 
 if TYPE_CHECKING:
@@ -41,7 +52,7 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     symbolic = _SYMBOLIC in seen or key is None and any(not t.spec.is_static for t in tensors)
     if template is None:
         template = _make_template(recorder, fn, args, kwargs, tensors, symbolic)
-        if key is not None:
+        if key is not None and not template.names_sizes:
             if len(templates) >= _LIMIT:
                 templates.clear()
             templates[key] = template
@@ -96,13 +107,18 @@ def _make_template(
     symbolic: bool,
 ) -> Template:
     if not symbolic:
-        return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+        try:
+            return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+        except SizesByData:
+            pass
     import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
 
     mark = recorder.sizes.checkpoint()
     try:
         return _run_on_shadows(recorder, fn, args, kwargs, tensors, recorder.sizes)
     except (Uncapturable, UserError):
+        if recorder.sizes.unbacked_in_all(tuple(t.spec for t in tensors)):
+            raise
         # Not every function takes symbolic sizes: try with the sizes of this call, which become guards.
         recorder.sizes.rollback(mark)
         return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
@@ -148,7 +164,7 @@ def _run_on_shadows(
             return torch_number(fixed(value), env)
         return value
 
-    tape = Tape(list(shadows.values()))
+    tape = Tape(list(shadows.values()), env)
     try:
         with without_compiler_import(), recorder.state.active(), tape:
             call_kwargs = convert(kwargs)
@@ -157,7 +173,7 @@ def _run_on_shadows(
             if not tape.writes_to(out):
                 raise Uncapturable("unsupported_op", f"{name} does not write to its out= argument here")
         return tape.finish(result, lambda value: _refer_result(tape, value))
-    except Uncapturable:
+    except (Uncapturable, SizesByData, SizeUnknown):
         raise
     except Exception as error:
         raise _translate(recorder, error, fn, args, kwargs) from error

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import config, logs
-from ..ir import Loc
+from ..ir import Loc, SizeUnknown
 from .breaks import GraphBreak, Restart
 from .code import CodeView, Ins, view_of
 from .values.base import (
@@ -187,9 +187,10 @@ class Executor:
                 run(self, frame, ins)
             except TracedException as error:
                 self.unwind(error.value, base)
-            except GraphBreak as cause:
+            except (GraphBreak, SizeUnknown) as found:
+                cause = found if isinstance(found, GraphBreak) else GraphBreak("data_dependent_branch", str(found))
                 if sync:
-                    raise
+                    raise cause from None
                 outer = self.polyfill_caller()
                 if outer is not None:
                     raise Restart(outer, cause) from None
@@ -198,7 +199,7 @@ class Executor:
                     raise Restart(self.step, cause) from None
                 frame.stack[:] = stack_before
                 frame.ip -= 1
-                raise
+                raise cause from None
             if len(frames) == base:
                 result = self.result
                 assert result is not None

@@ -11,7 +11,8 @@ from bytecode import Instr, Label, TryBegin, TryEnd
 
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
-from .code import Ins
+from .code import Ins, all_positional, param_names
+from .checked import Checked, run_plainly
 from .codegen import Emitter
 from .executor import Executor, Frame
 from .generators import abandoned
@@ -83,6 +84,8 @@ class Finisher:
         self.resume = resume
         self.globals_by_id: dict[int, Any] = {}
         self.needs_hook = False
+        #: the frame's own code, where the code made for it may turn to that
+        self.plain: Any = None
 
     # -- the two passes -------------------------------------------------------------------------------------
 
@@ -108,7 +111,12 @@ class Finisher:
         if graph.outputs or graph.mutations or any(_has_effect(n) for n in graph.nodes):
             compiled = self.compile_graph(graph)
             emitter.out = prologue
-            emitter.call(lambda: emitter.const(compiled), *(_loader(emitter, node) for node in graph.inputs))
+            loads = [_loader(emitter, node) for node in graph.inputs]
+            if graph.sizes.has_unbacked:
+                emitter.call(lambda: emitter.const(Checked(compiled, graph)), *loads)
+                self._write_plain_run(emitter)
+            else:
+                emitter.call(lambda: emitter.const(compiled), *loads)
             names: dict[int, str] = {}
             if graph.outputs:
                 emitter.emit("UNPACK_SEQUENCE", len(graph.outputs))
@@ -127,6 +135,30 @@ class Finisher:
         write(emitter)
         emitter.body[:0] = prologue
         return emitter.assemble(), graph, compiled
+
+    def _write_plain_run(self, emitter: Emitter) -> None:
+        """Where the graph gave None, its sizes are not what it was made for: the frame runs as plain Python from its
+        start, as nothing was changed yet."""
+        go_on = Label()
+        emitter.emit("COPY", 1)
+        emitter.emit("POP_JUMP_FORWARD_IF_NOT_NONE" if _PY311 else "POP_JUMP_IF_NOT_NONE", go_on)
+        emitter.emit("POP_TOP")
+        self.plain = all_positional(self.code)
+
+        def cells() -> None:
+            for name in self.code.co_freevars:
+                emitter.closure_cell(name)
+            emitter.emit("BUILD_TUPLE", len(self.code.co_freevars))
+
+        def params() -> None:
+            for name in param_names(self.code):
+                emitter.emit("LOAD_FAST", name)
+            emitter.emit("BUILD_TUPLE", len(param_names(self.code)))
+
+        emitter.call(run_plainly, lambda: emitter.const(self.plain), lambda: emitter.const(self.world.root_globals),
+                     cells, params)
+        emitter.emit("RETURN_VALUE")
+        emitter.out.append(go_on)
 
     # -- returning ------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ import torch
 from jitpy.ir import TensorSpec
 from jitpy.ir import ops as table
 
-from .scalars import item
+from .computed_sizes import as_sizes, number_of, size_of
+from .scalars import item, scalar_methods
 from .traced import DECLINED, TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def getitem(recorder: Recorder, self: TracedTensor, index: Any) -> Any:
     except _Declined:
         return DECLINED
     if tensors:
-        if any(t is not None and t.dtype in _MASKS for t in tensors):
-            raise Uncapturable("dynamic_shape", "an index by a boolean mask")
+        if any(t is not None and t.dtype is torch.uint8 for t in tensors):
+            raise Uncapturable("dynamic_shape", "an index by a mask of bytes")
         return recorder.record(_aten.index.Tensor, (sliced, tensors), {})
     return recorder.record(_aten.alias.default, (self,), {}) if sliced is self else sliced
 
@@ -108,7 +109,7 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
             ellipses += 1
         elif kind is TracedTensor:
             specified += max(part.ndim, 1) if part.dtype in _MASKS else 1
-        elif kind is int or kind is slice or isinstance(part, sympy.Basic):
+        elif kind in (int, slice) or isinstance(part, sympy.Basic) or kind is TracedScalar and part.kind is int:
             specified += 1
         elif part is not None:
             raise _Declined
@@ -138,6 +139,10 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
             dim += part.ndim if part.dtype in _MASKS else 1
         elif kind is TracedTensor:
             raise _Declined
+        elif kind is TracedScalar:
+            result = _select_computed(recorder, result, dim, part)
+        elif recorder.sizes.is_unbacked(part):
+            result = _select_computed(recorder, result, dim, number_of(recorder, part))
         else:
             result = recorder.record(_aten.select.int, (result, dim, part), {})
     return result, tensors
@@ -150,9 +155,8 @@ def _is_plain_index(tensor: TracedTensor) -> bool:
 
 
 def _apply_slice(recorder: Recorder, tensor: TracedTensor, dim: int, part: slice) -> TracedTensor:
+    part = slice(*(_bound(recorder, bound) for bound in (part.start, part.stop, part.step)))
     for bound in (part.start, part.stop, part.step):
-        if type(bound) in (TracedScalar, TracedTensor):
-            raise Uncapturable("dynamic_shape", "a slice whose bounds are computed by the graph")
         if bound is not None and type(bound) is not int and not isinstance(bound, sympy.Basic):
             raise _Declined
     step = 1 if part.step is None else part.step
@@ -166,9 +170,20 @@ def _apply_slice(recorder: Recorder, tensor: TracedTensor, dim: int, part: slice
     return recorder.record(_aten.slice.Tensor, (tensor, dim, start, stop, step), {})
 
 
+def _bound(recorder: Recorder, bound: Any) -> Any:
+    """A slice's bound; an int that the graph computes as a size."""
+    if type(bound) is TracedTensor:
+        bound = scalar_methods[torch._C.TensorBase.__index__](recorder, bound)
+    return as_sizes(recorder, bound)
+
+
 def _select_computed(recorder: Recorder, tensor: TracedTensor, dim: int, index: TracedScalar) -> TracedTensor:
     """`x[i]` for a number that the graph computes: a view at a place that is known when the graph runs."""
     old = tensor.spec
+    position, size = size_of(recorder, index), old.shape[dim]
+    sizes = recorder.sizes
+    if not (sizes.require(sympy.Lt(position, size), "an index") and sizes.require(sympy.Ge(position, -size), "an index")):
+        raise Uncapturable("exception", f"index {position} is out of bounds")
     spec = TensorSpec(
         old.dtype,
         old.shape[:dim] + old.shape[dim + 1 :],

@@ -14,6 +14,7 @@ import torch
 from ..ir import sizes as size_rules
 from .breaks import GraphBreak
 from .calls import as_int, call, lift, range_items, record, recording, to_payload
+from .computed_sizes import answer_of, number_of
 from .executor import Executor
 from .guards import MISSING
 from .stand_ins import changed
@@ -98,6 +99,7 @@ def fold_constants(ex: Executor, function: Callable[..., Any], *args: Any) -> Va
 
 def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
     """Arithmetic on symbolic ints and on numbers that the graph computes."""
+    a, b = _as_numbers(ex, name, a, b)
     if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
         with recording(ex, name):
             return ScalarValue(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
@@ -118,6 +120,29 @@ def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: V
         if name == "POWER" and isinstance(right, int) and right >= 0:
             return sym(left ** right)
     return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
+
+
+#: operators whose results on sizes are sizes
+_SIZE_OPERATORS = {"ADD", "SUBTRACT", "MULTIPLY", "FLOOR_DIVIDE", "REMAINDER"}
+
+
+def _as_numbers(ex: Executor, name: str, a: Value, b: Value) -> tuple[Value, Value]:
+    """Sizes that depend on data are numbers of the graph where the result is no size."""
+    sizes = ex.world.sizes
+    if not any(isinstance(v, SymValue) and sizes.is_unbacked(v.expr) for v in (a, b)):
+        return a, b
+    if name in _SIZE_OPERATORS and all(isinstance(v, SymValue) or v.cls in (int, bool) for v in (a, b)) and not any(
+            isinstance(v, ScalarValue) for v in (a, b)):
+        if name not in ("FLOOR_DIVIDE", "REMAINDER") or isinstance(b, ConstValue) and b.value > 0:
+            return a, b
+    return as_number(ex, a), as_number(ex, b)
+
+
+def as_number(ex: Executor, value: Value) -> Value:
+    """A size that depends on data as a number that the graph computes; other Values as they are."""
+    if isinstance(value, SymValue) and ex.world.sizes.is_unbacked(value.expr):
+        return ScalarValue(number_of(ex.recorder, value.expr))
+    return value
 
 
 def sym(expr: Any) -> Value:
@@ -374,6 +399,8 @@ def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a:
             return const(symbol == "!=")
         return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
     if any(isinstance(x, float) for x in (left, right)):
+        if any(ex.world.sizes.is_unbacked(x) for x in (left, right)):
+            return _compare_numbers(ex, symbol, function, as_number(ex, a), as_number(ex, b))
         return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
     relation = {"<": sympy.Lt, "<=": sympy.Le, "==": sympy.Eq, "!=": sympy.Ne, ">": sympy.Gt, ">=": sympy.Ge}[symbol]
     return const(ex.world.sizes.decide(relation(left, right), f"{left} {symbol} {right} at {ex.loc()}"))
@@ -454,8 +481,11 @@ def truth(ex: Executor, value: Value) -> bool:
             return True
         return bool(value.value)
     if isinstance(value, SymValue):
-        return not ex.world.sizes.equal(value.expr, 0, f"truth at {ex.loc()}")
+        return ex.world.sizes.decide(sympy.Ne(value.expr, 0), f"truth at {ex.loc()}")
     if isinstance(value, ScalarValue):
+        known = answer_of(ex.recorder, value.traced)
+        if known is not None:
+            return known
         raise GraphBreak("data_dependent_branch", "")
     if isinstance(value, TensorValue):
         with recording(ex, "bool"):

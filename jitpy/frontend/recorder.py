@@ -14,7 +14,20 @@ from typing import Any
 import sympy
 import torch
 
-from jitpy.ir import CONSTANT, GETITEM, Graph, Loc, Node, NotCovered, Op, ScalarSpec, SizeEnv, Spec, TensorSpec
+from jitpy.ir import (
+    CONSTANT,
+    GETITEM,
+    Graph,
+    Loc,
+    Node,
+    NotCovered,
+    Op,
+    ScalarSpec,
+    SizeEnv,
+    SizeUnknown,
+    Spec,
+    TensorSpec,
+)
 from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import check_write
 
@@ -24,7 +37,7 @@ from .finish import finish_graph
 from .guards import GuardSet
 from .inputs import check_strided_input, make_tensor_input
 from .scalars import record_scalar_op, with_sample_numbers
-from .schemas import SchemaFacts, has_static_size, schema_facts
+from .schemas import SchemaFacts, has_size_rule, schema_facts
 from .source import Source
 from .tensor_attrs import read_attribute
 from .torch_calls import is_torch_callable
@@ -77,6 +90,8 @@ class Recorder:
         self._storages: dict[int, list[int]] = {}
         #: recordings of calls with symbolic sizes (`derived_calls`)
         self.templates: dict[Any, Any] = {}
+        #: sizes that depend on data, as numbers of the graph
+        self.size_numbers: dict[Any, TracedScalar] = {}
         #: position of the first node whose result requires grad
         self._first_grad_node: int | None = None
         # undo log: callables in order
@@ -213,7 +228,7 @@ class Recorder:
             raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
         if facts.mutated:
             return self._record_write(facts, args, kwargs, spec)
-        if facts.dynamic and not facts.on_host and not has_static_size(overload, args):
+        if facts.dynamic and not facts.on_host and not has_size_rule(overload, args):
             raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
         if facts.is_view:
             return self._record_view(facts, args, kwargs, spec)
@@ -563,6 +578,9 @@ class Recorder:
         except NotCovered as error:
             self.rollback(mark)
             raise Uncapturable("unsupported_op", str(error)) from error
+        except SizeUnknown as error:
+            self.rollback(mark)
+            raise Uncapturable("dynamic_shape", str(error)) from error
 
     def attribute(self, tensor: TracedTensor, name: str) -> Any:
         """The payload of `tensor.<name>` for attributes that are no methods."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import NotCovered
+from jitpy.ir import ops as table
 from jitpy.ir.ops import functional_of
 
 OpOverload = torch._ops.OpOverload
@@ -133,8 +134,15 @@ def _functional(overload: OpOverload) -> OpOverload | None:
         return None
 
 
-def has_static_size(overload: OpOverload, args: tuple[Any, ...]) -> bool:
-    """Whether this is an index without masks: torch marks the op as one whose size depends on data."""
-    return overload in (torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor) and not any(
-        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
-    )
+def has_size_rule(overload: OpOverload, args: tuple[Any, ...]) -> bool:
+    """Whether the op table can say what an op makes whose result's size torch says to depend on data: an index without
+    masks, or an op whose rule names the size by a symbol."""
+    return "sizes_by_data" in table.get(overload).facets or overload in (
+        torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor
+    ) and not any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+
+
+def names_sizes(overload: OpOverload, args: tuple[Any, ...]) -> bool:
+    """Whether the rule of an op makes a symbol for a size of its result."""
+    facet = table.get(overload).facets.get("sizes_by_data")
+    return facet is not None and (facet is True or facet(args))

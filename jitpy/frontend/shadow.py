@@ -20,7 +20,7 @@ from jitpy.ir import ops as table
 from jitpy.ir.ops import symbolic
 from jitpy.ir.sizes import simplify
 
-from .schemas import SchemaFacts, has_static_size, schema_facts
+from .schemas import SchemaFacts, has_size_rule, names_sizes, schema_facts
 from .traced import Uncapturable
 
 _META = torch.device("meta")
@@ -153,10 +153,16 @@ class Record:
 
 @dataclass(slots=True)
 class Template:
-    """What one call does: its ATen calls, and its result in terms of `Ref`s and constants."""
+    """What one call does: its ATen calls, and its result in terms of `Ref`s and constants. `names_sizes` says that
+    symbols were made for sizes that depend on data: they belong to this one call."""
 
     records: list[Record] = field(default_factory=list)
     result: Any = None
+    names_sizes: bool = False
+
+
+class SizesByData(Exception):
+    """A call on plain sizes has a result whose size depends on data: it needs an environment for the symbol."""
 
 
 class DispatchMode(TorchDispatchMode):
@@ -170,8 +176,9 @@ class DispatchMode(TorchDispatchMode):
 class Tape(DispatchMode):
     """Writes down the ATen calls made on shadows."""
 
-    def __init__(self, inputs: list[ShadowTensor]) -> None:
+    def __init__(self, inputs: list[ShadowTensor], env: SizeEnv | None = None) -> None:
         super().__init__()
+        self.env = env
         self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
         self.values: list[torch.Tensor] = list(inputs)
         self.template = Template()
@@ -200,8 +207,12 @@ class Tape(DispatchMode):
                 ),
             )
         facts = schema_facts(func)
-        if facts.dynamic and not has_static_size(func, args):
+        if facts.dynamic and not has_size_rule(func, args):
             raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
+        if names_sizes(func, args):
+            if self.env is None:
+                raise SizesByData
+            self.template.names_sizes = True
         args, kwargs = _lift(args), _lift(kwargs)
         record = Record(facts, self._refer(args), self._refer(kwargs), (), None)
         if facts.mutated:
@@ -209,7 +220,7 @@ class Tape(DispatchMode):
         if facts.inplace_view:
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
-        result = _run(func, args, kwargs)
+        result = _run(func, args, kwargs, self.env)
         record.results = tuple(self._number(t) for t in tensors_of(result))
         if not facts.mutated:
             record.spec = _spec(result)
@@ -355,9 +366,9 @@ def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str
     return _run(facts.functional, *facts.functional_call(args, kwargs))
 
 
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an op on the meta tensors inside shadows and wrap what it returns."""
-    env = _environment((args, tuple(kwargs.values())))
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: SizeEnv | None = None) -> Any:
+    """Run an op on the meta tensors inside shadows and wrap what it returns. `capture` names sizes by data."""
+    env = capture if names_sizes(func, args) else _environment((args, tuple(kwargs.values())))
     found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
     if found is not _NO_RULE:
         return found

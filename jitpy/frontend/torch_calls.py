@@ -15,6 +15,7 @@ import torch
 from jitpy.ir import NotCovered
 
 from . import derived_calls, fast_calls
+from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
 from .indexing import getitem, setitem
 from .scalars import scalar_methods
@@ -128,11 +129,22 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     if mark is None:
         mark = recorder.checkpoint()
     state = recorder.state
+    computed = has_computed_int(args) or has_computed_int(kwargs)
+    if computed and fn in _NUMBERS_ARE_SIZES:
+        args, kwargs, computed = as_sizes(recorder, args), as_sizes(recorder, kwargs), False
     if not state.autocast_enabled and state.default_device is None:
         result = _shortcut(recorder, fn, args, kwargs)
         if result is not DECLINED:
             return result
         recorder.rollback(mark)
+        if computed:
+            # an int that the graph computes, where torch takes a size
+            result = _shortcut(recorder, fn, as_sizes(recorder, args), as_sizes(recorder, kwargs))
+            if result is not DECLINED:
+                return result
+            recorder.rollback(mark)
+    if computed:
+        args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
     return derived_calls.run(recorder, fn, args, kwargs)
 
 
@@ -149,6 +161,10 @@ def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     except Exception:
         return DECLINED  # the derived path raises eager's error, if it is one
 
+
+#: Factories whose Python numbers decide the size of the result.
+_NUMBERS_ARE_SIZES = frozenset({torch.arange, torch.range, torch.ops.aten.arange, torch.ops.aten.arange.default,
+                                torch.ops.aten.arange.start, torch.ops.aten.arange.start_step})
 
 _HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods}
 

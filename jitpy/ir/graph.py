@@ -184,6 +184,21 @@ class Graph:
                     strides.setdefault(spec.offset, (position, "offset", None))
         return {**strides, **found}
 
+    def unbacked_bindings(self) -> dict[sympy.Symbol, tuple[Node, int | None]]:
+        """Where the value of each unbacked symbol is read: size `dim` of the node's tensor, or with None its number.
+
+        The first node counts whose spec has the bare symbol and whose arguments do not mention it.
+        """
+        found: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+        if not self.sizes.has_unbacked:
+            return found
+        for node in self.nodes:
+            for symbol, dim in bare_symbols(node.spec):
+                if symbol not in found and self.sizes.is_unbacked(symbol):
+                    if symbol not in self.sizes.unbacked_in_all((node.args, node.kwargs)):
+                        found[symbol] = node, dim
+        return found
+
     def replace(self, mapping: Mapping[Node, Node]) -> None:
         """Make every reader, output and mutation of a key read its value instead. Values are not looked up again."""
         if not mapping:
@@ -210,6 +225,13 @@ class Graph:
         from .printer import to_text
 
         return to_text(self)
+
+
+def bare_symbols(spec: Spec) -> list[tuple[sympy.Symbol, int | None]]:
+    """The symbols that one tensor's sizes, or a number, are themselves: `(symbol, dim)`."""
+    if isinstance(spec, TensorSpec):
+        return [(size, dim) for dim, size in enumerate(spec.shape) if isinstance(size, sympy.Symbol)]
+    return [(spec.expr, None)] if isinstance(spec, ScalarSpec) and isinstance(spec.expr, sympy.Symbol) else []
 
 
 def short_name(op: Op) -> str:

@@ -10,24 +10,31 @@ import sympy
 import torch
 
 from .graph import Graph, Node
-from .sizes import evaluate
+from .sizes import SizeCheckFailed, evaluate
 
 
 def interpret(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Run `graph` on tensors and numbers in the order of `graph.inputs`; returns the tuple of outputs.
 
-    Honours each node's `grad_enabled`, and carries out `graph.mutations` on the inputs at the end.
+    Honours each node's `grad_enabled`, and carries out `graph.mutations` on the inputs at the end. SizeCheckFailed
+    where sizes that depend on data are not what the graph was made for.
     """
     if len(inputs) != len(graph.inputs):
         raise TypeError(f"{graph.name} takes {len(graph.inputs)} inputs, not {len(inputs)}")
     values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
     symbols = bind_symbols(graph, inputs)
+    unbacked: dict[Node, list[tuple[sympy.Symbol, int | None]]] = {}
+    for symbol, (node, dim) in graph.unbacked_bindings().items():
+        unbacked.setdefault(node, []).append((symbol, dim))
 
     with as_recorded():
         for node in graph.nodes:
             torch.set_grad_enabled(node.grad_enabled)
             args, kwargs = resolve(node.args, values, symbols), resolve(node.kwargs, values, symbols)
-            values[node] = node.op.target(*args, **kwargs)
+            value = values[node] = node.op.target(*args, **kwargs)
+            for symbol, dim in unbacked.get(node, ()):
+                symbols[symbol] = int(value) if dim is None else value.size(dim)
+        _check(graph, symbols)
         _copy_back(graph, values)
     return tuple(values[node] for node in graph.outputs)
 
@@ -79,6 +86,16 @@ def resolve(value: Any, values: dict[Node, Any], symbols: dict[sympy.Symbol, int
     if isinstance(value, slice):
         return slice(*(resolve(v, values, symbols) for v in (value.start, value.stop, value.step)))
     return value
+
+
+def _check(graph: Graph, symbols: dict[sympy.Symbol, int]) -> None:
+    for relation, why in graph.sizes.run_time_checks():
+        if not evaluate(relation, symbols):
+            raise SizeCheckFailed(f"{relation} does not hold ({why})")
+    for symbol, value in symbols.items():
+        info = graph.sizes.symbols[symbol]
+        if info.unbacked and not (info.low <= value and (info.high is None or value <= info.high)):
+            raise SizeCheckFailed(f"{symbol} is {value}")
 
 
 def _copy_back(graph: Graph, values: dict[Node, Any]) -> None:

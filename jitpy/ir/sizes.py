@@ -7,12 +7,18 @@ Ints never reach sympy: code that meets static sizes pays nothing.
 
 Questions are kept in two forms over the difference of the two sides, `d == 0` and `d < 0`, so that no
 sympy relation is built, and nothing is solved or simplified, unless there is something to record.
+
+Unbacked symbols (`u<k>`) stand for sizes that exist only when the graph runs: the number of elements that a mask
+selects, an int that `.item()` read. Nothing guesses their values. A question about them that is no theorem raises
+`SizeUnknown`, but for the questions of shape rules that have a usual answer (sizes that must match do, a size is
+neither 0 nor 1): that answer becomes a check which the compiled graph makes as soon as it knows the sizes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +36,26 @@ from .sizes_expr import (
     simplify,
     size_function,
 )
-from .spec import Dim
+from .spec import Dim, ScalarSpec, TensorSpec
 
 __all__ = [
-    "FloorDiv", "Modulo", "SizeEnv", "SymbolInfo", "c_text", "evaluate", "floordiv", "mod", "python_text", "simplify",
+    "FloorDiv", "Modulo", "SizeCheckFailed", "SizeEnv", "SizeUnknown", "SymbolInfo", "c_text", "evaluate", "floordiv", "mod", "python_text", "simplify",
     "size_function",
 ]
 
 Interval = tuple[float, float]
+
+#: Ints that the graph computes are taken as sizes within these bounds, so that arithmetic on them fits 64 bits.
+SCALAR_LIMIT = 1 << 31
+
+
+class SizeUnknown(Exception):
+    """A question about a size that only the run of the graph can answer."""
+
+
+class SizeCheckFailed(RuntimeError):
+    """The sizes of a call are not what the graph was made for: nothing was changed, and the call runs in another way.
+    """
 
 
 @dataclass(slots=True)
@@ -45,7 +63,8 @@ class SymbolInfo:
     """One symbol: its value in the traced call, its inclusive range, and where it is read from.
 
     `source` is opaque to the IR (the frontend's Source of a tensor or int); `dim` is the axis when the
-    source is a tensor, else None.
+    source is a tensor, else None. An unbacked symbol has no source, and its hint is an estimate: good for weighing
+    costs, never for an answer.
     """
 
     hint: int
@@ -53,6 +72,7 @@ class SymbolInfo:
     dim: int | None
     low: int
     high: int | None = None
+    unbacked: bool = False
 
 
 @dataclass(slots=True)
@@ -69,9 +89,15 @@ class SizeEnv:
 
     def __init__(self) -> None:
         self.symbols: dict[sympy.Symbol, SymbolInfo] = {}
+        #: all that was recorded: what inputs must fulfil, what the graph checks when it runs, what ops promise
         self.relations: list[sympy.Basic] = []
         #: user locations at which each relation was first needed, parallel to `relations`
         self.reasons: list[str] = []
+        # parallel to `relations`: whether nobody needs to check it, as it follows from what an op does
+        self._promised: list[bool] = []
+        self._unbacked: set[sympy.Symbol] = set()
+        # whether questions are asked as if every unbacked size were at least 2
+        self._generic = False
         self._saved: list[_Saved] = []
         self._hints: dict[sympy.Symbol, int] = {}
         # answers that were recorded: ("eq" | "lt", difference) -> answer
@@ -91,6 +117,65 @@ class SizeEnv:
         self._hints[symbol] = hint
         return symbol
 
+    def new_unbacked(self, estimate: int, low: int = 0, high: int | None = None) -> sympy.Symbol:
+        """A fresh symbol `u<k>` for a number that exists only when the graph runs."""
+        symbol = sympy.Symbol(f"u{len(self._unbacked)}", integer=True, positive=True if low > 0 else None,
+                              nonnegative=True if low >= 0 else None)
+        self.symbols[symbol] = SymbolInfo(estimate, None, None, low, high, unbacked=True)
+        self._hints[symbol] = estimate
+        self._unbacked.add(symbol)
+        return symbol
+
+    @property
+    def has_unbacked(self) -> bool:
+        """Whether any size exists only when the graph runs."""
+        return bool(self._unbacked)
+
+    def is_unbacked(self, expr: Any) -> bool:
+        """Whether an expression or relation mentions an unbacked symbol."""
+        return bool(self._unbacked) and isinstance(expr, sympy.Basic) and not self._unbacked.isdisjoint(
+            expr.free_symbols)
+
+    def unbacked_in(self, expr: Any) -> set[sympy.Symbol]:
+        """The unbacked symbols that an expression or relation mentions."""
+        return self._unbacked & expr.free_symbols if self._unbacked and isinstance(expr, sympy.Basic) else set()
+
+    def unbacked_in_all(self, value: Any) -> set[sympy.Symbol]:
+        """The unbacked symbols inside nested arguments, or a spec."""
+        found: set[sympy.Symbol] = set()
+        if self._unbacked:
+            self._collect(value, found)
+        return found
+
+    def _collect(self, value: Any, found: set[sympy.Symbol]) -> None:
+        if isinstance(value, sympy.Basic):
+            found |= self.unbacked_in(value)
+        elif isinstance(value, (tuple, list)):
+            for item in value:
+                self._collect(item, found)
+        elif isinstance(value, dict):
+            self._collect(tuple(value.values()), found)
+        elif isinstance(value, slice):
+            self._collect((value.start, value.stop, value.step), found)
+        elif isinstance(value, TensorSpec):
+            self._collect((value.shape, value.stride, value.offset), found)
+        elif isinstance(value, ScalarSpec):
+            self._collect(value.expr, found)
+
+    def entry_relations(self) -> list[tuple[sympy.Basic, str]]:
+        """What the inputs must fulfil, with the reasons: the guards."""
+        return [(relation, why) for relation, why, promised in zip(self.relations, self.reasons, self._promised,
+                                                                   strict=True)
+                if not promised and not self.is_unbacked(relation)]
+
+    def run_time_checks(self) -> list[tuple[sympy.Basic, str]]:
+        """What the compiled graph must check when it knows its unbacked sizes, with the reasons."""
+        if not self._unbacked:
+            return []
+        return [(relation, why) for relation, why, promised in zip(self.relations, self.reasons, self._promised,
+                                                                   strict=True)
+                if not promised and self.is_unbacked(relation)]
+
     def checkpoint(self) -> int:
         """A mark for `rollback`."""
         return len(self.relations)
@@ -102,10 +187,10 @@ class SizeEnv:
             return
         saved = self._saved[mark]
         self._facts, self._replacements, self._ranges = saved.facts, saved.replacements, saved.ranges
-        del self.relations[mark:], self.reasons[mark:], self._saved[mark:]
+        del self.relations[mark:], self.reasons[mark:], self._promised[mark:], self._saved[mark:]
 
     def hint(self, expr: Dim) -> int:
-        """The value of `expr` in the call being traced."""
+        """The value of `expr` in the call being traced; an estimate where it mentions unbacked symbols."""
         if isinstance(expr, int):
             return expr
         return int(evaluate(expr, self._hints))
@@ -124,7 +209,7 @@ class SizeEnv:
     def decide(self, relation: sympy.Basic | bool, reason: str = "") -> bool:
         """Answer a yes/no question about sizes, and record the relation if it is not always so.
 
-        `relation` is a sympy relation, or And, Or, Not of such.
+        `relation` is a sympy relation, or And, Or, Not of such. SizeUnknown where the answer depends on data.
         """
         if relation is True or relation is False:
             return relation
@@ -137,21 +222,58 @@ class SizeEnv:
         if relation == sympy.true or relation == sympy.false:
             return bool(relation)
         kind, difference, negated = _question(relation)
-        return self._ask(kind, difference, reason, relation, negated) != negated
+        return self._ask(kind, difference, reason, relation, negated, strict=True) != negated
+
+    def require(self, relation: sympy.Basic | bool, reason: str = "") -> bool:
+        """As `decide`, for what must hold lest the program raise: what depends on data is checked at run time."""
+        if not self.is_unbacked(relation):
+            return self.decide(relation, reason)
+        if isinstance(relation, sympy.Not) and isinstance(relation.args[0], sympy.core.relational.Relational):
+            relation = _negation(relation.args[0])
+        if isinstance(relation, sympy.And):
+            return all(self.require(part, reason) for part in relation.args)
+        known = self.known(relation)
+        if known is not None:
+            return known
+        if not isinstance(relation, sympy.core.relational.Relational):
+            raise SizeUnknown(f"{relation} depends on data")
+        kind, difference, negated = _question(relation)
+        self._record(relation, reason, kind, self._normal(difference), not negated)
+        return True
+
+    def learn(self, relation: sympy.Basic | bool) -> None:
+        """Take note of what is so by construction, such as a bound that an operation keeps to."""
+        if not isinstance(relation, sympy.core.relational.Relational) or self.known(relation) is not None:
+            return
+        kind, difference, negated = _question(relation)
+        self._record(relation, "", kind, self._normal(difference), not negated, promised=True)
+
+    @contextlib.contextmanager
+    def generic(self) -> Iterator[None]:
+        """Questions inside are answered as for unbacked sizes of at least 2: for what matters to no value, such as
+        the strides of axes with one element."""
+        before, self._generic = self._generic, True
+        try:
+            yield
+        finally:
+            self._generic = before
 
     def equal(self, a: Dim, b: Dim, reason: str = "") -> bool:
-        """Whether two sizes are equal, recording the relation where that is not a theorem."""
+        """Whether two sizes are equal, recording the relation where that is not a theorem.
+
+        Of unbacked sizes: they are, unless one side is 0 or 1. The graph checks the answer when it runs.
+        """
         if type(a) is int and type(b) is int:
             return a == b
         if a is b or a == b:
             return True
-        return self._ask("eq", a - b, reason, (a, b))
+        return self._ask("eq", a - b, reason, (a, b), strict=False)
 
     def less(self, a: Dim, b: Dim, reason: str = "") -> bool:
-        """Whether a < b, recording the relation where that is not a theorem."""
+        """Whether a < b, recording the relation where that is not a theorem. SizeUnknown as `decide`."""
         if type(a) is int and type(b) is int:
             return a < b
-        return self._ask("lt", a - b, reason, (a, b))
+        return self._ask("lt", a - b, reason, (a, b), strict=True)
 
     def less_equal(self, a: Dim, b: Dim, reason: str = "") -> bool:
         """Whether a <= b, recording the relation where that is not a theorem."""
@@ -185,11 +307,13 @@ class SizeEnv:
         return (expr, expr) if isinstance(expr, int) else self._interval(expr)
 
     def specialize(self, expr: Dim, reason: str = "") -> int:
-        """Pin a size to its value in this call (recorded, so that `explain` can list it)."""
+        """Pin a size to its value in this call (recorded, so that `explain` can list it). SizeUnknown where it depends
+        on data."""
+        expr = self.canonical(expr)
         if isinstance(expr, int):
             return expr
-        if expr.is_Integer:
-            return int(expr)
+        if self.is_unbacked(expr):
+            raise SizeUnknown(f"{reason or 'a plain int'}: the value of {expr} depends on data")
         value = self.hint(expr)
         self.equal(expr, value, reason)
         return value
@@ -200,13 +324,20 @@ class SizeEnv:
         expr = self.canonical(expr)
         return expr if isinstance(expr, int) else simplify(expand(expr))
 
-    def _ask(self, kind: str, difference: Dim, reason: str, asked: Any, negated: bool = False) -> bool:
+    def _ask(self, kind: str, difference: Dim, reason: str, asked: Any, negated: bool = False,
+             strict: bool = True) -> bool:
         d = self._normal(difference)
         answer = self._theorem(kind, d)
         if answer is not None:
             return answer
-        value = self.hint(d)
-        answer = value == 0 if kind == "eq" else value < 0
+        if self.is_unbacked(d):
+            if strict:
+                raise SizeUnknown(f"{reason or 'a question about sizes'}: {_text_of(asked, kind)} depends on data")
+            with self.generic():
+                answer = self._theorem(kind, d) is not False
+        else:
+            value = self.hint(d)
+            answer = value == 0 if kind == "eq" else value < 0
         if isinstance(asked, tuple):
             cls = sympy.Eq if kind == "eq" else sympy.StrictLessThan
             asked = cls(*map(sympy.sympify, asked), evaluate=False)
@@ -243,10 +374,12 @@ class SizeEnv:
                 factor = math.gcd(factor, int(coefficient))
         return False if factor > 1 and constant % factor else None
 
-    def _record(self, fact: sympy.Basic, reason: str, kind: str, d: sympy.Expr, answer: bool) -> None:
+    def _record(self, fact: sympy.Basic, reason: str, kind: str, d: sympy.Expr, answer: bool,
+                promised: bool = False) -> None:
         self._saved.append(_Saved(self._facts, self._replacements, self._ranges))
         self.relations.append(fact)
         self.reasons.append(reason)
+        self._promised.append(promised)
         self._facts, self._replacements = dict(self._facts), dict(self._replacements)
         self._ranges = dict(self._ranges)
         self._facts[kind, d] = answer
@@ -269,13 +402,19 @@ class SizeEnv:
             self._narrow(opposite - 1)
 
     def _range(self, symbol: sympy.Symbol) -> Interval:
+        low: float
+        high: float
         found = self._ranges.get(symbol)
         if found is not None:
-            return found
-        info = self.symbols.get(symbol)
-        if info is None:
-            return -math.inf, math.inf
-        return info.low, math.inf if info.high is None else info.high
+            low, high = found
+        else:
+            info = self.symbols.get(symbol)
+            if info is None:
+                return -math.inf, math.inf
+            low, high = info.low, math.inf if info.high is None else info.high
+        if self._generic and symbol in self._unbacked:
+            low = min(max(low, 2), high)
+        return low, high
 
     def _narrow(self, d: Dim) -> None:
         """Learn from `d < 0` the range of each symbol that occurs once, linearly."""
@@ -328,14 +467,14 @@ class SizeEnv:
             if not (symbol.is_Symbol and symbol in self.symbols and coefficient.is_Integer):
                 continue
             rest = d - term
-            if symbol in rest.free_symbols:
-                continue
+            if symbol in rest.free_symbols or symbol not in self._unbacked and self.is_unbacked(rest):
+                continue  # what is known at entry is never told by what is not
             if abs(coefficient) == 1:
                 candidates.append((symbol, expand(-rest * coefficient)))
             elif rest.is_Integer and int(rest) % int(coefficient) == 0:
                 candidates.append((symbol, sympy.Integer(-int(rest) // int(coefficient))))
         if candidates:
-            order = {symbol: i for i, symbol in enumerate(self.symbols)}
+            order = {symbol: (symbol in self._unbacked, i) for i, symbol in enumerate(self.symbols)}
             self._replace(*max(candidates, key=lambda pair: order[pair[0]]))
 
     def _replace(self, symbol: sympy.Symbol, expr: sympy.Expr) -> None:
@@ -390,6 +529,10 @@ class SizeEnv:
                 else:
                     corners.append(int(x) // int(y))
         return min(corners), max(corners)
+
+
+def _text_of(asked: Any, kind: str) -> str:
+    return f"{asked[0]} {'==' if kind == 'eq' else '<'} {asked[1]}" if isinstance(asked, tuple) else str(asked)
 
 
 def _question(relation: sympy.Basic) -> tuple[str, Dim, bool]:

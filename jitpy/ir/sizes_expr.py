@@ -259,21 +259,23 @@ def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> s
     return _Printer(names or {}, c=False).top(expr)
 
 
-def c_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
-    """A size expression or relation as a C expression on `int64_t`, with Python's floor division and modulo.
+def c_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None, total: bool = False) -> str:
+    """A size expression or relation as a C expression on `int64_t`, with Python's floor division and modulo. With
+    `total`, what is divided by 0 is 0: for sizes whose checks come after them.
 
     Overflow is not looked for: sizes of tensors that exist do not overflow. Raises TypeError for what has no integer
     meaning.
     """
-    return _Printer(names or {}, c=True).top(expr)
+    return _Printer(names or {}, c=True, total=total).top(expr)
 
 
 class _Printer:
     """Both languages agree but for division, min, max, and the logical words."""
 
-    def __init__(self, names: Mapping[sympy.Symbol, str], c: bool) -> None:
+    def __init__(self, names: Mapping[sympy.Symbol, str], c: bool, total: bool = False) -> None:
         self.names = names
         self.c = c
+        self.total = total
 
     def top(self, expr: Any) -> str:
         text = self.text(expr)
@@ -303,9 +305,9 @@ class _Printer:
             base = self.text(expr.base)
             return "(" + " * ".join([base] * int(expr.exp)) + ")"
         if isinstance(expr, FloorDiv):
-            return self.divide(*expr.args)
+            return self.unless_zero(expr.args[1], self.divide(*expr.args))
         if isinstance(expr, (Modulo, sympy.Mod)):
-            return self.modulo(*expr.args)
+            return self.unless_zero(expr.args[1], self.modulo(*expr.args))
         if isinstance(expr, sympy.floor):
             return self.divide(*sympy.together(expr.args[0]).as_numer_denom())
         if isinstance(expr, sympy.ceiling):
@@ -344,6 +346,12 @@ class _Printer:
         if coefficient == -1:
             return "-" + " * ".join(factors)
         return " * ".join(factors if coefficient == 1 else [self.text(coefficient), *factors])
+
+    def unless_zero(self, divisor: sympy.Expr, quotient: str) -> str:
+        if not self.total or divisor.is_nonzero:
+            return quotient
+        text = self.text(divisor)
+        return f"({text} == 0 ? 0 : {quotient})" if self.c else f"(0 if {text} == 0 else {quotient})"
 
     def divide(self, a: sympy.Expr, b: sympy.Expr) -> str:
         if b == 1:
@@ -396,9 +404,10 @@ def _enclosed(text: str) -> bool:
 
 
 def size_function(exprs: Iterable[Dim], symbols: Sequence[sympy.Symbol]) -> Callable[[tuple[int, ...]], list[int]]:
-    """A Python function from the symbols' values (in the order of `symbols`) to the list of the expressions' values."""
+    """A Python function from the symbols' values (in the order of `symbols`) to the list of the expressions' values.
+    What is divided by 0 is 0."""
     names = {symbol: f"v[{i}]" for i, symbol in enumerate(symbols)}
-    body = ", ".join(python_text(expr, names) for expr in exprs)
+    body = ", ".join(_Printer(names, c=False, total=True).top(expr) for expr in exprs)
     namespace: dict[str, Any] = {}
     exec(compile(f"def sizes(v):\n    return [{body}]\n", "<sizes>", "exec"), namespace)
     return namespace["sizes"]

@@ -168,6 +168,24 @@ def _symbols(graph: Graph) -> Iterator[tuple[Node | None, str]]:
                 yield node, f"symbol {symbol} is not one of the graph's sizes"
 
 
+def _unbacked(graph: Graph) -> Iterator[tuple[Node | None, str]]:
+    bindings = graph.unbacked_bindings()
+    bound: set[sympy.Symbol] = set()
+    if not graph.sizes.has_unbacked:
+        return
+    for node in graph.all_nodes():
+        used = graph.sizes.unbacked_in_all((node.args, node.kwargs))
+        if not isinstance(node.spec, tuple):
+            bound.update(symbol for symbol in graph.sizes.unbacked_in_all(node.spec)
+                         if symbol in bindings and bindings[symbol][0] is node)
+            used |= graph.sizes.unbacked_in_all(node.spec)
+        for symbol in used - bound:
+            yield node, f"the size {symbol} is not known there"
+    for relation, _ in graph.sizes.run_time_checks():
+        for symbol in graph.sizes.unbacked_in(relation) - bound:
+            yield None, f"{relation} is to be checked, and nothing says what {symbol} is"
+
+
 def _dims(spec: Spec) -> list[Dim]:
     if isinstance(spec, TensorSpec):
         return [*spec.shape, *spec.stride, spec.offset]
@@ -244,6 +262,7 @@ RULES = (
     VerifyRule("getitem takes a part", _getitems),
     VerifyRule("mutations fit", _mutations),
     VerifyRule("symbols are known", _symbols),
+    VerifyRule("sizes are known where they are used", _unbacked),
     VerifyRule("functional", _functional),
     VerifyRule("specs are well formed", _spec_shapes),
 )

@@ -21,12 +21,14 @@ from jitpy import config, logs
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 from jitpy.runtime.plan import (
     AllocStep,
+    BindStep,
     CallStep,
     CopyStep,
     FreeStep,
     KernelStep,
     Plan,
     Size,
+    SizeCheckFailed,
     SizeRef,
     SlotRef,
     Step,
@@ -71,8 +73,6 @@ def make_executable(plan: Plan) -> Executable:
         logs.log("cache", f"plans run in Python: {error.reason}")
         return PythonExecutable(plan)
     native.set_pool_limit(config.pool_bytes)
-    if plan.n_sizes and not plan.size_function:
-        return PythonExecutable(plan)
     check_plan(plan)
     return native.Executable(plan)
 
@@ -117,7 +117,8 @@ def check_plan(plan: Plan) -> None:
     for binding in plan.symbols:
         if not 0 <= binding.slot < plan.n_inputs:
             raise ValueError(f"plan: a symbol is read from slot {binding.slot}, which is no input")
-    if plan.n_sizes and not (plan.size_function or plan.size_function_py):
+    at_start = plan.n_sizes if plan.size_entries is None else len(plan.size_entries)
+    if at_start and not (plan.size_function or plan.size_function_py):
         raise ValueError("plan: it has sizes, so it needs a size function")
     for number, step in enumerate(plan.steps):
         what = f"step {number} ({type(step).__name__})"
@@ -140,6 +141,11 @@ def check_plan(plan: Plan) -> None:
             read(step.source, what)
         elif isinstance(step, AllocStep):
             filled.add(step.slot)
+        elif isinstance(step, BindStep):
+            for symbol in step.symbols:
+                read(symbol.place.slot, what)
+            if step.entries and not (step.function or step.function_py):
+                raise ValueError(f"plan: {what} fills sizes, so it needs a size function")
         elif isinstance(step, FreeStep):
             filled.difference_update(step.slots)
         else:
@@ -178,10 +184,11 @@ class PythonExecutable:
             if not isinstance(value, (torch.Tensor, int, float, complex)):
                 raise TypeError(f"input {number} must be a tensor or a number, not {type(value).__name__}")
         slots = [*inputs, *[None] * (plan.n_slots - plan.n_inputs)]
-        sizes = []
-        if plan.n_sizes:
-            sizes = _size_table(plan, tuple(_symbol(binding, slots) for binding in plan.symbols))
-        call = _Call(slots, sizes, plan.workspace if isinstance(plan.workspace, int) else sizes[plan.workspace.index])
+        call = _Call(slots, plan.n_sizes, max(plan.n_symbols, len(plan.symbols)))
+        for number, binding in enumerate(plan.symbols):
+            call.symbols[number] = _symbol(binding, slots)
+        call.fill_sizes(plan.size_function, plan.size_function_py, plan.size_entries)
+        call.open_workspace(call.size(plan.workspace))
         # the graph holds autocast's casts as nodes already
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
             torch._C.DispatchKey.AutocastCUDA)
@@ -200,15 +207,27 @@ class PythonExecutable:
 class _Call:
     """The state of one call: slots, size table, scratch memory, and the dispatch state that the caller had."""
 
-    def __init__(self, slots: list[Any], sizes: Sequence[int], workspace_bytes: int) -> None:
+    def __init__(self, slots: list[Any], n_sizes: int, n_symbols: int) -> None:
         self.slots = slots
-        self.sizes = sizes
-        self.size_table = (ctypes.c_int64 * len(sizes))(*sizes)
+        self.sizes = (ctypes.c_int64 * n_sizes)()
+        self.symbols = (ctypes.c_int64 * n_symbols)()
         self.workspace = 0
-        if workspace_bytes:
-            self.scratch = torch.empty(workspace_bytes + _WORKSPACE_ALIGNMENT, dtype=torch.uint8)
-            self.workspace = -(-self.scratch.data_ptr() // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT
         self.caller_keys = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+
+    def fill_sizes(self, address: int, function: Callable[[tuple[int, ...]], list[int]] | None,
+                   entries: Sequence[int] | None) -> None:
+        """Fill the entries of the size table that a size function computes."""
+        if function is not None:
+            for entry, value in zip(range(len(self.sizes)) if entries is None else entries,
+                                    function(tuple(self.symbols)), strict=True):
+                self.sizes[entry] = value
+        elif address:
+            _KERNEL_TYPE(address)(ctypes.addressof(self.symbols), ctypes.addressof(self.sizes))
+
+    def open_workspace(self, size: int) -> None:
+        if size:
+            self.scratch = torch.empty(size + _WORKSPACE_ALIGNMENT, dtype=torch.uint8)
+            self.workspace = -(-self.scratch.data_ptr() // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT
 
     def size(self, size: Size) -> int:
         return self.sizes[size.index] if isinstance(size, SizeRef) else size
@@ -248,13 +267,16 @@ def _symbol(binding: SymbolBinding, slots: list[Any]) -> int:
     return value.stride(binding.dim) if binding.stride else value.size(binding.dim)
 
 
-def _size_table(plan: Plan, symbols: tuple[int, ...]) -> Sequence[int]:
-    if plan.size_function_py is not None:
-        return plan.size_function_py(symbols)
-    table = (ctypes.c_int64 * plan.n_sizes)()
-    values = (ctypes.c_int64 * len(symbols))(*symbols)
-    _KERNEL_TYPE(plan.size_function)(ctypes.addressof(values), ctypes.addressof(table))
-    return list(table)
+def _bind(step: BindStep, call: _Call) -> None:
+    for symbol in step.symbols:
+        value = _symbol(symbol.place, call.slots)
+        if symbol.low is not None and value < symbol.low or symbol.high is not None and value > symbol.high:
+            raise SizeCheckFailed(f"{value} is out of range for a size")
+        call.symbols[symbol.number] = value
+    call.fill_sizes(step.function, step.function_py, step.entries)
+    for entry, text in step.checks:
+        if not call.sizes[entry]:
+            raise SizeCheckFailed(text)
 
 
 def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
@@ -279,6 +301,8 @@ def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
             with _callers_dispatch(call, plan), contextlib.nullcontext() if plan.autograd else torch.no_grad():
                 call.slots[step.target].copy_(call.slots[step.source])
         return copy
+    if isinstance(step, BindStep):
+        return lambda call: _bind(step, call)
     if isinstance(step, FreeStep):
         def free(call: _Call) -> None:
             for slot in step.slots:
@@ -315,7 +339,7 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
             return ctypes.addressof(numbers[-1])
 
         pointers = (ctypes.c_void_p * len(step.pointers))(*[address(pointer) for pointer in step.pointers])
-        kernel(ctypes.addressof(pointers), ctypes.addressof(call.size_table))
+        kernel(ctypes.addressof(pointers), ctypes.addressof(call.sizes))
         for slot in step.writes:
             torch.autograd.graph.increment_version(call.slots[slot])
 
@@ -364,8 +388,7 @@ def plan_text(plan: Plan) -> str:
     """The program as readable text, one step per line: `%3` is slot 3, `n2` entry 2 of the size table."""
     lines = []
     for index, binding in enumerate(plan.symbols):
-        what = "" if binding.dim is None else f".{'stride' if binding.stride else 'size'}({binding.dim})"
-        lines.append(f"s{index} = %{binding.slot}{what}")
+        lines.append(f"s{index} = {_place_text(binding)}")
     if plan.n_sizes:
         lines.append(f"n0..n{plan.n_sizes - 1} = sizes({', '.join(f's{i}' for i in range(len(plan.symbols)))})")
     if plan.workspace != 0:
@@ -396,7 +419,21 @@ def _step_text(step: Step) -> str:
         return f"%{step.slot} = view %{step.base} {shape} stride {stride} at {offset}"
     if isinstance(step, CopyStep):
         return f"copy %{step.source} into %{step.target}"
+    if isinstance(step, BindStep):
+        return _bind_text(step)
     return f"free {', '.join(f'%{slot}' for slot in step.slots)}"
+
+
+def _bind_text(step: BindStep) -> str:
+    parts = [f"s{symbol.number} = {_place_text(symbol.place)}" for symbol in step.symbols]
+    if step.entries:
+        parts.append(f"{', '.join(f'n{entry}' for entry in step.entries)} = sizes()")
+    return "; ".join([*parts, *(f"check n{entry}: {text}" for entry, text in step.checks)])
+
+
+def _place_text(binding: SymbolBinding) -> str:
+    what = "" if binding.dim is None else f".{'stride' if binding.stride else 'size'}({binding.dim})"
+    return f"%{binding.slot}{what}"
 
 
 def _text(value: Any) -> str:

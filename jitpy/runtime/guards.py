@@ -77,7 +77,7 @@ class GuardTree:
             self.finals.append(checks.Check("distinct", None, order, guard.why, tuple(node for _, _, node in distinct)))
         if sizes is not None:
             known = {relation for _, relation, _ in relations}
-            for relation, why in zip(sizes.relations, sizes.reasons, strict=True):
+            for relation, why in sizes.entry_relations():
                 if relation not in known:
                     relations.append((len(relations) + INT64_MAX, relation, why))
         self._number()

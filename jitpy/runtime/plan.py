@@ -4,8 +4,8 @@ Slots 0..n_inputs-1 hold the graph's inputs when the program starts; steps fill 
 a tensor or a Python number. `jitpy/runtime/executable.py` turns a `Plan` into a native callable (or, where
 the native part cannot be built, into a Python one with the same meaning).
 
-Sizes in a plan are ints, or `SizeRef(k)`: entry k of the table that `Plan.size_function` fills from the
-plan's symbols at the start of each call.
+Sizes in a plan are ints, or `SizeRef(k)`: entry k of the size table. `Plan.size_function` fills the entries that follow
+from the inputs at the start of each call; those that depend on data are filled by `BindStep`s.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from ..ir.sizes import SizeCheckFailed
+
+__all__ = [
+    "AllocStep", "BindStep", "BoundSymbol", "CallStep", "CopyStep", "FreeStep", "KernelStep", "Plan", "ScheduleNotes",
+    "Size", "SizeCheckFailed", "SizeRef", "SlotRef", "Step", "SymbolBinding", "ViewStep", "Workspace",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,31 @@ class CopyStep:
     source: int
 
 
+@dataclass(frozen=True, slots=True)
+class BoundSymbol:
+    """A symbol whose value is known once `place.slot` is filled: number `number`, within `low..high` (None: open)."""
+
+    number: int
+    place: SymbolBinding
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(slots=True)
+class BindStep:
+    """Read symbols from slots, fill the entries of the size table that become known by them, and check what the
+    program takes for granted about them: `checks` are entries that must not be 0, with a text for the error.
+
+    `function` and `function_py` are as `Plan.size_function` and `Plan.size_function_py`. Raises SizeCheckFailed.
+    """
+
+    symbols: tuple[BoundSymbol, ...]
+    entries: tuple[int, ...] = ()
+    function: int = 0
+    function_py: Callable[[tuple[int, ...]], list[int]] | None = None
+    checks: tuple[tuple[int, str], ...] = ()
+
+
 @dataclass(slots=True)
 class FreeStep:
     """Drop slots that nothing reads any more."""
@@ -121,7 +153,7 @@ class FreeStep:
     slots: tuple[int, ...]
 
 
-Step = AllocStep | KernelStep | CallStep | ViewStep | CopyStep | FreeStep
+Step = AllocStep | KernelStep | CallStep | ViewStep | CopyStep | BindStep | FreeStep
 
 
 @dataclass(slots=True)
@@ -138,8 +170,9 @@ class ScheduleNotes:
 class Plan:
     """A compiled graph. Calling it returns the tuple of the values in `outputs`.
 
-    `size_function` is the address of `void sizes(const int64_t* symbols, int64_t* table)`, 0 if `n_sizes` is 0;
-    `size_function_py` the same as a Python callable (tuple of ints -> list of ints) for the fallback.
+    `size_function` is the address of `void sizes(const int64_t* symbols, int64_t* table)`, 0 where there is none;
+    `size_function_py` the same as a Python callable (tuple of all symbols -> list of the values of `size_entries`, None
+    meaning all entries), used where there is no address. `n_symbols` counts those that BindSteps add as well.
     `workspace` is the scratch size in bytes. `keep_alive` holds what the addresses belong to.
     """
 
@@ -151,6 +184,8 @@ class Plan:
     n_sizes: int = 0
     size_function: int = 0
     size_function_py: Callable[[tuple[int, ...]], list[int]] | None = None
+    size_entries: tuple[int, ...] | None = None
+    n_symbols: int = 0
     workspace: Size = 0
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early

@@ -31,9 +31,11 @@ def solved(env: SizeEnv) -> dict[sympy.Symbol, sympy.Expr]:
         if not isinstance(relation, sympy.Eq):
             continue
         difference = sympy.expand((relation.lhs - relation.rhs).xreplace(mapping))
-        for symbol in sorted(difference.free_symbols, key=_age, reverse=True):
+        for symbol in sorted(difference.free_symbols, key=lambda s: (env.is_unbacked(s), *_age(s)), reverse=True):
             factor = difference.coeff(symbol)
             rest = difference - factor * symbol
+            if env.is_unbacked(rest) and not env.is_unbacked(symbol):
+                continue
             if factor in (1, -1) and symbol not in rest.free_symbols:
                 value = sympy.expand(-rest * factor)
                 mapping = {known: sympy.expand(e.xreplace({symbol: value})) for known, e in mapping.items()}

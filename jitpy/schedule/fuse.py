@@ -224,6 +224,7 @@ class Fusion:
             for operand, _ in self.reads(value):
                 self._link(self._unit_of(operand), self.group_of[value])
         self._link_calls()
+        self._link_sizes()
 
     def _link_calls(self) -> None:
         """Calls with side effects on the random state keep their order."""
@@ -233,6 +234,24 @@ class Fusion:
                 if last is not None:
                     self._link(last, call)
                 last = call
+
+    def _link_sizes(self) -> None:
+        """What mentions a size that depends on data runs after the call that tells it."""
+        bindings = self.low.graph.unbacked_bindings()
+        if not bindings:
+            return
+        tellers = {symbol: self._unit_of(self.low.values[node]) for symbol, (node, _) in bindings.items()}
+        mentions = self.env.unbacked_in_all
+        for call in self.calls:
+            node = call.node
+            used = mentions((node.args, node.kwargs)) | (mentions(node.spec) - {
+                symbol for symbol, unit in tellers.items() if unit is call})
+            for symbol in used & tellers.keys():
+                self._link(tellers[symbol], call)
+        for value in self.live:
+            used = mentions((value.shape, *((n.args, n.kwargs) for n in value.nodes)))
+            for symbol in used & tellers.keys():
+                self._link(tellers[symbol], self.group_of[value])
 
     @staticmethod
     def _link(first: Any, second: Any) -> None:

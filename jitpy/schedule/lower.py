@@ -56,6 +56,7 @@ class Lowering:
         self.calls: list[Node] = []
         #: why nodes are eager calls, by node
         self.reasons: dict[Node, str] = {}
+        self._tells_sizes = {node for node, _ in graph.unbacked_bindings().values()}
         self._position = 0
         self._node: Node | None = None
 
@@ -91,6 +92,8 @@ class Lowering:
         """The node's value or values. Raises NotCovered where only eager's kernel will do."""
         if node.op is GETITEM:
             return self.values[node.args[0]][node.args[1]]
+        if node in self._tells_sizes:
+            raise NotCovered("its size depends on data")
         if not _is_native_spec(node.spec):
             raise NotCovered("results of this dtype, or without elements, stay with eager")
         for source in node.input_nodes():

@@ -188,8 +188,8 @@ def test_size_table() -> None:
     assert table.symbols == (SymbolBinding(0, 0), SymbolBinding(0, 0, stride=True)) and len(table) == 3
     function = table.python_function()
     assert function is not None and function((9, 2)) == [27, 4, 9]
-    text = table.c_function("sizes")
-    assert text.startswith("void sizes(const int64_t* symbols, int64_t* table) {") and "table[2] = symbols[0];" in text
+    text = table.c_functions("sizes")
+    assert text.startswith('extern "C" void sizes(const int64_t* symbols, int64_t* table) {') and "table[2] = symbols[0];" in text
     with pytest.raises(NotCovered, match="s2"):
         table.ref(graph.sizes.new_symbol(3, "y", 0))
 

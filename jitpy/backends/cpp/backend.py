@@ -17,6 +17,7 @@ from jitpy import config, logs
 
 from ...ir.alias import any_needs_grad, shows_grad_input
 from ...ir.graph import Graph
+from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.pattern import apply
@@ -41,6 +42,9 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
         if error.reason not in _warned:
             _warned.add(error.reason)
             warnings.warn(f"jitpy: graphs run with eager kernels: {error}", RuntimeWarning, stacklevel=2)
+        return eager.compile_graph(graph, options or {})
+    except NotCovered as reason:  # sizes that depend on data, in a form that no kernel takes
+        logs.log("fusion", f"{graph.name} runs with eager kernels: {reason}")
         return eager.compile_graph(graph, options or {})
     from ...runtime.executable import make_executable
 

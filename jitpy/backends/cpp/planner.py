@@ -24,6 +24,7 @@ from ...runtime.plan import (
     Plan,
     ScheduleNotes,
     Size,
+    SizeRef,
     SlotRef,
     Step,
     ViewStep,
@@ -64,6 +65,8 @@ class _Unit:
     operands: list[Value] = field(default_factory=list)
     in_place: dict[Value, Value] = field(default_factory=dict)
     checks: bool = False
+    #: entries of the size table that the kernel reads
+    sizes: set[int] = field(default_factory=set)
 
 
 class Planner:
@@ -75,6 +78,10 @@ class Planner:
         self.env = graph.sizes
         self.table = SizeTable(graph)
         self.low: Lowering = lower(graph)
+        #: the values whose sizes, or numbers, tell symbols, with the nodes that say so
+        self.tellers: dict[Value, list[Node]] = {}
+        for node in self.table.told_by:
+            self.tellers.setdefault(self.low.values[node], []).append(node)
         self.copies: dict[Value, Value] = {}
         self.kernels: list[KernelInfo] = []
         #: values that must be in memory under their own strides, by the node or call that wants them
@@ -223,6 +230,8 @@ class Planner:
         self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, unit: _Unit
     ) -> Value | None:
         """The input that `target` is copied to at the end, if the kernel may write there at once."""
+        if self.tellers:
+            return None  # a check of sizes may still give up the call, and then nothing may have changed
         wanted = mutated.get(target)
         if wanted is None or len(wanted) != 1 or target in outputs or unit.checks:
             return None
@@ -274,6 +283,7 @@ class Planner:
             kernel = unit.kernel
             if kernel is None:
                 continue
+            self._sizes_used = unit.sizes
             printed = print_kernel(kernel, self._size_index, config.threads_grain, unit.in_place)
             unit.operands = printed.operands
             lines = printed.body.split("\n")
@@ -299,6 +309,7 @@ class Planner:
     def _size_index(self, expr: sympy.Expr) -> int:
         found = self.table.ref(expr)
         assert not isinstance(found, int)
+        self._sizes_used.add(found.index)
         return found.index
 
     def _bytes(self, value: Value) -> int:
@@ -311,7 +322,7 @@ class Planner:
         self._steps()
         body = "\n".join(self._bodies)
         if len(self.table):
-            body += '\nextern "C" ' + self.table.c_function("sizes") + "\n"
+            body += "\n" + self.table.c_functions("sizes") + "\n"
         if any(unit.checks for unit in self.units):
             body = body + "// index_error\n"
         return assemble(body, config.simd != "scalar")
@@ -338,6 +349,7 @@ class Planner:
         self.scratch = Scratch()
         self.places: dict[Value, int] = {}
         self.kernel_steps: list[tuple[KernelStep, str]] = []
+        self.kernel_sizes: dict[int, set[int]] = {}
         self.n_slots = len(self.graph.inputs)
         self.free_at: dict[int, list[int]] = {}
         for k, node in enumerate(self.graph.inputs):
@@ -358,6 +370,18 @@ class Planner:
         self.outputs = tuple(
             self._output(n, v, owners) for n, v in zip(self.graph.outputs, self.output_values, strict=True)
         )
+        self.table.finish()
+        self.table.require_order(self.steps, self._entries_used)
+
+    def _entries_used(self, step: Step) -> set[int]:
+        """The entries of the size table that a step needs."""
+        if isinstance(step, KernelStep):
+            return self.kernel_sizes[id(step)]
+        if isinstance(step, CallStep):
+            return sizes_in((step.args, step.kwargs))
+        if isinstance(step, AllocStep):
+            return sizes_in((step.shape, step.stride))
+        return sizes_in((step.shape, step.stride, step.offset)) if isinstance(step, ViewStep) else set()
 
     def _output(self, node: Any, value: Any, owners: dict[int, Any]) -> int:
         """The slot of a result: a tensor of its own, also where it is a view that looks like what it views."""
@@ -429,6 +453,7 @@ class Planner:
                 pointers.append(SlotRef(self._slot(value)))
         step = KernelStep(0, tuple(pointers), unit.function, tuple(writes))
         self.kernel_steps.append((step, unit.function))
+        self.kernel_sizes[id(step)] = unit.sizes
         self.steps.append(step)
         if unit.checks:
             self.steps.append(CallStep(_NeedsLibrary, (), {}, (self._new_slot(),)))
@@ -517,6 +542,8 @@ class Planner:
                     slots.append(None)
             self.steps.append(CallStep(node.op.target, args, kwargs, tuple(slots), multiple=True))
             for part in made:
+                self._bind(part)
+            for part in made:
                 if isinstance(part, Stored) and part in self.last:
                     self._conform(node, part)
         else:
@@ -524,6 +551,7 @@ class Planner:
             if isinstance(made, Value):
                 self.slots[made] = slot
             self.steps.append(CallStep(node.op.target, args, kwargs, (slot,)))
+            self._bind(made)
             if isinstance(made, Stored):
                 self._conform(node, made)
         operands: list[Value] = []
@@ -536,6 +564,12 @@ class Planner:
             for value in [v for v, s in self.slots.items() if s in temporary]:
                 del self.slots[value]
             self.free_at.setdefault(k, []).extend(temporary)
+
+    def _bind(self, value: Any) -> None:
+        """Read the symbols that a call's result tells, as soon as it is there."""
+        if isinstance(value, Value):
+            for node in self.tellers.get(value, ()):
+                self.steps += self.table.bind(node, self.slots[value])
 
     def _conform(self, node: Node, made: Stored) -> None:
         """Kernels and views rely on the strides of the spec; eager may have its own mind about those of a result."""
@@ -573,6 +607,7 @@ class Planner:
             keep.append(library)
             for step, name in self.kernel_steps:
                 step.address = _address(library, name)
+            self.table.link("sizes", lambda name: _address(library, name))
         for k, step in enumerate(self.steps):
             if isinstance(step, CallStep) and step.function is _NeedsLibrary:
                 assert library is not None
@@ -587,6 +622,8 @@ class Planner:
             n_sizes=len(self.table),
             size_function=_address(library, "sizes") if sized and library is not None else 0,
             size_function_py=self.table.python_function(),
+            size_entries=self.table.start_entries,
+            n_symbols=self.table.n_symbols,
             workspace=self.scratch.size,
             keep_alive=keep,
             notes=ScheduleNotes(
@@ -647,6 +684,15 @@ def _address(library: ctypes.CDLL, name: str) -> int:
     address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     assert address is not None
     return address
+
+
+def sizes_in(value: Any) -> set[int]:
+    """The entries of the size table inside nested arguments of a step."""
+    if isinstance(value, SizeRef):
+        return {value.index}
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return set().union(*map(sizes_in, value)) if isinstance(value, (tuple, list)) else set()
 
 
 def _visit(arguments: Any, fn: Any) -> None:

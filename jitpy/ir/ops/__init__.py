@@ -13,7 +13,19 @@ from ..graph import Node
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, simplify
 from ..spec import Spec, TensorSpec
-from . import activations, casts, factories, indexing, matmul, nn, pointwise, reductions, resize, views  # noqa: F401
+from . import (  # noqa: F401
+    activations,
+    casts,
+    data_sizes,
+    factories,
+    indexing,
+    matmul,
+    nn,
+    pointwise,
+    reductions,
+    resize,
+    views,
+)
 from .derived import derive
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes

@@ -31,10 +31,12 @@ def _device(device: Any) -> torch.device:
     return device
 
 
-def _sizes(shape: Any) -> Shape:
+def _sizes(env: SizeEnv, shape: Any) -> Shape:
     for size in shape:
         if not (type(size) is int and size >= 0 or isinstance(size, sympy.Expr)):
             raise NotCovered("size")
+        if env.is_unbacked(size) and not env.require(sympy.Ge(size, 0), "a size"):
+            raise NotCovered("a negative size")
     return tuple(shape)
 
 
@@ -55,7 +57,7 @@ def _sized(
     generator: Any = None,
 ) -> TensorSpec:
     _plain(layout, pin_memory)
-    sizes = _sizes(shape)
+    sizes = _sizes(env, shape)
     spec = contiguous_spec(dtype or torch.get_default_dtype(), sizes, _device(device))
     if memory_format in (None, torch.contiguous_format):
         return spec
@@ -180,7 +182,7 @@ def _empty_strided(
     spec = _sized(env, shape, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
     if len(stride) != len(shape):
         raise NotCovered("strides")
-    return spec.with_(stride=_sizes(stride))
+    return spec.with_(stride=_sizes(env, stride))
 
 
 define("aten.empty_strided.default", kind="factory", infer=_empty_strided)
@@ -218,7 +220,7 @@ def _arange_length(env: SizeEnv, start: Any, end: Any, step: Any) -> Dim:
     if any(isinstance(v, sympy.Expr) for v in (start, end, step)):
         if not isinstance(step, int) or step < 0 or any(isinstance(v, float) for v in (start, end)):
             raise Invalid("arange bounds")
-        if not env.decide(sympy.Ge(end - start, 0), "arange"):
+        if not env.require(sympy.Ge(end - start, 0), "arange"):
             raise Invalid("arange bounds")
         return floordiv(end - start + step - 1, step)
     if not all(math.isfinite(v) for v in (start, end, step)) or (end - start) * (1 if step > 0 else -1) < 0:

@@ -10,6 +10,7 @@ import torch
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_spec, contiguous_stride
+from .data_sizes import count
 from .layout import (
     Layout,
     Shape,
@@ -156,7 +157,9 @@ define("aten.embedding.default", infer=_embedding)
 
 
 def _index(env: SizeEnv, x: TensorSpec, indices: Sequence[TensorSpec | None]) -> TensorSpec:
-    """Indexing by integer tensors, None where an axis is taken whole."""
+    """Indexing by integer tensors and masks, None where an axis is taken whole."""
+    if any(i is not None and i.dtype is torch.bool for i in indices):
+        indices = _without_masks(env, x, indices)
     tensors = [i for i in indices if i is not None]
     if not tensors or len(indices) > len(x.shape) or any(i.dtype not in _INDEX_DTYPES for i in tensors):
         raise NotCovered("index")
@@ -188,7 +191,30 @@ def _index(env: SizeEnv, x: TensorSpec, indices: Sequence[TensorSpec | None]) ->
     return TensorSpec(x.dtype, result, combine_layouts(env, tuple(layouts))[1], x.device)
 
 
-define("aten.index.Tensor", infer=_index)
+def _without_masks(
+    env: SizeEnv, x: TensorSpec, indices: Sequence[TensorSpec | None]
+) -> list[TensorSpec | None]:
+    """Each mask as the positions that it selects, one tensor for each of its axes."""
+    result: list[TensorSpec | None] = []
+    for index in indices:
+        if index is None or index.dtype is not torch.bool:
+            result.append(index)
+            continue
+        axes = x.shape[len(result) : len(result) + len(index.shape)]
+        if not index.shape or index.device != x.device or len(axes) < len(index.shape):
+            raise NotCovered("a mask")
+        if not all(map(env.equal, index.shape, axes)):
+            raise Invalid("the shape of a mask")
+        found = count(env, index.numel)
+        result += [TensorSpec(torch.int64, (found,), (1,), x.device)] * len(index.shape)
+    return result
+
+
+def _has_mask(args: Sequence[Any]) -> bool:
+    return any(i is not None and i.dtype is torch.bool for i in args[1])
+
+
+define("aten.index.Tensor", infer=_index, sizes_by_data=_has_mask)
 
 
 def _one_hot(env: SizeEnv, x: TensorSpec, classes: int = -1) -> TensorSpec:

@@ -38,6 +38,14 @@ def less(env: SizeEnv, a: Dim, b: Dim) -> bool:
     return decide(env, sympy.Lt(a, b), "strides of the result")
 
 
+def stride_less(env: SizeEnv, a: Dim, b: Dim) -> bool:
+    """`a < b`, asked to order axes: that matters to the strides of axes with one element or none at most."""
+    if env.has_unbacked and (env.is_unbacked(a) or env.is_unbacked(b)):
+        with env.generic():
+            return theorem(env, sympy.Lt(a, b)) is True
+    return less(env, a, b)
+
+
 def decide(env: SizeEnv, relation: sympy.Basic, reason: str) -> bool:
     """`env.decide`, without recording what follows from a quotient (`s1 < s0*s1` for sizes above 1)."""
     known = theorem(env, relation)
@@ -85,6 +93,17 @@ def broadcast_shapes(env: SizeEnv, shapes: Sequence[Shape]) -> Shape:
         for i, size in enumerate(shape):
             other = sizes[lead + i]
             if other is size or other == size:
+                continue
+            if env.is_unbacked(size) or env.is_unbacked(other):
+                # a size that data decides is taken for the other one, unless that is 1
+                if type(size) is int and size == 1:
+                    continue
+                if type(other) is int and other == 1:
+                    sizes[lead + i] = size
+                elif not env.equal(size, other, "broadcasting"):
+                    raise Invalid("shapes do not broadcast")
+                elif not env.is_unbacked(size):
+                    sizes[lead + i] = size
                 continue
             if is_one(env, size):
                 continue
@@ -177,13 +196,13 @@ def _sorted_stride(env: SizeEnv, shape: Shape, strides: list[Shape]) -> Shape:
             if type(x) is int and x == 0 or type(y) is int and y == 0:
                 continue
             if x == y:
-                if less(env, shape[b], shape[a]):
+                if stride_less(env, shape[b], shape[a]):
                     return 1
-            elif less(env, x, y):
+            elif stride_less(env, x, y):
                 return -1
-            elif less(env, y, x):
+            elif stride_less(env, y, x):
                 return 1
-            elif less(env, shape[b], shape[a]):
+            elif stride_less(env, shape[b], shape[a]):
                 return 1
         return 0
 
@@ -306,8 +325,8 @@ def _dense_like(env: SizeEnv, shape: Shape, stride: Shape) -> Shape:
         if type(x) is int and x == 0 or type(y) is int and y == 0:
             return 0
         if x == y:
-            return 1 if less(env, shape[b], shape[a]) else 0
-        return -1 if less(env, x, y) else 1
+            return 1 if stride_less(env, shape[b], shape[a]) else 0
+        return -1 if stride_less(env, x, y) else 1
 
     for i in range(1, ndim):
         position = i

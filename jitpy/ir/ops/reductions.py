@@ -68,7 +68,7 @@ def require_elements(env: SizeEnv, x: TensorSpec, axes: tuple[int, ...]) -> None
     """NotCovered where an axis without elements would be reduced by an op that has no identity."""
     for axis in axes:
         size = x.shape[axis]
-        if size == 0 if type(size) is int else not env.decide(sympy.Gt(size, 0), "a reduction needs elements"):
+        if size == 0 if type(size) is int else not env.require(sympy.Gt(size, 0), "a reduction needs elements"):
             raise Invalid("no elements")
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..op import NotCovered, Op
-from ..sizes import SizeEnv, floordiv, mod, simplify
+from ..sizes import SizeEnv, SizeUnknown, floordiv, mod, simplify
 from ..spec import Dim, TensorSpec
 from . import derived, layout
 
@@ -66,7 +66,7 @@ class SizeNode:
         return int(self.expr) if self.kind is int and self.expr.is_Integer else None
 
     def has_hint(self) -> bool:
-        return True
+        return not self.env.is_unbacked(self.expr)
 
     @property
     def hint(self) -> Any:
@@ -122,12 +122,35 @@ class SizeNode:
             return not self._decide(expr.args[0])
         return layout.decide(self.env, expr, "a shape rule")
 
-    bool_ = expect_true = guard_or_false = guard_or_true = guard_size_oblivious = lambda self, *place: self._decide(
-        self.expr
-    )
+    bool_ = lambda self: self._decide(self.expr)  # noqa: E731
+
+    def expect_true(self, file: Any, line: Any) -> bool:
+        return self.env.require(self.expr, "a shape rule")
+
+    def guard_or_false(self, file: Any, line: Any) -> bool:
+        return self._usually(False)
+
+    def guard_or_true(self, file: Any, line: Any) -> bool:
+        return self._usually(True)
+
+    def guard_size_oblivious(self, file: Any, line: Any) -> bool:
+        return self._usually(False)
+
+    def _usually(self, fallback: bool) -> bool:
+        """The answer; of sizes that depend on data, the one for sizes of at least 2, else `fallback`, to be checked when
+        the graph runs."""
+        if not self.env.is_unbacked(self.expr):
+            return self._decide(self.expr)
+        answer = self.env.known(self.expr)
+        if answer is None:
+            with self.env.generic():
+                answer = self.env.known(self.expr)
+            answer = fallback if answer is None else answer
+            self.env.require(self.expr if answer else sympy.Not(self.expr), "a shape rule")
+        return answer
 
     def expect_size(self, file: Any, line: Any) -> bool:
-        return self.env.decide(sympy.Ge(self.expr, 0), "a size")
+        return self.env.require(sympy.Ge(self.expr, 0), "a size")
 
     def statically_known_true(self, file: Any, line: Any) -> bool:
         return self.env.known(self.expr) is True
@@ -300,6 +323,7 @@ def derive_symbolic(
 
     derived.refuse_data_dependent(op)
     device = derived.common_device(op, args, kwargs)
+    unbacked = env.unbacked_in_all((args, kwargs))
 
     def number(value: Dim) -> Any:
         return value if isinstance(value, int) else torch.SymInt(SizeNode(env, value))
@@ -320,16 +344,18 @@ def derive_symbolic(
 
     if op.name in derived.MISREPORTED:
         return _at_hints(op, env, args, kwargs, grad_enabled)
-    if suspicious:
+    if suspicious and not unbacked:
         _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
     try:
         with _SymbolicShapes():
             result, inputs = derived.call(
                 op, tuple(map(symbols, args)), {k: symbols(v) for k, v in kwargs.items()}, grad_enabled, make
             )
-    except NotCovered:
+    except (NotCovered, SizeUnknown):
         raise
-    except Exception:
+    except Exception as error:
+        if unbacked:
+            raise SizeUnknown(f"{op.name}: {type(error).__name__}: {error}") from error
         # Eager's own complaint, or shape code that does not take symbols: the static rule tells which.
         return _at_hints(op, env, args, kwargs, grad_enabled)
     return _described(derived.describe(result, inputs, device))

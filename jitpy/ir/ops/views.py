@@ -33,18 +33,34 @@ def _size(value: Any) -> Dim:
     raise NotCovered(f"size {value!r}")
 
 
+def _natural(env: SizeEnv, size: Dim) -> Dim:
+    """A size that data decides must not be negative, not even the -1 that asks for one."""
+    if env.is_unbacked(size) and not env.require(sympy.Ge(size, 0), "a size"):
+        raise Invalid("a negative size")
+    return size
+
+
+def _not_above(env: SizeEnv, a: Dim, b: Dim) -> bool:
+    """Whether a <= b, as it must be lest eager raise."""
+    if env.is_unbacked(a) or env.is_unbacked(b):
+        return env.require(sympy.Le(a, b), "bounds of a part")
+    return not less(env, b, a)
+
+
 # -- Reshapes -----------------------------------------------------------------------------------------------------
 
 
 def resolve_shape(env: SizeEnv, numel: Dim, shape: Sequence[Any]) -> Shape:
     """The requested shape with -1 filled in. NotCovered where the number of elements does not match."""
-    sizes = [_size(s) for s in shape]
+    sizes = [_natural(env, _size(s)) for s in shape]
     unknown = [i for i, s in enumerate(sizes) if type(s) is int and s == -1]
     if len(unknown) > 1 or any(type(s) is int and s < -1 for s in sizes):
         raise Invalid("shape")
     if unknown:
         known = prod(tuple(s for i, s in enumerate(sizes) if i != unknown[0]))
         if type(known) is int and known == 0:
+            raise Invalid("-1 next to a size of 0")
+        if env.is_unbacked(known) and not env.require(sympy.Gt(known, 0), "-1 in a shape"):
             raise Invalid("-1 next to a size of 0")
         sizes[unknown[0]] = floordiv(numel, known)
     if not env.equal(prod(tuple(sizes)), numel, "a reshape"):
@@ -397,7 +413,7 @@ def _expand(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, implicit: bool
     sizes: list[Dim] = []
     strides: list[Dim] = []
     for position in range(len(shape) - 1, -1, -1):
-        wanted, axis = _size(shape[position]), position - lead
+        wanted, axis = _natural(env, _size(shape[position])), position - lead
         minus = type(wanted) is int and wanted == -1
         if axis >= 0:
             size, step = x.shape[axis], x.stride[axis]
@@ -406,7 +422,9 @@ def _expand(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, implicit: bool
                 raise Invalid("-1 in a new axis")
             size = 1
             step = sizes[-1] * strides[-1] if sizes else 1
-        if not minus and not env.equal(size, wanted, "expand"):
+        if type(size) is int and size == 1 and env.is_unbacked(wanted) and not env.equal(wanted, 1, "expand"):
+            size, step = wanted, 0
+        elif not minus and not env.equal(size, wanted, "expand"):
             if not env.equal(size, 1, "expand"):
                 raise Invalid("sizes do not match")
             size, step = wanted, 0
@@ -445,10 +463,10 @@ def select(env: SizeEnv, x: TensorSpec, dim: int, index: Any) -> TensorSpec:
 
 
 def _position(env: SizeEnv, index: Any, size: Dim) -> Dim:
-    index = _size(index)
+    index = _natural(env, _size(index))
     if less(env, index, 0):
         index = index + size
-    if less(env, index, 0) or not less(env, index, size):
+    if not _not_above(env, 0, index) or not _not_above(env, index + 1, size):
         raise Invalid("index out of range")
     return index
 
@@ -471,6 +489,8 @@ def slice_bounds(env: SizeEnv, size: Dim, start: Any, end: Any, step: Any) -> tu
     last = size if end is None or type(end) is int and end >= sys.maxsize else _clamped(env, _size(end), size)
     if first == 0 and last is size:
         count: Dim = size
+    elif env.is_unbacked(first) or env.is_unbacked(last):
+        count = last - first if env.known(sympy.Le(first, last)) else sympy.Max(last - first, 0)
     elif not less(env, first, last):
         return first, 0
     else:
@@ -481,11 +501,22 @@ def slice_bounds(env: SizeEnv, size: Dim, start: Any, end: Any, step: Any) -> tu
 def _clamped(env: SizeEnv, position: Dim, size: Dim) -> Dim:
     if position is size or position == size:
         return size
+    if env.is_unbacked(position) or env.is_unbacked(size):
+        return _clamped_at_run_time(env, _natural(env, position), size)
     if less(env, position, 0):
         position = position + size
         if less(env, position, 0):
             return 0
     return position if less(env, position, size) else size
+
+
+def _clamped_at_run_time(env: SizeEnv, position: Dim, size: Dim) -> Dim:
+    if type(position) is int and position < 0:
+        position = position + size
+        return position if env.known(sympy.Ge(position, 0)) else sympy.Max(position, 0)
+    if env.known(sympy.Le(position, size)):
+        return position
+    return size if env.known(sympy.Ge(position, size)) else sympy.Min(position, size)
 
 
 def slice_part(
@@ -525,10 +556,10 @@ def _narrow(env: SizeEnv, x: TensorSpec, dim: int, start: Any, length: Any) -> T
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or type(start) is TensorSpec:
         raise NotCovered("narrow")
-    size, length, start = x.shape[axis], _size(length), _size(start)
+    size, length, start = x.shape[axis], _natural(env, _size(length)), _natural(env, _size(start))
     if less(env, start, 0):
         start = start + size
-    if less(env, start, 0) or less(env, length, 0) or less(env, size, start + length):
+    if not (_not_above(env, 0, start) and _not_above(env, 0, length) and _not_above(env, start + length, size)):
         raise Invalid("narrow out of range")
     return view(x, (*x.shape[:axis], length, *x.shape[axis + 1 :]), x.stride, x.offset + start * x.stride[axis])
 
@@ -550,7 +581,7 @@ def _pieces(env: SizeEnv, x: TensorSpec, dim: int, sizes: Sequence[Any]) -> tupl
     start: Dim = 0
     result = []
     for size in sizes:
-        if less(env, size, 0):
+        if not _not_above(env, 0, size):
             raise Invalid("split sizes")
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         result.append(view(x, shape, x.stride, x.offset + start * x.stride[axis]))

@@ -178,14 +178,22 @@ def remove_dead_code(graph: Graph) -> list[str]:
     """Drop nodes that nothing reads.
 
     Kept although unread: ops that are not pure; random ops (they advance the generator); ops that may raise depending
-    on values (an index out of range, an integer division by zero), because eager would have raised.
+    on values (an index out of range, an integer division by zero), because eager would have raised; nodes whose results
+    tell a size that others mention, or that the graph checks.
     """
     live: set[Node] = set(graph.outputs)
     live.update(m.value for m in graph.mutations)
+    sizes, tellers = graph.sizes, graph.unbacked_bindings()
+    if tellers:
+        for relation, _ in sizes.run_time_checks():
+            live.update(tellers[symbol][0] for symbol in sizes.unbacked_in(relation))
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if node in live or _has_effect(node):
             live.update(node.input_nodes())
+            if tellers:
+                mentioned = sizes.unbacked_in_all((node.args, node.kwargs, node.spec))
+                live.update(tellers[symbol][0] for symbol in mentioned)
             kept.append(node)
     done = []
     if len(kept) != len(graph.nodes):

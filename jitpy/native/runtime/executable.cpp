@@ -17,7 +17,6 @@ namespace jitpy {
 namespace {
 
 using Kernel = void (*)(void* const* pointers, const int64_t* sizes);
-using SizeFunction = void (*)(const int64_t* symbols, int64_t* table);
 
 // Kernels that touch at least this many elements let other Python threads run.
 constexpr int64_t kReleaseGilElements = 32768;
@@ -241,6 +240,48 @@ class CopyStep final : public Step {
   int32_t target_, source_;
 };
 
+// Sizes that depend on data: read, used, and checked.
+class BindStep final : public Step {
+ public:
+  struct Symbol {
+    int32_t number;
+    SymbolPlace place;
+    int64_t low, high;
+  };
+  struct Check {
+    int32_t entry;
+    PyObject* text;  // borrowed: see PlanReader::keep
+  };
+
+  BindStep(std::vector<Symbol> symbols, SizeFill fill, std::vector<Check> checks, int32_t n_symbols, PyObject* error)
+      : symbols_(std::move(symbols)), fill_(std::move(fill)), checks_(std::move(checks)), n_symbols_(n_symbols),
+        error_(error) {}
+
+  void run(Frame& frame) const override {
+    for (const Symbol& symbol : symbols_) {
+      int64_t value;
+      if (!symbol.place.read(frame, &value) || value < symbol.low || value > symbol.high) {
+        PyErr_SetString(error_, "a number is out of range for a size");
+        throw python_error();
+      }
+      frame.symbols[symbol.number] = value;
+    }
+    fill_.run(frame, n_symbols_);
+    for (const Check& check : checks_) {
+      if (frame.sizes[check.entry] != 0) continue;
+      PyErr_SetObject(error_, check.text);
+      throw python_error();
+    }
+  }
+
+ private:
+  std::vector<Symbol> symbols_;
+  SizeFill fill_;
+  std::vector<Check> checks_;
+  int32_t n_symbols_;
+  PyObject* error_;  // SizeCheckFailed, borrowed: see PlanReader::keep
+};
+
 class FreeStep final : public Step {
  public:
   explicit FreeStep(std::vector<int32_t> slots) : slots_(std::move(slots)) {}
@@ -267,6 +308,68 @@ int64_t integer(PyObject* object, const char* name) {
 
 }  // namespace
 
+bool SymbolPlace::read(const Frame& frame, int64_t* value) const {
+  const Slot& from = frame.slots[slot];
+  if (dim < 0) {
+    if (from.object == nullptr || !PyLong_Check(from.object))
+      throw torch::TypeError("input " + std::to_string(slot) + " must be an int");
+    int overflow;
+    *value = PyLong_AsLongLongAndOverflow(from.object, &overflow);
+    return overflow == 0;
+  }
+  if (!from.tensor.defined() || from.tensor.dim() <= dim)
+    throw torch::TypeError("input " + std::to_string(slot) + " must be a tensor with more than " +
+                           std::to_string(dim) + " dims");
+  *value = stride ? from.tensor.stride(dim) : from.tensor.size(dim);
+  return true;
+}
+
+void SizeFill::run(const Frame& frame, int32_t n_symbols) const {
+  if (function != nullptr) {
+    function(frame.symbols, frame.sizes);
+    return;
+  }
+  if (python == nullptr) return;
+  Ref symbols = checked(PyTuple_New(n_symbols));
+  for (int32_t i = 0; i < n_symbols; ++i)
+    PyTuple_SET_ITEM(symbols.get(), i, checked(PyLong_FromLongLong(frame.symbols[i])).release());
+  Ref found = checked(PyObject_CallOneArg(python, symbols.get()));
+  Ref values = checked(PySequence_Fast(found.get(), "plan: a size function returns a list"));
+  TORCH_CHECK(PySequence_Fast_GET_SIZE(values.get()) == static_cast<Py_ssize_t>(entries.size()),
+              "plan: a size function returned another number of sizes");
+  for (size_t i = 0; i < entries.size(); ++i) {
+    int64_t value = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(values.get(), i));
+    if (value == -1 && PyErr_Occurred()) throw python_error();
+    frame.sizes[entries[i]] = value;
+  }
+}
+
+SymbolPlace PlanReader::symbol_place(PyObject* binding) const {
+  SymbolPlace place{slot_attribute(binding, "slot"), -1, flag(binding, "stride")};
+  if (attribute(binding, "dim").get() != Py_None) place.dim = static_cast<int32_t>(integer(binding, "dim"));
+  return place;
+}
+
+SizeFill PlanReader::size_fill(PyObject* owner, const char* function, const char* entries) const {
+  SizeFill fill;
+  fill.function = reinterpret_cast<decltype(fill.function)>(integer(owner, function));
+  Ref python = attribute(owner, (std::string(function) + "_py").c_str());
+  if (fill.function == nullptr && python.get() != Py_None) fill.python = keep(python.get());
+  Ref listed = attribute(owner, entries);
+  if (listed.get() == Py_None) {
+    for (int32_t i = 0; i < n_sizes; ++i) fill.entries.push_back(i);
+  } else {
+    Ref items = checked(PySequence_Fast(listed.get(), "plan: size entries must be a sequence"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+      long entry = PyLong_AsLong(PySequence_Fast_GET_ITEM(items.get(), i));
+      if (entry == -1 && PyErr_Occurred()) throw python_error();
+      TORCH_CHECK_VALUE(0 <= entry && entry < n_sizes, "plan: there is no size ", entry);
+      fill.entries.push_back(static_cast<int32_t>(entry));
+    }
+  }
+  return fill;
+}
+
 PlanReader::PlanReader(PyObject* plan) {
   module_ = checked(PyImport_ImportModule("jitpy.runtime.plan"));
   kept_ = checked(PyList_New(0));
@@ -278,6 +381,7 @@ PlanReader::PlanReader(PyObject* plan) {
   call_ = type("CallStep");
   view_ = type("ViewStep");
   copy_ = type("CopyStep");
+  bind_ = type("BindStep");
   free_ = type("FreeStep");
   slot_ref_ = type("SlotRef");
   size_ref_ = type("SizeRef");
@@ -285,6 +389,8 @@ PlanReader::PlanReader(PyObject* plan) {
   n_inputs = static_cast<int32_t>(integer(plan, "n_inputs"));
   n_slots = static_cast<int32_t>(integer(plan, "n_slots"));
   n_sizes = static_cast<int32_t>(integer(plan, "n_sizes"));
+  n_symbols = std::max<int32_t>(static_cast<int32_t>(integer(plan, "n_symbols")),
+                                static_cast<int32_t>(PyObject_Size(attribute(plan, "symbols").get())));
   autograd = flag(plan, "autograd");
   TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
   find_plain_views(plan);
@@ -409,6 +515,33 @@ void PlanReader::find_plain_views(PyObject* plan) {
   }
 }
 
+std::unique_ptr<Step> PlanReader::bind_step(PyObject* value) const {
+  auto bound = [](PyObject* owner, const char* name, int64_t open) {
+    return attribute(owner, name).get() == Py_None ? open : integer(owner, name);
+  };
+  std::vector<BindStep::Symbol> symbols;
+  Ref items = checked(PySequence_Fast(attribute(value, "symbols").get(), "BindStep: symbols must be a sequence"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    int32_t number = static_cast<int32_t>(integer(item, "number"));
+    TORCH_CHECK_VALUE(0 <= number && number < n_symbols, "plan: there is no symbol ", number);
+    symbols.push_back({number, symbol_place(attribute(item, "place").get()), bound(item, "low", INT64_MIN),
+                       bound(item, "high", INT64_MAX)});
+  }
+  std::vector<BindStep::Check> checks;
+  Ref found = checked(PySequence_Fast(attribute(value, "checks").get(), "BindStep: checks must be a sequence"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(found.get()); ++i) {
+    PyObject *entry, *text;
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(found.get(), i), "OO", &entry, &text)) throw python_error();
+    long number = PyLong_AsLong(entry);
+    if (number == -1 && PyErr_Occurred()) throw python_error();
+    TORCH_CHECK_VALUE(0 <= number && number < n_sizes, "plan: there is no size ", number);
+    checks.push_back({static_cast<int32_t>(number), keep(text)});
+  }
+  return std::make_unique<BindStep>(std::move(symbols), size_fill(value, "function", "entries"), std::move(checks),
+                                    n_symbols, keep(attribute(module_.get(), "SizeCheckFailed").get()));
+}
+
 std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
   PyTypeObject* type = Py_TYPE(value);
   if (type == alloc_) {
@@ -458,24 +591,19 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
   }
   if (type == copy_)
     return std::make_unique<CopyStep>(slot_attribute(value, "target"), slot_attribute(value, "source"));
+  if (type == bind_) return bind_step(value);
   if (type == free_) return std::make_unique<FreeStep>(slots(attribute(value, "slots").get()));
   throw torch::TypeError(std::string("plan: not a step: ") + type->tp_name);
 }
 
 namespace {
 
-struct Symbol {
-  int32_t slot;
-  int32_t dim;  // -1: the int in the slot itself
-  bool stride;
-};
-
 struct Program {
   bool autograd = false;
   bool has_calls = false;  // eager operators or Python: warnings, and autograd to be switched off
-  int32_t n_inputs = 0, n_slots = 0, n_sizes = 0;
-  std::vector<Symbol> symbols;
-  SizeFunction size_function = nullptr;
+  int32_t n_inputs = 0, n_slots = 0, n_sizes = 0, n_symbols = 0;
+  std::vector<SymbolPlace> symbols;
+  SizeFill size_fill;
   Size workspace;
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<int32_t> outputs;
@@ -489,14 +617,13 @@ struct Program {
     n_sizes = reader.n_sizes;
     outputs = reader.slots(attribute(plan, "outputs").get());
     workspace = reader.size(attribute(plan, "workspace").get());
-    size_function = reinterpret_cast<SizeFunction>(integer(plan, "size_function"));
-    TORCH_CHECK_VALUE(n_sizes == 0 || size_function != nullptr, "plan: it has sizes but no size_function");
+    n_symbols = reader.n_symbols;
+    size_fill = reader.size_fill(plan, "size_function", "size_entries");
     Ref bindings = checked(PySequence_Fast(attribute(plan, "symbols").get(), "plan: symbols must be a sequence"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(bindings.get()); ++i) {
       PyObject* binding = PySequence_Fast_GET_ITEM(bindings.get(), i);
-      Symbol symbol{reader.slot_attribute(binding, "slot"), -1, flag(binding, "stride")};
+      SymbolPlace symbol = reader.symbol_place(binding);
       TORCH_CHECK_VALUE(symbol.slot < n_inputs, "plan: a symbol is read from slot ", symbol.slot, ", no input");
-      if (attribute(binding, "dim").get() != Py_None) symbol.dim = static_cast<int32_t>(integer(binding, "dim"));
       symbols.push_back(symbol);
     }
     Ref items = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
@@ -513,9 +640,11 @@ struct Program {
     c10::SmallVector<Slot, 16> slots;
     slots.resize(n_slots);
     c10::SmallVector<int64_t, 32> sizes(n_sizes);
+    c10::SmallVector<int64_t, 16> values(n_symbols);
     Frame frame;
     frame.slots = slots.data();
     frame.sizes = sizes.data();
+    frame.symbols = values.data();
     frame.autograd = autograd;
     load_inputs(frame, args);
     if (n_sizes != 0) fill_sizes(frame);
@@ -551,21 +680,12 @@ struct Program {
   }
 
   void fill_sizes(Frame& frame) const {
-    c10::SmallVector<int64_t, 16> values;
-    for (const Symbol& symbol : symbols) {
-      const Slot& slot = frame.slots[symbol.slot];
-      std::string name = "input " + std::to_string(symbol.slot);
-      if (symbol.dim < 0) {
-        if (slot.object == nullptr || !PyLong_Check(slot.object)) throw torch::TypeError(name + " must be an int");
-        values.push_back(PyLong_AsLongLong(slot.object));
-        if (values.back() == -1 && PyErr_Occurred()) throw python_error();
-      } else {
-        if (!slot.tensor.defined() || slot.tensor.dim() <= symbol.dim)
-          throw torch::TypeError(name + " must be a tensor with more than " + std::to_string(symbol.dim) + " dims");
-        values.push_back(symbol.stride ? slot.tensor.stride(symbol.dim) : slot.tensor.size(symbol.dim));
+    for (size_t i = 0; i < symbols.size(); ++i)
+      if (!symbols[i].read(frame, &frame.symbols[i])) {
+        PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C long");
+        throw python_error();
       }
-    }
-    size_function(values.data(), frame.sizes);
+    size_fill.run(frame, n_symbols);
   }
 
   size_t workspace_bytes(const Frame& frame) const {

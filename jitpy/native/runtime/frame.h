@@ -109,6 +109,7 @@ inline Ints resolve(const Sizes& sizes, const int64_t* table) {
 struct Frame {
   Slot* slots = nullptr;
   int64_t* sizes = nullptr;
+  int64_t* symbols = nullptr;  // what the size table is computed from
   char* workspace = nullptr;
   bool autograd = false;
   // what the caller had, before autograd was switched off

@@ -15,6 +15,25 @@ struct Step {
   virtual void run(Frame& frame) const = 0;
 };
 
+// Where a symbol's value is read.
+struct SymbolPlace {
+  int32_t slot;
+  int32_t dim;  // -1: the int in the slot itself
+  bool stride;
+
+  // False where the number does not fit 64 bits.
+  bool read(const Frame& frame, int64_t* value) const;
+};
+
+// Computes entries of the size table from the symbols: by a compiled function, or else a Python one.
+struct SizeFill {
+  void (*function)(const int64_t* symbols, int64_t* table) = nullptr;
+  PyObject* python = nullptr;  // borrowed: see PlanReader::keep
+  std::vector<int32_t> entries;
+
+  void run(const Frame& frame, int32_t n_symbols) const;
+};
+
 // Reads the dataclasses of a plan while it is made native.
 class PlanReader {
  public:
@@ -27,6 +46,8 @@ class PlanReader {
 
   Size size(PyObject* value) const;
   Sizes sizes(PyObject* sequence) const;
+  SizeFill size_fill(PyObject* owner, const char* function, const char* entries) const;
+  SymbolPlace symbol_place(PyObject* binding) const;
   int32_t slot(PyObject* value) const;
   int32_t slot_attribute(PyObject* step, const char* name) const;
   std::vector<int32_t> slots(PyObject* sequence) const;  // None becomes -1
@@ -38,10 +59,12 @@ class PlanReader {
   bool has_refs(PyObject* value) const;
 
   std::unique_ptr<Step> step(PyObject* value) const;
+  std::unique_ptr<Step> bind_step(PyObject* value) const;
 
   int32_t n_inputs = 0;
   int32_t n_slots = 0;
   int32_t n_sizes = 0;
+  int32_t n_symbols = 0;
   bool autograd = false;
   // per slot: is it a view that autograd need not know of?
   std::vector<bool> plain_view;
@@ -53,7 +76,7 @@ class PlanReader {
   std::vector<bool> visible_;
   Ref module_;
   Ref kept_;
-  PyTypeObject *alloc_, *kernel_, *call_, *view_, *copy_, *free_, *slot_ref_, *size_ref_, *workspace_;
+  PyTypeObject *alloc_, *kernel_, *call_, *view_, *copy_, *bind_, *free_, *slot_ref_, *size_ref_, *workspace_;
 };
 
 // A Python argument with slots and sizes to be filled in.
