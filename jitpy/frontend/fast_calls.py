@@ -106,7 +106,7 @@ def _usable(plan: Plan | None) -> Plan | None:
     if (
         plan is None
         or plan.facts.dynamic
-        and plan.facts.overload is not _aten.index.Tensor
+        and "sizes_by_data" not in table.get(plan.facts.overload).facets
         or plan.facts.overload._schema.name in _HIDDEN_WRITES
     ):
         return None

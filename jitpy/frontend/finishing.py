@@ -11,8 +11,8 @@ from bytecode import Instr, Label, TryBegin, TryEnd
 
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
-from .code import Ins, all_positional, param_names
 from .checked import Checked, run_plainly
+from .code import Ins, all_positional, param_names
 from .codegen import Emitter
 from .executor import Executor, Frame
 from .generators import abandoned

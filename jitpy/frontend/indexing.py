@@ -182,7 +182,7 @@ def _select_computed(recorder: Recorder, tensor: TracedTensor, dim: int, index: 
     old = tensor.spec
     position, size = size_of(recorder, index), old.shape[dim]
     sizes = recorder.sizes
-    if not (sizes.require(sympy.Lt(position, size), "an index") and sizes.require(sympy.Ge(position, -size), "an index")):
+    if not all(sizes.require(bound, "an index") for bound in (sympy.Lt(position, size), sympy.Ge(position, -size))):
         raise Uncapturable("exception", f"index {position} is out of bounds")
     spec = TensorSpec(
         old.dtype,

@@ -8,6 +8,7 @@ later call with the same metadata.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +76,11 @@ def shadow_of(
     With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there. `lazy` says whether a
     conjugation and a negation are pending.
     """
+    with env.generic() if env is not None else contextlib.nullcontext():
+        return _make_shadow(spec, is_leaf, env, lazy)
+
+
+def _make_shadow(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None, lazy: tuple[bool, bool]) -> ShadowTensor:
     shape, stride = [torch_number(s, env) for s in spec.shape], [torch_number(s, env) for s in spec.stride]
     meta = torch.empty_strided(shape, stride, dtype=spec.dtype, device=_META)
     if spec.offset != 0:

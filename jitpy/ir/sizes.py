@@ -39,8 +39,8 @@ from .sizes_expr import (
 from .spec import Dim, ScalarSpec, TensorSpec
 
 __all__ = [
-    "FloorDiv", "Modulo", "SizeCheckFailed", "SizeEnv", "SizeUnknown", "SymbolInfo", "c_text", "evaluate", "floordiv", "mod", "python_text", "simplify",
-    "size_function",
+    "FloorDiv", "Modulo", "SizeCheckFailed", "SizeEnv", "SizeUnknown", "SymbolInfo", "c_text", "evaluate", "floordiv",
+    "mod", "python_text", "simplify", "size_function",
 ]
 
 Interval = tuple[float, float]
@@ -257,6 +257,11 @@ class SizeEnv:
             yield
         finally:
             self._generic = before
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether questions are inside of `generic()`: nothing that shape code takes for granted need be checked."""
+        return self._generic
 
     def equal(self, a: Dim, b: Dim, reason: str = "") -> bool:
         """Whether two sizes are equal, recording the relation where that is not a theorem.

@@ -130,7 +130,7 @@ def _new(
     pin_memory: Any = None,
 ) -> TensorSpec:
     _plain(layout, pin_memory)
-    return contiguous_spec(dtype or x.dtype, _sizes(shape), x.device if device is None else _device(device))
+    return contiguous_spec(dtype or x.dtype, _sizes(env, shape), x.device if device is None else _device(device))
 
 
 def _new_full(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], value: Any, **options: Any) -> TensorSpec:

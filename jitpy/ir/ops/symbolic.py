@@ -137,8 +137,8 @@ class SizeNode:
         return self._usually(False)
 
     def _usually(self, fallback: bool) -> bool:
-        """The answer; of sizes that depend on data, the one for sizes of at least 2, else `fallback`, to be checked when
-        the graph runs."""
+        """The answer; of sizes that depend on data, the one for sizes of at least 2, else `fallback`, to be checked
+        when the graph runs."""
         if not self.env.is_unbacked(self.expr):
             return self._decide(self.expr)
         answer = self.env.known(self.expr)
@@ -146,6 +146,8 @@ class SizeNode:
             with self.env.generic():
                 answer = self.env.known(self.expr)
             answer = fallback if answer is None else answer
+            if self.env.is_generic:
+                return answer  # a stand-in is being made
             self.env.require(self.expr if answer else sympy.Not(self.expr), "a shape rule")
         return answer
 
@@ -330,9 +332,10 @@ def derive_symbolic(
 
     def make(spec: TensorSpec) -> torch.Tensor:
         shape, stride = [number(s) for s in spec.shape], [number(s) for s in spec.stride]
-        tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
-        if not (type(spec.offset) is int and spec.offset == 0):
-            tensor = tensor.as_strided(shape, stride, number(spec.offset))
+        with env.generic():
+            tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
+            if not (type(spec.offset) is int and spec.offset == 0):
+                tensor = tensor.as_strided(shape, stride, number(spec.offset))
         return tensor.requires_grad_() if spec.requires_grad else tensor
 
     def symbols(value: Any) -> Any:
