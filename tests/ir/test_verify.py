@@ -140,6 +140,11 @@ def _symbol(graph: Graph) -> None:
     graph.nodes[0].kwargs = {"n": [sympy.Symbol("s9") * 2]}
 
 
+@breach("sizes are known where they are used")
+def _untold_size(graph: Graph) -> None:
+    graph.nodes[0].kwargs = {"n": [graph.sizes.new_unbacked(4) * 2]}
+
+
 @breach("functional")
 def _in_place(graph: Graph) -> None:
     graph.add(table.get("aten.add_.Tensor"), (graph.nodes[0], 1), {}, F32)
