@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import gc
 import itertools
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import jitpy
 from tests.semantics.harness import case, jit, make_test
 
 
@@ -804,3 +806,55 @@ def test_a_lazy_generator_computes_late() -> None:
         return before, after
 
     _both(fn, use)
+
+
+def _left_in_a_try(caught):
+    try:
+        yield 1
+        yield 2
+    except caught:
+        yield 3
+
+
+class Pages(collections.abc.Sequence):
+    def __getitem__(self, index):
+        return [3, 4, 5][index]
+
+    def __len__(self):
+        return 3
+
+
+def test_a_dropped_generator_whose_handlers_let_it_close() -> None:
+    def fn(x):
+        for a, b in zip([1, 2], Pages(), strict=False):  # leaves the sequence's own iterator in its `try`
+            x = x + a * b
+        for a in _left_in_a_try(IndexError):
+            break
+        return x * a
+
+    x = torch.ones(2)
+    assert torch.equal(jit(fn)(x), fn(x))
+    assert torch.equal(jitpy.jit(lambda x: [x + n for n, _ in zip(Pages(), range(2), strict=False)][-1],
+                                 fullgraph=True, backend="eager")(x), x + 4)
+
+
+def test_a_dropped_generator_that_catches_everything() -> None:
+    log: list[str] = []
+
+    def body():
+        try:
+            yield 1
+        except BaseException as error:
+            log.append(type(error).__name__)
+            raise
+
+    def fn(x):
+        for a in body():
+            break
+        return x * a
+
+    x = torch.ones(2)
+    for run in (fn, jit(fn)):
+        run(x)
+        assert log == ["GeneratorExit"]
+        log.clear()
