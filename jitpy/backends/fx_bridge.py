@@ -26,6 +26,8 @@ def adapt(fn: Callable[..., Callable[..., Any]]) -> Callable[[Graph, dict[str, A
     """
 
     def compile_graph(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
+        if graph.sizes.has_unbacked:
+            return eager.compile_graph(graph, options)  # its sizes, and the checks of them, need a plan
         if graph.symbol_bindings():
             return _PerSize(graph, lambda static: compile_static(static, fn))
         return compile_static(graph, fn)

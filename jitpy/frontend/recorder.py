@@ -90,6 +90,8 @@ class Recorder:
         self._storages: dict[int, list[int]] = {}
         #: recordings of calls with symbolic sizes (`derived_calls`)
         self.templates: dict[Any, Any] = {}
+        #: what `.item()` of a value gave, by the value's node: the same number is the same size
+        self.items: dict[Node, TracedScalar] = {}
         #: sizes that depend on data, as numbers of the graph
         self.size_numbers: dict[Any, TracedScalar] = {}
         #: position of the first node whose result requires grad

@@ -127,7 +127,13 @@ def item(recorder: Recorder, self: TracedTensor) -> TracedScalar:
         raise UserError(
             RuntimeError(f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
         )
-    return recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
+    node = recorder.node(self)
+    found = recorder.items.get(node)
+    if found is None:
+        found = recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
+        recorder.items[node] = found
+        recorder._journal.append(lambda: recorder.items.pop(node))
+    return found
 
 
 def _number(kind: type) -> Callable[..., TracedScalar]:

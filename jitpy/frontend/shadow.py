@@ -386,7 +386,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
         meta_kwargs["device"] = _META
     try:
         if env is not None:
-            with symbolic._SymbolicShapes():
+            with symbolic._SymbolicShapes(), env.asked_by(str(func)):
                 result = func(*meta_args, **meta_kwargs)
         else:
             result = func(*meta_args, **meta_kwargs)

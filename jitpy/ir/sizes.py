@@ -96,6 +96,8 @@ class SizeEnv:
         # parallel to `relations`: whether nobody needs to check it, as it follows from what an op does
         self._promised: list[bool] = []
         self._unbacked: set[sympy.Symbol] = set()
+        #: who asks when torch's shape code does, for reasons
+        self.rule = "a shape rule"
         # whether questions are asked as if every unbacked size were at least 2
         self._generic = False
         self._saved: list[_Saved] = []
@@ -257,6 +259,15 @@ class SizeEnv:
             yield
         finally:
             self._generic = before
+
+    @contextlib.contextmanager
+    def asked_by(self, op: str) -> Iterator[None]:
+        """Questions of torch's shape code inside are those of `op`: reasons name it."""
+        before, self.rule = self.rule, f"the shape rule of {op}"
+        try:
+            yield
+        finally:
+            self.rule = before
 
     @property
     def is_generic(self) -> bool:

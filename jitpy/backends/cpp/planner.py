@@ -14,7 +14,7 @@ from jitpy import config
 
 from ...ir.alias import alias_kind, copies_before_write
 from ...ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes, visit_nodes
-from ...ir.spec import Dim, TensorSpec
+from ...ir.spec import Dim, TensorSpec, contiguous_stride
 from ...runtime.plan import (
     AllocStep,
     CallStep,
@@ -385,6 +385,10 @@ class Planner:
 
     def _output(self, node: Any, value: Any, owners: dict[int, Any]) -> int:
         """The slot of a result: a tensor of its own, also where it is a view that looks like what it views."""
+        if isinstance(value, View):
+            # strides that the caller sees: none of them may be a product with a size of 0
+            for symbol in self.env.unbacked_in_all(node.spec.stride):
+                self.env.require(sympy.Ne(symbol, 0), "the strides of a view")
         slot = self._slot(value)
         if owners.setdefault(slot, node) is node or not isinstance(node.spec, TensorSpec):
             return slot
@@ -477,8 +481,17 @@ class Planner:
             return
         slot = self.slots[value] = self._new_slot()
         ref = self.table.ref
-        sizes, strides = tuple(map(ref, value.shape)), tuple(map(ref, value.stride))
+        sizes, strides = tuple(map(ref, value.shape)), tuple(map(ref, self._fresh_stride(value)))
         self.steps.append(AllocStep(slot, sizes, strides, value.dtype, _CPU))
+
+    def _fresh_stride(self, value: Value) -> tuple[Dim, ...]:
+        """The strides as torch gives them to a new tensor: a size of 0, which data may decide on, counts as 1."""
+        if not any(map(self.env.is_unbacked, value.stride)):
+            return value.stride
+        if value.stride == contiguous_stride(value.shape):
+            return contiguous_stride(tuple(sympy.Max(s, 1) if self.env.is_unbacked(s) else s for s in value.shape))
+        counted = {symbol: sympy.Max(symbol, 1) for symbol in self.env.unbacked_in_all(value.stride)}
+        return tuple(s if isinstance(s, int) else s.xreplace(counted) for s in value.stride)
 
     def _last_of_chain(self, value: Value) -> int:
         """When the memory of a value is given up, by itself or by those that take it over."""
@@ -668,8 +681,9 @@ def _is_plain_matmul(node: Node) -> bool:
 
 
 def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them."""
-    if tensor.stride() == stride or all(
+    """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them. Without
+    elements any strides will do."""
+    if tensor.stride() == stride or not tensor.numel() or all(
         a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True)
     ):
         return tensor

@@ -120,12 +120,12 @@ class SizeNode:
             return any(self._decide(a) for a in expr.args)
         if isinstance(expr, sympy.Not):
             return not self._decide(expr.args[0])
-        return layout.decide(self.env, expr, "a shape rule")
+        return layout.decide(self.env, expr, self.env.rule)
 
     bool_ = lambda self: self._decide(self.expr)  # noqa: E731
 
     def expect_true(self, file: Any, line: Any) -> bool:
-        return self.env.require(self.expr, "a shape rule")
+        return self.env.require(self.expr, self.env.rule)
 
     def guard_or_false(self, file: Any, line: Any) -> bool:
         return self._usually(False)
@@ -148,7 +148,7 @@ class SizeNode:
             answer = fallback if answer is None else answer
             if self.env.is_generic:
                 return answer  # a stand-in is being made
-            self.env.require(self.expr if answer else sympy.Not(self.expr), "a shape rule")
+            self.env.require(self.expr if answer else sympy.Not(self.expr), self.env.rule)
         return answer
 
     def expect_size(self, file: Any, line: Any) -> bool:
@@ -158,14 +158,14 @@ class SizeNode:
         return self.env.known(self.expr) is True
 
     def guard_int(self, file: Any, line: Any) -> int:
-        return self.env.specialize(simplify(self.expr), "a shape rule")
+        return self.env.specialize(simplify(self.expr), self.env.rule)
 
     def int_(self) -> int:
         return self.guard_int("", 0)
 
     def guard_float(self, file: Any, line: Any) -> float:
         for symbol in self.expr.free_symbols:
-            self.env.specialize(symbol, "a shape rule")
+            self.env.specialize(symbol, self.env.rule)
         return float(self._value())
 
     # Arithmetic
@@ -350,7 +350,7 @@ def derive_symbolic(
     if suspicious and not unbacked:
         _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
     try:
-        with _SymbolicShapes():
+        with _SymbolicShapes(), env.asked_by(op.name):
             result, inputs = derived.call(
                 op, tuple(map(symbols, args)), {k: symbols(v) for k, v in kwargs.items()}, grad_enabled, make
             )

@@ -635,7 +635,8 @@ def _unbind(env: SizeEnv, x: TensorSpec, dim: int = 0) -> tuple[TensorSpec, ...]
 def _piece_index(rule: Callable[..., tuple[TensorSpec, ...]], default_dim: int = 0) -> Callable[..., tuple[Any, ...]]:
     def index_map(index: Index, x: TensorSpec, what: Any, dim: int = default_dim, *, output: int) -> tuple[Any, ...]:
         axis = normalize_dim(dim, len(x.shape))
-        start = sum(p.shape[axis] for p in rule(_NOWHERE, x, what, dim)[:output])
+        known = isinstance(what, (tuple, list))
+        start = sum(what[:output] if known else (p.shape[axis] for p in rule(_NOWHERE, x, what, dim)[:output]))
         return (*index[:axis], index[axis] + start if start != 0 else index[axis], *index[axis + 1 :])
 
     return index_map
