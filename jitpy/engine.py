@@ -28,6 +28,7 @@ from .frontend import (
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)
     size_checks,  # noqa: F401  (registers torch._check)
+    transforms,  # noqa: F401  (registers torch.func)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Skip

@@ -59,9 +59,12 @@ _reason("frame_access", "The code looks at its own frame",
         "locals(), exec and the like need a real frame.", "Pass the values explicitly.")
 _reason("rng_state", "The state of a random generator is read or set", "It lives outside the graph.",
         "Seed outside the jitted function.")
-_reason("higher_order", "torch.cond or torch.while_loop with a function that does not fit",
-        "Its branches or body have side effects, or return other things than each other or than they take.",
+_reason("higher_order", "A function given to torch.cond, torch.while_loop or torch.func that does not fit",
+        "It has side effects, or returns other things than are expected of it.",
         "Return new tensors of equal sizes and dtypes, and change nothing outside.")
+_reason("transform", "A torch.func transform that cannot be captured",
+        "Its function has side effects, or torch's own transform refuses it.",
+        "Transform a function of tensors that changes nothing outside.")
 _reason("torch_mode", "A mode that changes what torch calls do is active",
         "A torch-function or dispatch mode, a torch.func transform, or the implementation of a custom operation.",
         "Enter the mode inside the jitted function, or call the jitted function outside of it.")

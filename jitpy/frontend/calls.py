@@ -49,6 +49,22 @@ BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = 
 SKIP_CODE: dict[int, str] = {}
 
 
+#: kinds of Values with a call of their own: `handler(ex, fn, args, kwargs)`
+_CALLS_OF: dict[type, Callable[[Executor, Any, list[Value], dict[str, Value]], Any]] = {}
+#: code objects (by identity) of functions that library functions return, with what calling them does
+WRAPPED: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
+
+
+def calls_of(kind: type) -> Callable[[Any], Any]:
+    """Register what calling Values of one kind does."""
+
+    def register(handler: Any) -> Any:
+        _CALLS_OF[kind] = handler
+        return handler
+
+    return register
+
+
 def builtin(*objects: Any) -> Callable[[Any], Any]:
     """Register the model of C callables."""
 
@@ -198,6 +214,9 @@ def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -
         if isinstance(obj, type):
             return call_class(ex, fn, obj, args, kwargs)
         return call_builtin(ex, obj, args, kwargs, fn)
+    own = _CALLS_OF.get(type(fn))
+    if own is not None:
+        return own(ex, fn, args, kwargs)
     hook = ex.world.class_lookup(fn.cls, "__call__")
     if isinstance(hook, types.FunctionType):
         return call(ex, ex.world.const_object(hook), [fn, *args], kwargs)
@@ -422,6 +441,9 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             return record(ex, real, args, kwargs)
         if is_torch_callable(real):
             return record(ex, real, args, kwargs)
+        wrapped = WRAPPED.get(id(code))
+        if wrapped is not None:
+            return wrapped(ex, fn, args, kwargs)
         if id(code) in SKIP_CODE:
             raise GraphBreak("skipped", f"{fn.describe()}: {SKIP_CODE[id(code)]}")
         if real.__module__ and real.__module__.startswith(_SKIPPED_MODULES):

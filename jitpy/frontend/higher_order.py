@@ -20,7 +20,8 @@ from .breaks import GraphBreak
 from .calls import builtin, call, recording
 from .executor import Executor
 from .operators import truth
-from .traced import Storage, TracedTensor
+from .source import item
+from .traced import TracedTensor
 from .values.base import (
     CellValue,
     ConstValue,
@@ -30,6 +31,7 @@ from .values.base import (
     Lazy,
     ListValue,
     MethodValue,
+    Missing,
     ObjectValue,
     ScalarValue,
     SetValue,
@@ -51,6 +53,9 @@ class Body:
     captures: list[Node]
     specs: tuple[TensorSpec, ...]
     structure: Any
+    #: the stand-ins that it takes first, and all that was recorded, as they were in the graph around it
+    parameters: list[Node]
+    recorded: list[Node]
 
 
 @dataclass(slots=True)
@@ -189,42 +194,51 @@ def _graphs_of(target: Any) -> tuple[Graph, ...]:
 
 
 def _trace(ex: Executor, fn: Value, arguments: list[Any]) -> Body:
-    """Trace `fn(*arguments)` into a graph of its own. Arguments that are nodes stand for new tensors of that kind."""
-    recorder, world = ex.recorder, ex.world
-    nodes = recorder.graph.nodes
-    start = len(nodes)
-    known = {id(value.traced): value.traced for value in world.tensors.values()}
-    storages = {tensor.storage: tensor.storage.generation for tensor in known.values()}
-    before = _state(ex)
+    """Trace `fn(*arguments)`, whose results must be new tensors. Nodes stand for new tensors of that kind."""
+    recorder = ex.recorder
     parameters: list[Node] = []
     values: list[Value] = []
     for argument in arguments:
         if isinstance(argument, Node):
             spec = argument.tensor.with_(requires_grad=False, offset=0)
-            node = recorder.emit(_aten.clone.default, (argument,), {}, spec)
-            parameters.append(node)
-            argument = world.tensor_value(recorder.fresh(node))
+            parameters.append(recorder.emit(_aten.clone.default, (argument,), {}, spec))
+            argument = ex.world.tensor_value(recorder.fresh(parameters[-1]))
         values.append(argument)
-    result = ex.call_sync(fn, values)
+    return trace_body(ex, fn, values, {}, parameters, fresh=True)
+
+
+def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],
+               fresh: bool = False) -> Body:
+    """Trace a call into a graph of its own. `parameters`, the last nodes of the graph, stand for its new tensors.
+
+    `fresh`: its results must have memory of their own. Otherwise they may be the parameters or views of them.
+    """
+    recorder, world = ex.recorder, ex.world
+    nodes = recorder.graph.nodes
+    start = len(nodes) - len(parameters)
+    inputs = set(parameters)
+    known = {id(value.traced): value.traced for value in world.tensors.values()}
+    storages = {tensor.storage: tensor.storage.generation for tensor in known.values()}
+    before = _state(ex)
+    result = ex.call_sync(fn, args, kwargs)
     if _state(ex) != before:
-        raise _refusal("a body with a side effect")
+        raise _refusal("a function with a side effect")
     if any(storage.generation != count for storage, count in storages.items()):
-        raise _refusal("a body that writes to a tensor from outside")
+        raise _refusal("a function that writes to a tensor from outside")
     tensors: list[TracedTensor] = []
     structure = _structure(ex, result, tensors)
-    _check_results(tensors, storages, set(parameters))
+    for tensor in tensors:
+        own = tensor.storage.values[0] in inputs
+        if tensor.storage.input is not None or not own and tensor.storage in storages or own and fresh:
+            raise _refusal("a result that shares memory with a tensor from outside")
+    if fresh and len({tensor.storage for tensor in tensors}) != len(tensors):
+        raise _refusal("two results that share memory")
     outputs = [recorder.node(tensor) for tensor in tensors]
-    region = set(nodes[start:])
-    graph, captures = _cut(recorder, region, parameters, outputs)
-    _forget(recorder, start, [tensor.node for tensor in known.values()])
-    return Body(graph, captures, tuple(tensor.spec.with_(offset=0) for tensor in tensors), structure)
-
-
-def _check_results(tensors: list[TracedTensor], storages: dict[Storage, int], parameters: set[Node]) -> None:
-    own = [tensor.storage for tensor in tensors]
-    if len(set(own)) != len(own) or any(storage in storages or storage.base in parameters or storage.input is not None
-                                        for storage in own):
-        raise _refusal("a result that shares memory with an argument or another result")
+    recorded = nodes[start:]
+    graph, captures = _cut(recorder, set(recorded), parameters, outputs)
+    _forget(recorder, start, [t.node for t in known.values() if t.storage.values[0] not in inputs])
+    specs = tuple(tensor.spec.with_(offset=0) for tensor in tensors)
+    return Body(graph, captures, specs, structure, parameters, recorded)
 
 
 def _structure(ex: Executor, value: Value, tensors: list[TracedTensor]) -> Any:
@@ -319,7 +333,8 @@ def _symbols(graph: Graph) -> set[sympy.Symbol]:
 def _state(ex: Executor) -> Any:
     """All that a program could have changed outside the function that is about to be traced, as something to compare.
 
-    What came from outside counts its changes; of what tracing made, everything reachable from the frames is listed.
+    What came from outside counts its changes, or has a log; of what tracing made, everything reachable from the frames
+    is listed.
     """
     world = ex.world
     listed: dict[int, Any] = {}
@@ -358,8 +373,10 @@ def _state(ex: Executor) -> Any:
     for frame in ex.frames:
         for value in (*frame.stack, *frame.locals.values(), *frame.cells.values()):
             visit(value)
-    return _Unchanged([entry for entry in listed.values() if entry is not None], world.touches, len(ex.host_calls),
-                      ex.recorder.state.snapshot())
+    dicts = {id(d): (d, dict(d.vals), sum(isinstance(new, Missing) for _, new in d.log))
+             for d in (*world._by_id.values(), *world.dirty) if isinstance(d, DictValue) and d.source is not None}
+    return _Unchanged([entry for entry in listed.values() if entry is not None], dicts, world.touches,
+                      len(ex.host_calls), ex.recorder.state.snapshot())
 
 
 @dataclass(slots=True, eq=False)
@@ -367,6 +384,7 @@ class _Unchanged:
     """See `_state`. An item that was still lazy when the first was made may be a Value in the second."""
 
     entries: list[tuple[Value, tuple[Value, ...], Any]]
+    dicts: dict[int, tuple[DictValue, dict[Any, Any], int]]
     touches: int
     host_calls: int
     modes: dict[str, Any]
@@ -379,7 +397,21 @@ class _Unchanged:
             found = mine.get(id(value))
             if found is None or found[1] != count or not set(map(id, parts)) <= set(map(id, found[0])):
                 return False
+        for key, (written, values, deleted) in self.dicts.items():
+            _, old, deleted_before = other.dicts.get(key, (written, {}, 0))
+            same = (_same_entry(written, name, old.get(name), values.get(name)) for name, _ in written.log)
+            if deleted != deleted_before or not all(same):
+                return False
         return (self.touches, self.host_calls, self.modes) == (other.touches, other.host_calls, other.modes)
+
+
+def _same_entry(of: DictValue, key: Any, old: Any, new: Any) -> bool:
+    """Whether a key of a dict from outside holds what it held before; what was not read then is known by its source."""
+    if isinstance(new, Missing) or new is None:
+        return isinstance(old, Missing) or old is None
+    if old is not None and not isinstance(old, Missing):
+        return new is old
+    return new.source is not None and new.source == item(of.source, key)
 
 
 # -- arguments ----------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class World:
         self._dirty_ids: set[int] = set()
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
         self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
-        self.touches = 0  # counts changes of what came from outside
+        self.touches = 0  # counts changes of what came from outside, dicts aside (they have logs)
         self.specialized: list[str] = []
         #: containers of subclasses of dict, list and tuple, by source: reloading an item goes through the base type
         self.container_kinds: dict[Any, type] = {}
@@ -160,7 +160,7 @@ class World:
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
         self.writes += 1
-        self.touches += 1
+        self.touches += not isinstance(value, DictValue)
         if id(value) not in self._dirty_ids:
             self._dirty_ids.add(id(value))
             self.dirty.append(value)

@@ -36,7 +36,7 @@ def leaf():
     return (vec().requires_grad_(),)
 
 
-@case(matrix, lambda: (vec(5, 4),))
+@case(matrix, lambda: (vec(5, 4),), fullgraph=True)
 def vmap_simple(x):
     return vmap(lambda row: row.sin() + row.sum())(x) * 2
 
@@ -46,27 +46,27 @@ def vmap_public_name(x):
     return torch.vmap(torch.dot)(x, x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_in_dims(x):
     return vmap(lambda a, b: a @ b, in_dims=(1, None))(x, x[:, 0])
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_out_dims(x):
     return vmap(lambda a: (a * 2, a.sum()), out_dims=(1, 0))(x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_nested(x):
     return vmap(vmap(lambda s: s * s + 1))(x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_dict_argument(x):
     return vmap(lambda d: d["a"] + d["b"], in_dims=({"a": 0, "b": None},))({"a": x, "b": x[0]})
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_captured_tensor(x):
     w = x.mean(0)
     return vmap(lambda row: (row - w).relu())(x)
@@ -103,7 +103,7 @@ def vmap_print(x):
     return vmap(body)(x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_in_place_local(x):
     def body(row):
         y = row.clone()
@@ -123,7 +123,7 @@ def vmap_in_place_argument(x):
     return vmap(body)(x), x
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_factory(x):
     return vmap(lambda row: row + torch.ones(4) + torch.arange(4))(x)
 
@@ -156,12 +156,12 @@ def vmap_error_caught(x):
         return x + 1
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_random_same(x):
     return vmap(lambda row: row + torch.rand(4), randomness="same")(x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_random_different(x):
     return vmap(lambda row: row + torch.rand(4), randomness="different")(x), torch.rand(2)
 
@@ -176,58 +176,58 @@ def vmap_chunked(x):
     return vmap(lambda row: row * 2, chunk_size=2)(x)
 
 
-@case(lambda: (vec(3, 4).requires_grad_(),))
+@case(lambda: (vec(3, 4).requires_grad_(),), fullgraph=True)
 def vmap_backward(x):
     return vmap(lambda row: (row * row).sum())(x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_list_of_results(x):
     return vmap(lambda row: [row, {"s": row.sum()}])(x)
 
 
-@case(lambda: (vec(3, 2, 4),))
+@case(lambda: (vec(3, 2, 4),), fullgraph=True)
 def vmap_linear_layer(x):
     return vmap(lambda t: torch.nn.functional.linear(t, t[:, :4]).softmax(-1))(x)
 
 
-@case(one, lambda: (vec(6),))
+@case(one, lambda: (vec(6),), fullgraph=True)
 def grad_simple(x):
     return grad(lambda t: (t.sin() * t).sum())(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_of_grad(x):
     return grad(lambda t: grad(lambda u: (u**3).sum())(t).sum())(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_argnums(x):
     return grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, x + 1)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_has_aux(x):
     return grad(lambda t: ((t * t).sum(), {"aux": t + 1}), has_aux=True)(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def value_and_gradient(x):
     return grad_and_value(lambda t: t.exp().sum())(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_captured(x):
     w = x + 1
     return grad(lambda t: (t * w).tanh().sum())(x)
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def grad_under_autograd(x):
     return grad(lambda t: (t**3).sum())(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_no_grad_inside(x):
     def body(t):
         with torch.no_grad():
@@ -237,7 +237,7 @@ def grad_no_grad_inside(x):
     return grad(body)(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_detach_inside(x):
     return grad(lambda t: (t * t.detach()).sum())(x)
 
@@ -268,7 +268,7 @@ def grad_unused(x):
     return grad(lambda a, b: a.sum(), argnums=1)(x, x + 1)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_in_place(x):
     def body(t):
         y = t * 2
@@ -278,28 +278,28 @@ def grad_in_place(x):
     return grad(body)(x)
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def per_sample_gradients(x):
     w = x.mean(0)
     return vmap(grad(lambda p, row: (p * row).sum().sigmoid()), in_dims=(None, 0))(w, x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def jacobian_reverse(x):
     return jacrev(lambda t: t.sin() * t[0])(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def jacobian_forward(x):
     return jacfwd(lambda t: t.sin() * t[0])(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def hessian_matrix(x):
     return hessian(lambda t: (t**3).sum())(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def jvp_simple(x):
     return jvp(lambda t: t.sin(), (x,), (torch.ones_like(x),))
 
@@ -322,7 +322,7 @@ def linearized(x):
     return out, push(x)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_around_a_break(x):
     y = x * 2
     g = grad(lambda t: (t * t).sum())(y)
@@ -365,7 +365,7 @@ def call_with_unknown_parameter():
     return fn, model
 
 
-@case(matrix, factory=True)
+@case(matrix, factory=True, fullgraph=True)
 def gradient_of_functional_call():
     model = make_mlp()
 
@@ -397,7 +397,7 @@ def ensemble():
     return fn, nn.ModuleList(models)
 
 
-@case(lambda: (vec(5, 4),), factory=True)
+@case(lambda: (vec(5, 4),), factory=True, fullgraph=True)
 def per_sample_gradients_of_a_model():
     model = make_mlp()
     params = {k: v.detach() for k, v in model.named_parameters()}
@@ -411,7 +411,7 @@ def per_sample_gradients_of_a_model():
     return fn, model
 
 
-@case(matrix, factory=True)
+@case(matrix, factory=True, fullgraph=True)
 def transform_made_outside():
     per_row = vmap(lambda row: row.cumsum(0))
 
@@ -421,7 +421,7 @@ def transform_made_outside():
     return fn
 
 
-@case(lambda: (vec(3, 4, 5),), lambda: (vec(3, 6, 5),), lambda: (vec(3, 7, 5),))
+@case(lambda: (vec(3, 4, 5),), lambda: (vec(3, 6, 5),), lambda: (vec(3, 7, 5),), fullgraph=True)
 def vmap_changing_sizes(x):
     return vmap(lambda t: t.mean(0) - t[0])(x)
 
@@ -444,17 +444,17 @@ def vmap_in_place_captured_error(x, w):
     return vmap(body)(x), w
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_view_result(x):
     return vmap(lambda row: row[1:])(x), x
 
 
-@case(matrix)
+@case(matrix, fullgraph=True)
 def vmap_identity_result(x):
     return vmap(lambda row: row)(x), x
 
 
-@case(one)
+@case(one, fullgraph=True)
 def grad_identity_aux(x):
     return grad(lambda t: (t.sum(), t), has_aux=True)(x)
 
@@ -469,6 +469,137 @@ def vmap_break_inside(x):
         return row * 2
 
     return vmap(body)(x) + 1
+
+
+@case(matrix)
+def vmap_writes_examples_to_shared_memory(x):
+    def body(row):
+        y = torch.zeros(4)
+        y.add_(row)
+        return y
+
+    return vmap(body)(x)
+
+
+@case(matrix)
+def vmap_leaks_a_tensor(x):
+    seen = []
+
+    def body(row):
+        seen.append(row)
+        return row * 2
+
+    return vmap(body)(x), len(seen)
+
+
+@case(one)
+def grad_reads_requires_grad(x):
+    return grad(lambda t: (t * (2 if t.requires_grad else 3)).sum())(x)
+
+
+@case(one)
+def grad_with_grad_mode_off(x):
+    with torch.no_grad():
+        return grad(lambda t: (t * t).sum() * (2 if torch.is_grad_enabled() else 3))(x)
+
+
+@case(lambda: (vec().requires_grad_(), vec().requires_grad_()))
+def second_order_through_autograd(x, w):
+    return grad(lambda t: (t * w).sin().sum())(x) * w
+
+
+@case(one)
+def transform_returned(x):
+    f = grad(lambda t: (t * x).sum())
+    return f(x), f.__name__
+
+
+@case(one, factory=True)
+def transform_leaves():
+    held = []
+
+    def fn(x):
+        held.append(vmap(lambda t: t * 2))
+        return held[-1](x)
+
+    return fn
+
+
+@case(lambda: (vec(3, 4), vec(2, 4)))
+def vmap_different_sizes(x, y):
+    return vmap(lambda a, b: a + b)(x, y)
+
+
+@case(matrix)
+def vmap_item_of_captured(x):
+    s = x.sum()
+    return vmap(lambda row: row * 2 if s.item() > 1e9 else row * 3)(x)
+
+
+@case(matrix)
+def vmap_dropout(x):
+    return vmap(lambda row: torch.nn.functional.dropout(row, 0.5), randomness="different")(x)
+
+
+@case(lambda: (vec(3, 2, 4, 4), vec(5, 2, 3, 3)))
+def vmap_convolution(x, w):
+    return vmap(lambda image: torch.nn.functional.conv2d(image[None], w)[0])(x)
+
+
+@case(lambda: (vec(3, 4), torch.tensor([0, 2, 1])))
+def vmap_index(x, i):
+    return vmap(lambda row, k: row[k.clamp(max=2)] if False else row.gather(0, k.view(1)))(x, i)
+
+
+@case(matrix, factory=True)
+def function_that_changes_a_dict():
+    seen = {"calls": 0}
+
+    def fn(x):
+        def body(row):
+            seen["calls"] += 1
+            return row * seen["calls"]
+
+        return vmap(body)(x)
+
+    return fn, seen
+
+
+@case(matrix, factory=True)
+def function_that_deletes_and_sets():
+    seen = {"a": 1, "b": 2}
+
+    def fn(x):
+        def body(row):
+            a = seen.pop("a")
+            seen["a"] = a
+            return row * a
+
+        return vmap(body)(x), list(seen)
+
+    return fn, seen
+
+
+@case(matrix, factory=True)
+def module_under_vmap():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.GELU())
+
+    def fn(x):
+        return vmap(model)(x)
+
+    return fn, model
+
+
+@case(matrix, factory=True)
+def batch_norm_under_vmap():
+    torch.manual_seed(0)
+    model = nn.BatchNorm1d(4)
+
+    def fn(x):
+        return vmap(model)(torch.stack([x, x + 1]))
+
+    return fn, model
 
 
 @case(one)

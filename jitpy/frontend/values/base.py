@@ -357,6 +357,22 @@ class BuiltinMethodValue(Value):
         return getattr(self.descriptor, "__qualname__", repr(self.descriptor))
 
 
+class TransformValue(Value):
+    """What `torch.func.vmap(func)` and its like return: `transform(func, **options)`."""
+
+    __slots__ = ("func", "options", "transform")
+    cls = types.FunctionType
+
+    def __init__(self, transform: Any, func: Value, options: dict[str, Any]) -> None:
+        self.source = None
+        self.transform = transform
+        self.func = func
+        self.options = options
+
+    def describe(self) -> str:
+        return f"torch.func.{self.transform.__name__}({self.func.describe()})"
+
+
 class SuperValue(Value):
     """`super(cls, obj)`; `start` is the class after which the search begins, `mro_of` the class searched."""
 
