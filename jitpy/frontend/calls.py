@@ -110,9 +110,9 @@ def _opaque_payload(ex: Executor, value: PyValue) -> Any:
     obj = value.obj
     if isinstance(obj, torch.Tensor):
         raise GraphBreak("unsupported_tensor", type(obj).__name__)
-    if is_number(obj):
+    if is_number(obj) and obj.dtype.kind != "b":
         return ex.world.pin(value).item()
-    if is_array(obj):
+    if is_number(obj) or is_array(obj):
         raise GraphBreak("unsupported_value", f"a numpy {type(obj).__name__} in a torch operation")
     return ex.world.pin(value)
 
@@ -175,6 +175,8 @@ def recording(ex: Executor, what: str) -> Iterator[None]:
 
 def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Put a torch call into the graph."""
+    if fn in _FROM_DATA and any(_holds_number(ex, value) for value in (*args, *kwargs.values())):
+        raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
     if is_user_op(fn) and _in_try(ex):
         raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
     with recording(ex, getattr(fn, "__name__", str(fn))):
@@ -187,6 +189,18 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
 
 #: torch functions whose tuple of ints is a torch.Size.
 _RETURNS_SIZE = frozenset({torch.Tensor.size, torch.functional.broadcast_shapes})
+
+
+#: functions that look at the types of the numbers that they are given
+_FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.Tensor.new_tensor,
+                        torch.Tensor.new, torch.Tensor})
+
+
+def _holds_number(ex: Executor, value: Value) -> bool:
+    """Whether a numpy number is among the items of nested lists."""
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(_holds_number(ex, ex.world.force(item)) for item in value.items)
+    return isinstance(value, PyValue) and is_number(value.obj)
 
 
 def _in_try(ex: Executor) -> bool:

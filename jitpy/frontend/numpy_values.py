@@ -1,4 +1,4 @@
-"""What tracing knows about numpy's objects. Arrays are opaque; their scalars are numbers, known by identity."""
+"""What tracing knows about numpy's objects. Arrays are opaque; their scalars are immutable numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ except ImportError:  # torch works without it
 else:
     _ARRAYS = (np.ndarray, np.generic)
     _NUMBERS = (np.number, np.bool_)
+
+
+class SameNumber:
+    """Guard predicate: the same number, of the same type, bit for bit."""
+
+    def __init__(self, number: Any) -> None:
+        self.kind, self.bits, self.text = type(number), number.tobytes(), repr(number)
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) is self.kind and value.tobytes() == self.bits
+
+    def __repr__(self) -> str:
+        return f"is {self.text}"
 
 
 def is_array(obj: Any) -> bool:

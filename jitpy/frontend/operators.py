@@ -17,6 +17,7 @@ from .calls import as_int, call, lift, range_items, record, recording, to_payloa
 from .computed_sizes import answer_of, number_of
 from .executor import Executor
 from .guards import MISSING
+from .numpy_values import is_number
 from .stand_ins import changed
 from .values.base import (
     ConstValue,
@@ -335,6 +336,10 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
     return False
 
 
+#: opaque objects that no tensor is equal to
+_NEVER_TENSORS = (type, types.ModuleType, types.BuiltinFunctionType, enum.Enum)
+
+
 def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     """`a < b` and the like: a Value or PUSHED."""
     function, dunder, reflected = COMPARE[symbol]
@@ -343,6 +348,10 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
+            return record(ex, function, [a, b], {})
+        if isinstance(other, PyValue) and not isinstance(other.obj, _NEVER_TENSORS):
+            if not is_number(other.obj):
+                raise unsupported(other, f"{symbol} with a tensor")
             return record(ex, function, [a, b], {})
         if symbol in ("==", "!=") and not isinstance(other, (ListValue, TupleValue, ObjectValue)):
             return const(symbol == "!=")

@@ -20,6 +20,7 @@ from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak
 from .guards import MISSING, ClassLookup, GuardSet
 from .inputs import check_kind
+from .numpy_values import SameNumber, is_number
 from .polyfills import STAND_IN_METHODS
 from .recorder import Recorder, Uncapturable
 from .source import (
@@ -139,7 +140,11 @@ class World:
         """The real object of a PyValue, from now on guarded by identity."""
         if not value.pinned:
             value.pinned = True
-            self.guard(value.source, "id", value.obj)
+            if is_number(value.obj):
+                assert value.source is not None
+                self.guards.add(value.source, "python", SameNumber(value.obj), self.why)
+            else:
+                self.guard(value.source, "id", value.obj)
         return value.obj
 
     def class_lookup(self, cls: type, name: str) -> Any:

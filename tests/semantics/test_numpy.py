@@ -289,6 +289,39 @@ def dtype_objects(a):
     return a.dtype, np.dtype("float32"), a.astype(np.float32), a.astype("int64"), np.float32(1).dtype
 
 
+@case(lambda: (vec(), np.int64(2)), lambda: (vec(), np.int64(2)), lambda: (vec(), np.float32(0.5)))
+def compared_with_tensor(x, n):
+    return x == n, n == x, x != n, x > n, n <= x
+
+
+@case(lambda: (torch.arange(3.0), np.arange(3.0)))
+def tensor_equals_array(x, a):
+    return x == a, type(a == x).__name__, x != a
+
+
+@case(lambda: (np.float64(2.0),), lambda: (np.float32(2.0),), lambda: (np.int64(2),))
+def tensor_of_number(n):
+    return torch.tensor(n), torch.tensor([n, 1]), torch.full((2,), n), torch.as_tensor(n)
+
+
+@case(lambda: (vec(), np.bool_(True)))
+def bool_as_index(x, b):
+    try:
+        return x[b]
+    except IndexError as error:
+        return type(error).__name__
+
+
+@case(lambda: (vec(), np.int64(2)), lambda: (vec(), np.int64(3)))
+def number_as_python_int(x, n):
+    return [1, 2, 3, 4][n], list(range(n)), n > 1, int(n), f"{n}", max(n, 1), [0] * n, {2: "a", 3: "b"}[n], n in (2,)
+
+
+@case(lambda: (vec(), np.float64(-0.0)), lambda: (vec(), np.float64(0.0)), lambda: (vec(), np.float64("nan")))
+def special_numbers(x, n):
+    return x * 0 + n, torch.copysign(x, torch.zeros(4) * n)
+
+
 @case(one)
 def numpy_bfloat(x):
     try:
