@@ -75,8 +75,15 @@ def _reversed_division(recorder: Recorder, self: Any, other: Any) -> Any:
     return record_call(recorder, torch.mul, (recorder.record(_aten.reciprocal.default, (self,), {}), other), {})
 
 
+def _polygamma_in_place(recorder: Recorder, self: TracedTensor, n: int) -> TracedTensor:
+    value = recorder.record(_aten.polygamma.default, (n, self), {})
+    recorder.write(self, recorder.node(value))
+    return self
+
+
 CONSTRUCTORS: dict[Any, Callable[..., Any]] = {
     torch.tensor: tensor,
+    torch._C.TensorBase.polygamma_: _polygamma_in_place,
     _Tensor.__rsub__: _calls(torch.rsub),
     _Tensor.__rpow__: _calls(torch.pow, swapped=True),
     _Tensor.__pow__: _calls(torch._C.TensorBase.pow),

@@ -407,6 +407,8 @@ class Recorder:
     def write(self, target: TracedTensor, value: Node, is_out: bool = False) -> None:
         """`target` receives `value` in place; every alias sees it."""
         spec, storage = target.spec, target.storage
+        if is_out and target.dtype != value.tensor.dtype:
+            raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
         self._check_write(target, value, is_out)
         writer = value.args[0] if value.op is GETITEM else value
         self._check_saved(storage, writer)

@@ -201,6 +201,8 @@ class Tape(DispatchMode):
                 return result
         if func is _aten._unsafe_view.default:
             func = _aten.view.default  # composite ops write through it (`kron(out=)`), so it is a view like any other
+        if func is _aten.resize_.default and len(args) == 2 and not kwargs and tuple(args[0].shape) == tuple(args[1]):
+            return args[0]  # composite ops resize their out= argument without looking
         if func in _UPDATES_STATISTICS and args[5] and args[3] is not None:
             # These update the running statistics although their schema does not say so.
             result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)

@@ -50,7 +50,7 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
     count = op.facets["operands"]
     dtypes = [carrier_of(d) for d in operand_dtypes(op, _specs(args), _specs(kwargs))]
     values = map_nodes(args, low.values.__getitem__)
-    operands, rest = values[:count], values[count:]
+    operands, rest = (*values[:count], *[None] * (count - len(values))), values[count:]
     options = map_nodes(kwargs, low.values.__getitem__)
     if any(isinstance(v, HostScalar) for v in (*rest, *options.values())):
         raise NotCovered("a parameter known only at run time")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.semantics.harness import case, make_test
+from tests.semantics.harness import CASES, case, check, make_test
 
 
 def square():
@@ -88,6 +88,29 @@ def short_time_fourier_and_back(x):
 def connectionist_loss(x, targets):
     lengths = torch.tensor([10, 10]), torch.tensor([3, 2])
     return torch.nn.functional.ctc_loss(x.log_softmax(2), targets, *lengths)
+
+
+@case(lambda: (torch.randn(3, dtype=torch.float64), torch.zeros(3, dtype=torch.complex64)))
+def out_of_a_dtype_that_eager_refuses(x, out):
+    return torch.complex(x, x, out=out)
+
+
+@case(lambda: (torch.randn(3), torch.zeros(3, dtype=torch.float64)))
+def out_of_a_dtype_that_eager_converts_to(x, out):
+    return torch.add(x, x, out=out) is out
+
+
+@case(lambda: (torch.rand(3) + 0.5,), lambda: (torch.randint(0, 9, (3,)),))
+def polygamma_in_place(x):
+    return x.polygamma_(1) + 1
+
+
+def test_operands_that_are_left_out_are_compiled() -> None:
+    @case(square, fullgraph=True)
+    def one_bound(x):
+        return torch.clamp(x, min=0.1), x.clamp(max=0.2), torch.clip(x, None, torch.zeros(4)), x.clone().clamp_(-0.1)
+
+    check(CASES[__name__].pop(), "codegen")
 
 
 test_cases = make_test(__name__)
