@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import Any
 
@@ -94,6 +95,9 @@ def load_attr_default(ex: Executor, value: Value, name: str) -> Any:
         if isinstance(hook, types.FunctionType):
             return call(ex, ex.world.const_object(hook), [value, const(name)], {})
         raise unsupported(value, f".{name} through __getattr__")
+    if isinstance(value, PyValue) and (value.cls.__dictoffset__ or
+                                       value.cls.__getattribute__ is not object.__getattribute__):
+        raise unsupported(value, f".{name}")  # a C type may have other ways to find attributes
     raise attribute_error(ex, value, name)
 
 
@@ -106,7 +110,13 @@ def attribute_error(ex: Executor, value: Value, name: str) -> Exception:
         return ex.throw(AttributeError, f"module {value.obj.__name__!r} has no attribute {name!r}")
     if isinstance(value, PyValue) and isinstance(value.obj, type):
         return ex.throw(AttributeError, f"type object {value.obj.__name__!r} has no attribute {name!r}")
-    return ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+    return ex.throw(AttributeError, f"{_type_name(value.cls)!r} object has no attribute {name!r}")
+
+
+def _type_name(cls: type) -> str:
+    """A type's name in messages: types made in C show their module."""
+    in_c = not cls.__flags__ & 1 << 9 or cls.__flags__ & 1 << 8
+    return f"{cls.__module__}.{cls.__name__}" if in_c and cls.__module__ != "builtins" else cls.__name__
 
 
 def object_getattribute(ex: Executor, value: Value, name: str) -> Any:
@@ -130,6 +140,9 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
         if value.attrs is None and value.real is None and value.cls.__dictoffset__ != 0:
             value.attrs = DictValue()
         return value.attrs
+    if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum):
+        member = ex.world.pin(value)
+        return ex.world.wrap(member.__dict__, instance_dict(ConstSource(member, str(member))))  # type: ignore[return-value]
     if isinstance(value, (FunctionValue, TensorValue)):
         if value.attrs is None:
             real = value.real.__dict__ if value.real is not None else None
@@ -244,7 +257,7 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     world = ex.world
     meta = type(cls)
     if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__", "__flags__",
-                "__basicsize__", "__dictoffset__"):
+                "__basicsize__", "__dictoffset__", "__itemsize__", "__weakrefoffset__"):
         return world.const_object(getattr(cls, name))
     if name == "__class__":
         return world.const_object(meta)
@@ -424,6 +437,8 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         return made
     if name == "__closure__":
         return TupleValue(list(value.closure)) if value.closure else const(None)
+    if name == "__doc__" and value.doc is not None:
+        return value.doc
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
         constants = value.code.co_consts
         doc = value.real.__doc__ if value.real is not None else constants[0] if constants else None
@@ -525,6 +540,7 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
             value.module = new.value
             return None
         if name == "__doc__":
+            value.doc = new
             return None
     if name == "cell_contents" and isinstance(value, CellValue):
         store_cell(ex, value, new)

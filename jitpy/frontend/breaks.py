@@ -92,6 +92,8 @@ class GraphBreak(Exception):
         self.reason = REASONS[reason_id]
         self.detail = detail
         self.tail = tail
+        #: guards (source, kind, argument) of the break itself: where they fail, tracing again may get further
+        self.guards: list[tuple[Any, str, Any]] = []
 
 
 class Skip(Exception):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import copy
 import enum
 import functools
 import inspect
 import math
 import operator
+import sys
 import types
 import typing
 import warnings
@@ -20,7 +22,7 @@ import torch
 from . import attributes
 from .attributes import delete_attr, has_attr, instance_attrs, load_attr, object_getattribute, store_attr
 from .breaks import GraphBreak
-from .calls import BUILTINS, as_int, builtin, call, fold, record, recording, to_payload
+from .calls import BUILTINS, as_int, builtin, call, fold, fold_deep, inline_library, record, recording, to_payload
 from .executor import Executor, TracedException
 from .generators import resume_sync
 from .guards import MISSING
@@ -40,6 +42,7 @@ from .operators import (
     unary,
 )
 from .polyfills import builtins_
+from .source import attr
 from .subscripts import contains, delete_item, get_item, set_item
 from .values.base import (
     FALSE,
@@ -57,6 +60,7 @@ from .values.base import (
     PyValue,
     ScalarValue,
     SetValue,
+    StandInValue,
     SymValue,
     TensorValue,
     TupleValue,
@@ -403,6 +407,9 @@ def _math(function: Any) -> Any:
         for a in args:
             if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
                 return call(ex, load_attr(ex, a, f"__{function.__name__}__"), [], {})
+        folded = fold_deep(ex, function, args, kwargs)
+        if folded is not None:
+            return folded
         raise unsupported(args[0], f"math.{function.__name__}()")
 
     return handler
@@ -561,7 +568,14 @@ def _refuse(value: Value) -> Any:
     raise GraphBreak("unsupported_call", f"an effect on the outside that shows {value.describe()}")
 
 
-BUILTINS[print] = host_call(print)
+_print = host_call(print)
+
+
+@builtin(print)
+def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
+        raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
+    return _print(ex, args, kwargs)
 
 
 @builtin(warnings.warn)
@@ -659,23 +673,28 @@ def copy_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, DictValue) and value.cls is dict:
         return call(ex, load_attr(ex, value, "copy"), [], {})
     if isinstance(value, SetValue) and value.cls is set:
-        return SetValue(dict(value.items))
+        return call(ex, load_attr(ex, value, "copy"), [], {})
     if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
         return value
-    from .calls import call_function
+    return inline_library(ex, copy.copy, args, kwargs)
 
-    real = ex.world.const_object(copy.copy)
-    handler = BUILTINS.pop(copy.copy)
-    try:
-        return call_function(ex, real, args, kwargs)  # type: ignore[arg-type]
-    finally:
-        BUILTINS[copy.copy] = handler
+
+class MemoValue(DictValue):
+    """The memo of a deep copy that a `__deepcopy__` is given: it may only hand it on."""
+
+    __slots__ = ("copies",)
+
+    def __init__(self, copies: dict[int, Value]) -> None:
+        super().__init__()
+        self.copies = copies
 
 
 @builtin(copy.deepcopy)
 def copy_deepcopy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    memo: dict[int, Value] = {}
-    return _deepcopy(ex, args[0], memo)
+    memo = args[1] if len(args) > 1 else kwargs.get("memo", NONE)
+    if not isinstance(memo, MemoValue) and not (isinstance(memo, ConstValue) and memo.value is None):
+        raise GraphBreak("unsupported_call", "copy.deepcopy with a memo of one's own")
+    return _deepcopy(ex, args[0], memo.copies if isinstance(memo, MemoValue) else {})
 
 
 def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
@@ -696,9 +715,15 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         same = all(a is b for a, b in zip(items, copies, strict=True))
         memo[id(value)] = result = value if same else TupleValue(copies)
         return result
-    if isinstance(value, DictValue) and value.cls is dict:
-        made = DictValue()
+    if isinstance(value, DictValue) and value.cls in (dict, collections.OrderedDict, collections.defaultdict,
+                                                      collections.Counter) and not _has_attrs(ex, value):
+        made = DictValue(None, value.cls)
         memo[id(value)] = made
+        if value.cls is collections.defaultdict:
+            factory = collections.defaultdict.default_factory  # type: ignore[attr-defined]
+            made_factory = ex.world.read_slot(value, factory)
+            assert made_factory is not None
+            ex.world.write_slot(made, factory, _deepcopy(ex, made_factory, memo))
         for key, item in ex.world.dict_items(value):
             ex.world.dict_set(made, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(value, key))
         return made
@@ -715,7 +740,27 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         for key, item in ex.world.dict_items(source):
             ex.world.dict_set(target, key, _deepcopy(ex, item, memo))
         return made
+    if isinstance(value, TupleValue) and hasattr(value.cls, "_fields") and \
+            ex.world.class_lookup(value.cls, "__deepcopy__") is MISSING:
+        memo[id(value)] = result = TupleValue([_deepcopy(ex, ex.world.force(v), memo) for v in value.items], None,
+                                              value.cls)
+        return result
+    if isinstance(value, StandInValue) and value.cls is collections.deque:
+        made = StandInValue(value.cls, value.body)
+        memo[id(value)] = made
+        for name, hidden in value.hidden.items():
+            made.hidden[name] = _deepcopy(ex, hidden, memo)
+        return made
+    hook = ex.world.class_lookup(value.cls, "__deepcopy__")
+    if type(value) is ObjectValue and isinstance(hook, types.FunctionType):
+        memo[id(value)] = result = ex.call_sync(ex.world.const_object(hook), [value, MemoValue(memo)])
+        return result
     raise unsupported(value, "copy.deepcopy()")
+
+
+def _has_attrs(ex: Executor, value: ObjectValue) -> bool:
+    attrs = attributes.instance_attrs(ex, value)
+    return attrs is not None and bool(ex.world.dict_items(attrs))
 
 
 def _copies_plainly(ex: Executor, cls: type) -> bool:
@@ -745,12 +790,25 @@ def inspect_signature(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(functools.update_wrapper)
 def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    wrapper, wrapped = args[0], args[1] if len(args) > 1 else kwargs["wrapped"]
-    if isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue) and wrapper.source is None:
-        wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
-        attrs = attributes.instance_attrs(ex, wrapper)
-        assert attrs is not None
-        ex.world.dict_set(attrs, "__wrapped__", wrapped, const("__wrapped__"))
-        return wrapper
-    raise unsupported(wrapper, "functools.update_wrapper()")
-
+    """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
+    names = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
+    wrapper, wrapped = names["wrapper"], names["wrapped"]
+    usual = constant_of(ex, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
+    usual = usual and ("updated" not in names or constant_of(ex, names["updated"]) == functools.WRAPPER_UPDATES)
+    if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
+            and wrapper.source is None):
+        return inline_library(ex, functools.update_wrapper, args, kwargs)
+    wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
+    wrapper.doc = ex.finish_sync(load_attr(ex, wrapped, "__doc__"))
+    real = wrapped.real
+    if wrapped.annotations is not None:
+        wrapper.annotations = wrapped.annotations
+    elif real is not None and wrapped.source is not None and real.__annotations__:
+        wrapper.annotations = ex.world.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
+    target = attributes.instance_attrs(ex, wrapper)
+    source = attributes.instance_attrs(ex, wrapped)
+    assert target is not None and source is not None
+    for key, item in ex.world.dict_items(source):
+        ex.world.dict_set(target, key, item, const(key))
+    ex.world.dict_set(target, "__wrapped__", wrapped, const("__wrapped__"))
+    return wrapper

@@ -10,11 +10,20 @@ from .breaks import GraphBreak
 from .calls import BUILTINS, as_int, builtin, call
 from .executor import Executor
 from .guards import MISSING
-from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator, get_iter, get_iter_sync, iterate
+from .iteration import (
+    EnumerateIterator,
+    FilterIterator,
+    MapIterator,
+    ReverseIterator,
+    ZipIterator,
+    get_iter,
+    get_iter_sync,
+    iterate,
+)
 from .operators import constant_of
 from .polyfills import ORIGINALS, stand_in_of
 from .resume import first_argument
-from .set_types import set_items
+from .set_types import make as make_set_of
 from .subscripts import slice_of
 from .values.base import (
     FALSE,
@@ -71,7 +80,7 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
     if new is set.__new__:
         return SetValue({}, None, cls)
     if new is frozenset.__new__:
-        return SetValue(set_items(ex, args[0]) if args else {}, None, cls)
+        return make_set_of(ex, cls, args[0] if args else None)
     raise GraphBreak("unsupported_call", f"{cls.__module__}.{cls.__qualname__}()")
 
 
@@ -237,7 +246,9 @@ def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     hook = ex.world.class_lookup(value.cls, "__reversed__")
     if isinstance(hook, types.FunctionType):
         return call(ex, ex.world.const_object(hook), [value], {})
-    if isinstance(value, (DictValue, DictViewValue, TupleValue, ListValue, RangeValue)):
+    if isinstance(value, (TupleValue, ListValue)):
+        return ReverseIterator(value)
+    if isinstance(value, (DictValue, DictViewValue, RangeValue)):
         return get_iter(ex, TupleValue(iterate(ex, value)[::-1]))
     if hook is MISSING and hasattr(value.cls, "__getitem__") and isinstance(value, ObjectValue):
         from .operators import length

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +19,7 @@ from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
 from .numpy_values import is_array, is_number
-from .polyfills import POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
+from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
 from .torch_calls import is_user_op
@@ -35,6 +37,7 @@ from .values.base import (
     PyValue,
     RangeValue,
     ScalarValue,
+    SetValue,
     SliceValue,
     SymValue,
     TensorValue,
@@ -45,6 +48,8 @@ from .values.base import (
 
 #: C callables (functions, types, method descriptors) modelled in Python: `handler(ex, args, kwargs)`
 BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
+#: code (by identity) of closures that the library makes -> their model: `handler(ex, fn, args, kwargs)`
+CODE_MODELS: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
 #: code objects (by identity) that are run as plain Python, with the reason
 SKIP_CODE: dict[int, str] = {}
 
@@ -268,9 +273,10 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     original = original_of(obj)
     if original is not None:
         return call(ex, world.const_object(original), args, kwargs)
-    if all(isinstance(a, ConstValue) for a in args) and all(isinstance(a, ConstValue) for a in kwargs.values()) \
-            and is_pure(obj, args):
-        return fold(ex, obj, args, kwargs)
+    if is_pure(obj, args):
+        folded = fold_deep(ex, obj, args, kwargs)
+        if folded is not None:
+            return folded
     if hashable:
         polyfill = POLYFILLS.get(obj)
         if polyfill is not None:
@@ -284,9 +290,10 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     hook = world.class_lookup(type(obj), "__call__")
     if isinstance(hook, types.FunctionType):
         return call(ex, world.const_object(hook), [fn, *args], kwargs)
-    wrapped = getattr(obj, "__wrapped__", None)
-    if type(obj) is functools._lru_cache_wrapper and isinstance(wrapped, types.FunctionType):  # type: ignore[attr-defined]
-        return call(ex, world.const_object(wrapped), args, kwargs)
+    if isinstance(obj, functools._lru_cache_wrapper):  # type: ignore[attr-defined]
+        from .caches import call_cached
+
+        return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
     raise GraphBreak("unsupported_call", fn.describe())
 
 
@@ -306,11 +313,11 @@ def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[
 def is_pure(obj: Any, args: list[Value]) -> bool:
     """Whether a C function of constants may be evaluated while tracing."""
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-        return obj.__objclass__ in _PURE_CLASSES
+        return obj.__objclass__ in _PURE_CLASSES and obj not in _ITERATOR_METHODS
     if isinstance(obj, types.BuiltinFunctionType):
         module = getattr(obj, "__module__", None)
         if module in ("math", "cmath", "_operator", "_struct", "_bisect"):
-            return True
+            return all(isinstance(a, ConstValue) for a in args)
         owner = obj.__self__
         if isinstance(owner, type):
             return owner in _PURE_CLASSES or obj in _PURE_TORCH
@@ -320,8 +327,44 @@ def is_pure(obj: Any, args: list[Value]) -> bool:
         return False
 
 
-_PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, types.CodeType}
-_PURE_TORCH = {torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo, inspect.cleandoc}
+_PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, types.CodeType,
+                 re.Pattern, re.Match}
+_ITERATOR_METHODS = {re.Pattern.finditer, re.Pattern.scanner, str.__iter__, bytes.__iter__}
+_PURE_TORCH = {bytes, str.maketrans, torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo,
+               inspect.cleandoc}
+
+
+class NotConstant(Exception):
+    """A value is not made of constants."""
+
+
+def deep_constant(ex: Executor, value: Value) -> Any:
+    """The real object of a value made of constants, containers made anew; raises `NotConstant`."""
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        return value.cls(deep_constant(ex, ex.world.force(v)) for v in value.items)
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {k: deep_constant(ex, v) for k, v in ex.world.dict_items(value)}
+    if isinstance(value, SetValue) and value.cls in (set, frozenset):
+        return value.cls(deep_constant(ex, v) for v in value.items.values())
+    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type)):
+        return ex.world.pin(value)
+    raise NotConstant
+
+
+def fold_deep(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Evaluate a pure function where all its arguments are made of constants; None where they are not."""
+    try:
+        real = [deep_constant(ex, a) for a in args]
+        named = {k: deep_constant(ex, v) for k, v in kwargs.items()}
+    except NotConstant:
+        return None
+    try:
+        result = obj(*real, **named)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return lift(ex, result)
 
 
 def fold(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -347,6 +390,10 @@ def lift(ex: Executor, result: Any) -> Value:
         for key, item in result.items():
             ex.world.dict_set(made, key, lift(ex, item), lift(ex, key))
         return made
+    if kind in (set, frozenset):
+        return SetValue({r: lift(ex, r) for r in result}, None, kind)
+    if hasattr(kind, "__next__"):
+        raise GraphBreak("unsupported_call", f"a function that makes a {kind.__name__}")
     return ex.world.const_object(result)
 
 
@@ -356,10 +403,14 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
     handler = BUILTINS.get(cls)
     if handler is not None:
         return handler(ex, args, kwargs)
-    if cls in _PURE_TORCH and all(isinstance(a, ConstValue) for a in (*args, *kwargs.values())):
-        return fold(ex, cls, args, kwargs)
+    if cls in _PURE_TORCH:
+        folded = fold_deep(ex, cls, args, kwargs)
+        if folded is not None:
+            return folded
     meta = type(cls)
     meta_call = world.class_lookup(meta, "__call__")
+    if isinstance(meta_call, type):  # `TypedDict` classes make dicts
+        return call(ex, world.const_object(meta_call), args, kwargs)
     if isinstance(meta_call, types.FunctionType):
         raw = _special_class(ex, cls, args, kwargs)
         if raw is not None:
@@ -376,8 +427,6 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
 
 def _special_class(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Enum lookups by value: members are constants."""
-    import enum
-
     if issubclass(cls, enum.Enum) and len(args) == 1 and not kwargs and isinstance(args[0], (ConstValue, PyValue)):
         key = args[0].value if isinstance(args[0], ConstValue) else ex.world.pin(args[0])
         try:
@@ -462,13 +511,31 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             raise GraphBreak("skipped", f"{fn.describe()}: {SKIP_CODE[id(code)]}")
         if real.__module__ and real.__module__.startswith(_SKIPPED_MODULES):
             raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
+    model = CODE_MODELS.get(id(code)) if fn.closure else None
+    if model is not None:
+        return model(ex, fn, args, kwargs)
     if code.co_flags & _ASYNC:
         raise GraphBreak("async", fn.describe())
+    return _enter(ex, fn, args, kwargs)
+
+
+def inline_library(ex: Executor, function: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Trace the Python code of a library function that has a model, in a case that the model leaves to it."""
+    fn = ex.world.const_object(function)
+    assert isinstance(fn, FunctionValue)
+    return _enter(ex, fn, args, kwargs)
+
+
+def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     frame = make_frame(ex, fn, args, kwargs)
-    if code.co_flags & _GENERATOR:
+    if fn.code.co_flags & _GENERATOR:
         frame.resumable = False
         made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn)
         frame.generator = made
+        caller = ex.frames[-1].func if ex.frames else None
+        original = ORIGINALS.get(caller.real) if caller is not None and caller.real is not None else None
+        if original in ITERATOR_TYPES:
+            made.cls = original if isinstance(original, type) else original.__self__
         return made
     ex.push_frame(frame)
     return PUSHED

@@ -23,7 +23,15 @@ from ..ir.sizes_expr import python_text
 from .breaks import GraphBreak, Restart
 from .code import param_names
 from .computed_sizes import number_of
-from .iteration import EnumerateIterator, FilterIterator, ListIterator, MapIterator, SequenceIterator, ZipIterator
+from .iteration import (
+    EnumerateIterator,
+    FilterIterator,
+    ListIterator,
+    MapIterator,
+    ReverseIterator,
+    SequenceIterator,
+    ZipIterator,
+)
 from .polyfills import ORIGINALS
 from .source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
 from .values.base import (
@@ -351,7 +359,7 @@ class Emitter:
 
     def _build_set(self, value: SetValue) -> None:
         def items() -> None:
-            self.emit("BUILD_LIST", self.load_many(value.items.values()))
+            self.emit("BUILD_LIST", self.load_many(value.items[key] for key in value.twin))
 
         if value.cls in (set, frozenset):
             self.call(value.cls, items)
@@ -454,6 +462,14 @@ class Emitter:
             self.const(value.qualname)
             self.load(value)
             self.emit("STORE_ATTR", "__qualname__")
+        if value.module is not None and value.module != value.globals.get("__name__"):
+            self.const(value.module)
+            self.load(value)
+            self.emit("STORE_ATTR", "__module__")
+        if value.doc is not None:
+            self.load(value.doc)
+            self.load(value)
+            self.emit("STORE_ATTR", "__doc__")
         if value.annotations is not None:
             self._annotations(value)
         if value.attrs is not None and value.attrs.source is None:
@@ -512,6 +528,13 @@ class Emitter:
                       lambda: self.const(min(value.index, sys.maxsize)))
             self.emit("POP_TOP")
 
+    def _build_reverse_iterator(self, value: ReverseIterator) -> None:
+        self.call(reversed, lambda: self.load(value.of))
+        self.remember(value)
+        name = self._memo[id(value)]
+        self.call(value.cls.__setstate__, lambda: self.emit("LOAD_FAST", name), lambda: self.const(value.index))
+        self.emit("POP_TOP")
+
     def _build_sequence_iterator(self, value: SequenceIterator) -> None:
         if value.guarded is not None and value.of is not None and value.guarded.source is not None:
             self._load_dict_iterator(value)
@@ -521,6 +544,14 @@ class Emitter:
             self.call(iterator_of_size, _later(self.load, value.guarded), lambda: self.const(kind),
                       lambda: self.const(value.index), lambda: self.const(value.size))
             self.remember(value)
+            return
+        if isinstance(value.of, ConstValue):
+            text = value.of
+            self.call(iter, lambda: self.load(text))
+            self.remember(value)
+            name = self._memo[id(value)]
+            self.call(value.cls.__setstate__, lambda: self.emit("LOAD_FAST", name), lambda: self.const(value.index))
+            self.emit("POP_TOP")
             return
         rest = [self.world.force(v) for v in value.items[value.index:]]
         numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
@@ -575,10 +606,8 @@ class Emitter:
             elif isinstance(value, DictValue):
                 self._replay_dict(value)
             elif isinstance(value, SetValue):
-                self.call(set.clear, _later(self.load, value))
-                self.emit("POP_TOP")
-                self.call(set.update, _later(self.load, value), _later(self._list_of, value.items.values()))
-                self.emit("POP_TOP")
+                for method, kind, items in value.log:
+                    self._replay_set(value, method, kind, items)
             elif isinstance(value, CellValue):
                 if isinstance(value.content, Value):
                     self.load(value.content)
@@ -613,6 +642,19 @@ class Emitter:
             else:
                 self.call(deleter, _later(self.load, value), _later(self.load, key_value))
                 self.emit("POP_TOP")
+
+    def _replay_set(self, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
+        """One change of a set: `kind` is the type of the method's argument, NoneType for an element."""
+        if method == "clear":
+            loads: list[Callable[[], None]] = []
+        elif kind is type(None):
+            loads = [_later(self.load, items[0])]
+        elif kind is list:
+            loads = [_later(self._list_of, items)]
+        else:
+            loads = [lambda: self.call(dict.fromkeys if kind is dict else kind, _later(self._list_of, items))]
+        self.call(getattr(set, method), _later(self.load, value), *loads)
+        self.emit("POP_TOP")
 
     def _replay_slot(self, value: ObjectValue, descriptor: Any) -> None:
         new = value.slots[descriptor]  # type: ignore[index]
@@ -723,6 +765,7 @@ _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
     SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,
     ListIterator: Emitter._build_list_iterator, SequenceIterator: Emitter._build_sequence_iterator,
+    ReverseIterator: Emitter._build_reverse_iterator,
     ZipIterator: Emitter._build_zip, EnumerateIterator: Emitter._build_enumerate, MapIterator: Emitter._build_map,
     FilterIterator: Emitter._build_filter,
 }

@@ -128,6 +128,8 @@ class Executor:
         self.result: Value | None = None
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
+        self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         self.inlined: dict[int, types.CodeType] = {}
         #: generators that were started
         self.generators: list[GeneratorValue] = []
@@ -172,7 +174,10 @@ class Executor:
                 self.step += 1
                 if self.step in self.forced:
                     frame.ip -= 1
-                    raise self.forced[self.step]
+                    cause = self.forced[self.step]
+                    for source, kind, arg in cause.guards:
+                        world.guard(source, kind, arg)
+                    raise cause
                 stack_before = frame.stack.copy()
                 depth_before = len(frames)
                 state_before = (len(graph.nodes), world.writes, len(self.host_calls))

@@ -171,14 +171,18 @@ class Finisher:
         emitter.emit("RETURN_VALUE")
 
     def write_effects(self, emitter: Emitter) -> None:
+        self._write_calls(emitter, self.ex.early_calls)
         emitter.replay()
-        for function, args, kwargs in self.ex.host_calls:
+        self._write_calls(emitter, self.ex.host_calls)
+        for name, value in self.world.recorder.state.changes().items():
+            self._write_state(emitter, name, value)
+
+    def _write_calls(self, emitter: Emitter, calls: list[Any]) -> None:
+        for function, args, kwargs in calls:
             emitter.call(_call_host, lambda f=function: emitter.const(f),
                          lambda a=args: emitter.emit("BUILD_TUPLE", emitter.load_many(a)),
                          lambda k=kwargs: _load_keywords(emitter, k))
             emitter.emit("POP_TOP")
-        for name, value in self.world.recorder.state.changes().items():
-            self._write_state(emitter, name, value)
 
     def _write_state(self, emitter: Emitter, name: str, value: Any) -> None:
         from .torch_state import apply_change

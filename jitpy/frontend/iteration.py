@@ -53,6 +53,28 @@ class ListIterator(IteratorValue):
         return value
 
 
+class ReverseIterator(IteratorValue):
+    """`reversed` of a list or tuple, re-reading it as it goes."""
+
+    __slots__ = ("cls", "index", "of")
+
+    def __init__(self, of: ListValue | TupleValue) -> None:
+        self.source = None
+        self.of = of
+        self.index = len(of.items) - 1
+        self.cls = type(reversed([])) if isinstance(of, ListValue) else reversed
+
+    def step(self, ex: Any) -> Value:
+        if not 0 <= self.index < len(self.of.items):
+            self.index = -1
+            raise Exhausted
+        value = ex.world.force(self.of.items[self.index])
+        self.of.items[self.index] = value
+        self.index -= 1
+        ex.world.writes += 1
+        return value
+
+
 class SequenceIterator(IteratorValue):
     """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
 
@@ -64,7 +86,7 @@ class SequenceIterator(IteratorValue):
         self.index = 0
         self.cls = cls
         self.guarded = guarded  # the dict or set iterated over: it must not change its size meanwhile
-        self.of: Value | None = None  # what `iter` was called with, for dicts
+        self.of: Value | None = None  # what `iter` was called with, for dicts and strings
         self.size = len(items)
 
     def step(self, ex: Any) -> Value:
@@ -204,9 +226,13 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
         made.of = value
         return made
     if isinstance(value, SetValue):
-        return SequenceIterator(list(value.items.values()), type(iter(set())), value)
+        from .set_types import ordered
+
+        return SequenceIterator(list(ordered(value)), type(iter(set())), value)
     if isinstance(value, ConstValue) and isinstance(value.value, (str, bytes)):
-        return SequenceIterator([const(c) for c in value.value], type(iter(value.value)))
+        made = SequenceIterator([const(c) for c in value.value], type(iter(value.value)))
+        made.of = value
+        return made
     return None
 
 

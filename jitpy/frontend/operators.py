@@ -73,6 +73,8 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        if isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
+            raise GraphBreak("unsupported_op", f"{a.cls.__name__} {_SYMBOLS[name]} Tensor")
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
             chosen = getattr(operator, inplace_dunder) if inplace and isinstance(a, TensorValue) else function
             return record(ex, chosen, [a, b], {})
@@ -81,7 +83,20 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
+    left, right = _member_value(ex, a, dunder), _member_value(ex, b, reflected)
+    if left is not a or right is not b:
+        return binary(ex, name, left, right, inplace)
     return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
+
+
+def _member_value(ex: Executor, value: Value, method: str) -> Value:
+    """The number or string that a member of an `IntEnum` or `str` enum is, where the method is its builtin base's."""
+    if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum) and isinstance(value.obj, (int, float, str)):
+        if not isinstance(ex.world.class_lookup(value.cls, method), types.FunctionType):
+            member = ex.world.pin(value)
+            base: type = next(c for c in (int, float, str) if isinstance(member, c))
+            return const(base.__new__(base, member))
+    return value
 
 
 def _is_number(value: Value) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+import textwrap
 from typing import Any
 
-from .calls import BUILTINS, builtin
+from .breaks import GraphBreak
+from .calls import BUILTINS, builtin, fold_deep
 from .executor import Executor
 from .iteration import iterate
 from .operators import constant_of
@@ -53,3 +57,23 @@ def _string_test(name: str) -> Any:
 
 for _name in ("startswith", "endswith"):
     BUILTINS[getattr(str, _name)] = _string_test(_name)
+
+
+# -- text of constants ----------------------------------------------------------------------------------------
+
+
+def _folded(function: Any) -> Any:
+    """A library function in Python that does nothing but compute."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        folded = fold_deep(ex, function, args, kwargs)
+        if folded is None:
+            raise GraphBreak("unsupported_call", f"{function.__module__}.{function.__name__} of what is not constant")
+        return folded
+
+    return handler
+
+
+for _function in (re.compile, re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.escape,
+                  json.dumps, json.loads, textwrap.dedent, textwrap.indent, textwrap.fill, textwrap.wrap):
+    BUILTINS[_function] = _folded(_function)

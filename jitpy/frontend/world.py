@@ -384,9 +384,11 @@ class World:
                 return PyValue(obj, source, pinned=False)
         snapshot = frozenset(obj)
         kinds = {e: type(e) for e in snapshot}
-        self.guards.add(source, "python", _SameSet(snapshot, kinds), self.why)
-        items = {e: self.const_object(e) for e in obj}
-        return self._with_attrs(SetValue(items, source, cls, obj), obj)
+        same = _SameSet(snapshot, kinds, tuple(obj))
+        self.guards.add(source, "python", same, self.why)
+        value = SetValue({e: self.const_object(e) for e in obj}, source, cls, obj)
+        value.same = same
+        return self._with_attrs(value, obj)
 
     # -- reading lazily -------------------------------------------------------------------------------------
 
@@ -559,14 +561,17 @@ class World:
 class _SameSet:
     """Guard predicate: the set holds exactly these constants."""
 
-    def __init__(self, snapshot: frozenset[Any], kinds: dict[Any, type]) -> None:
+    def __init__(self, snapshot: frozenset[Any], kinds: dict[Any, type], order: tuple[Any, ...]) -> None:
         self.snapshot = snapshot
         self.kinds = kinds
+        self.order = order
+        self.in_order = False  # whether its order was looked at
 
     def __call__(self, value: Any) -> bool:
         return (len(value) == len(self.snapshot)
                 and all(type(e) in CONST_TYPES or isinstance(e, (type, enum.Enum)) for e in value)
-                and value == self.snapshot and all(self.kinds[e] is type(e) for e in value))
+                and value == self.snapshot and all(self.kinds[e] is type(e) for e in value)
+                and (not self.in_order or tuple(value) == self.order))
 
     def __repr__(self) -> str:
         return f"equals {set(self.snapshot)!r}"

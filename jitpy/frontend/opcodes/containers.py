@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import builtin_functions, string_types  # noqa: F401  (registers the methods of strings)
+from .. import builtin_functions, library, string_types  # noqa: F401  (registers models)
 from ..breaks import GraphBreak
 from ..executor import Executor, Frame, opcode
 from ..iteration import iterate
 from ..mapping_types import dict_update
 from ..operators import key_of, length, mutate
 from ..sequence_types import list_extend
-from ..set_types import make_set, set_update
+from ..set_types import make_set, set_add, set_update
 from ..values.base import (
     NONE,
     ConstValue,
@@ -82,8 +82,7 @@ def _set_add(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     assert isinstance(target, SetValue)
-    mutate(ex, target)
-    target.items.setdefault(key_of(ex, value), value)
+    set_add(ex, [target, value], {})
 
 
 @opcode("MAP_ADD")

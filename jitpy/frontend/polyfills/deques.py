@@ -29,7 +29,7 @@ class Deque:
                 raise ValueError("maxlen must be non-negative")
         self.items = []
         self.maxlen = maxlen
-        self.extend(iterable)
+        Deque.extend(self, iterable)
 
     def append(self, x, /):
         self.items.append(x)
@@ -43,11 +43,11 @@ class Deque:
 
     def extend(self, iterable, /):
         for item in [*iterable] if iterable is self else iterable:
-            self.append(item)
+            Deque.append(self, item)
 
     def extendleft(self, iterable, /):
         for item in [*iterable] if iterable is self else iterable:
-            self.appendleft(item)
+            Deque.appendleft(self, item)
 
     def pop(self):
         if not self.items:
@@ -137,7 +137,7 @@ class Deque:
         return type(self)([*self.items, *other], self.maxlen)
 
     def __iadd__(self, other, /):
-        self.extend(other)
+        Deque.extend(self, other)
         return self
 
     def __mul__(self, n, /):
@@ -148,7 +148,7 @@ class Deque:
     def __imul__(self, n, /):
         items = self.items * n
         self.items = []
-        self.extend(items)
+        Deque.extend(self, items)
         return self
 
     def __eq__(self, other, /):

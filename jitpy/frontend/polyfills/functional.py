@@ -92,3 +92,21 @@ def cmp_to_key(mycmp):
 @substitute(torch.jit.annotate)
 def annotate(the_type, the_value):
     return the_value
+
+
+@substitute(functools.cached_property.__get__)
+def cached_property_get(self, instance, owner=None):
+    """Without the lock that Python 3.11 has around it."""
+    if instance is None:
+        return self
+    if self.attrname is None:
+        raise TypeError("Cannot use cached_property instance without calling __set_name__ on it.")
+    if not hasattr(instance, "__dict__"):
+        raise TypeError(
+            f"No '__dict__' attribute on {type(instance).__name__!r} instance to cache {self.attrname!r} property."
+        )
+    value = instance.__dict__.get(self.attrname, _MISSING)
+    if value is _MISSING:
+        value = self.func(instance)
+        instance.__dict__[self.attrname] = value
+    return value

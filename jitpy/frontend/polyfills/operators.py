@@ -285,6 +285,17 @@ def iconcat(a, b, /):
     return a
 
 
+@substitute(operator.length_hint)
+def length_hint(obj, default=0, /):
+    if hasattr(type(obj), "__len__"):
+        return len(obj)
+    method = getattr(type(obj), "__length_hint__", None)
+    if method is None:
+        return default
+    result = method(obj)
+    return default if result is NotImplemented else result
+
+
 # The callables that hold their arguments. A C instance tells what it holds only through `__reduce__`.
 
 

@@ -51,6 +51,7 @@ _CODES: set[types.CodeType] = set()
 
 #: C types whose operators have no other model than the bodies registered here
 _ANSWERED_BY_BODIES = (types.SimpleNamespace, collections.OrderedDict)
+_OPERATORS = ("__eq__", "__ne__", "__repr__")
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 
@@ -70,7 +71,7 @@ def substitute(*originals: Any, iterator: bool = False) -> Callable[[Body], Body
             ORIGINALS[body] = original
             if iterator:
                 ITERATOR_TYPES.add(original)
-            if getattr(original, "__objclass__", None) in _ANSWERED_BY_BODIES:
+            if getattr(original, "__objclass__", None) in _ANSWERED_BY_BODIES and original.__name__ in _OPERATORS:
                 STAND_IN_METHODS[original] = body  # type: ignore[assignment]
                 STAND_IN_ORIGINALS.setdefault(body, original)  # type: ignore[arg-type]
         if isinstance(body, types.FunctionType):

@@ -209,15 +209,37 @@ class DictValue(ObjectValue):
 
 
 class SetValue(ObjectValue):
-    """A set or frozenset: key -> Value of the element, in order of insertion."""
+    """A set or frozenset: key -> Value of the element. `twin` is a real set of the keys, in the order that the real one
+    has; `log` lists the changes of one from outside: (method of set, type of the operand, its items).
+    """
 
-    __slots__ = ("dirty", "items")
+    __slots__ = ("_twin", "exact", "items", "log", "same")
 
     def __init__(self, items: dict[Any, Value], source: Source | None = None, cls: type = set,
                  real: Any = None) -> None:
         super().__init__(cls, source, real)
         self.items = items
-        self.dirty = False
+        self.log: list[tuple[str, type, list[Value]]] = []
+        self.exact = True  # whether the twin's order is sure to be the real one's
+        self.same: Any = None  # the guard predicate of a set from outside
+        self._twin: Any = real
+
+    @property
+    def twin(self) -> Any:
+        if self._twin is None:
+            self._twin = (frozenset if issubclass(self.cls, frozenset) else set)(self.items)
+        return self._twin
+
+    @twin.setter
+    def twin(self, twin: Any) -> None:
+        self._twin = twin
+
+    def own_twin(self) -> Any:
+        """The twin, to be changed."""
+        if self._twin is self.real and self.real is not None:
+            self._twin = set(self.real)
+            self.exact = set.__sizeof__(self._twin) == set.__sizeof__(self.real) and list(self._twin) == list(self.real)
+        return self.twin
 
 
 class ExceptionValue(ObjectValue):
@@ -302,8 +324,8 @@ class CellValue(Value):
 class FunctionValue(Value):
     """A Python function: a real one (`real`), or one made while tracing."""
 
-    __slots__ = ("annotations", "attrs", "closure", "code", "defaults", "globals", "kwdefaults", "module", "name",
-                 "qualname", "real")
+    __slots__ = ("annotations", "attrs", "closure", "code", "defaults", "doc", "globals", "kwdefaults", "module",
+                 "name", "qualname", "real")
     cls = types.FunctionType
 
     def __init__(self, code: types.CodeType, globals: dict[str, Any], *, name: str, qualname: str,
@@ -321,6 +343,7 @@ class FunctionValue(Value):
         self.real = real
         self.annotations: Value | None = None
         self.attrs: DictValue | None = None
+        self.doc: Value | None = None  # where another one was given than the code has
         self.module: str | None = None
 
     def describe(self) -> str:
@@ -408,13 +431,14 @@ class GeneratorValue(Value):
     """A generator made by calling `func` while tracing; `frame` is its suspended frame, None once it has finished.
 
     `handled` is the exception that it handles itself, `outer` the one that its caller handled when it last ran.
+    `cls` is another type where it stands for an iterator in C.
     """
 
-    __slots__ = ("born", "frame", "func", "handled", "outer", "running", "started")
-    cls = types.GeneratorType
+    __slots__ = ("born", "cls", "frame", "func", "handled", "outer", "running", "started")
 
     def __init__(self, frame: Any, born: int, func: FunctionValue) -> None:
         self.source = None
+        self.cls: type = types.GeneratorType
         self.frame = frame
         self.born = born
         self.func = func
