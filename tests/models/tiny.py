@@ -395,7 +395,7 @@ MODELS: dict[str, Tiny] = {
         "MixtralConfig",
         {**DECODER, "num_local_experts": 4},
         masked_tokens,
-        broken="a custom op with a loop over data",
+        broken="a custom op inside of a try",
     ),
     "qwen2-moe": Tiny(
         "Qwen2MoeForCausalLM",
@@ -408,17 +408,17 @@ MODELS: dict[str, Tiny] = {
             "shared_expert_intermediate_size": 32,
         },
         masked_tokens,
-        broken="a custom op with a loop over data",
+        broken="a custom op inside of a try",
     ),
     "granite-moe": Tiny(
         "GraniteMoeForCausalLM",
         "GraniteMoeConfig",
         {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
         masked_tokens,
-        broken="a custom op with a loop over data",
+        broken="a custom op inside of a try",
     ),
     "deepseek-v3": Tiny(
-        "DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, masked_tokens, broken="a custom op with a loop over data"
+        "DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, masked_tokens, broken="a custom op inside of a try"
     ),
     # state spaces and recurrences
     "mamba": Tiny(
