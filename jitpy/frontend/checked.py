@@ -13,26 +13,43 @@ from typing import Any
 import torch
 
 from jitpy import logs
-from jitpy.ir import Graph
+from jitpy.ir import Graph, Node
 from jitpy.ir.sizes import SizeCheckFailed
 
 
+#: Failures in a row after which a graph is tried less and less often, and the most calls between two trials.
+_PATIENCE = 4
+_LONGEST_PAUSE = 1024
+
+
 class Checked:
-    """A compiled graph that returns None where a check of its sizes fails."""
+    """A compiled graph that returns None where a check of its sizes fails.
+
+    One that keeps failing is not run every time, so that a program whose sizes are never as expected costs little more
+    than plain Python.
+    """
 
     def __init__(self, compiled: Callable[..., tuple[Any, ...]], graph: Graph) -> None:
         self.compiled = compiled
         self.name = graph.name
         self.is_random = any(node.op.is_random for node in graph.nodes)
-        #: how often a check failed
+        #: how often a check failed since the last success, and for how many calls the graph is left alone
         self.failures = 0
+        self.pause = 0
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
+        if self.pause:
+            self.pause -= 1
+            return None
         state = _random_state() if self.is_random else None
         try:
-            return self.compiled(*inputs)
+            result = self.compiled(*inputs)
+            self.failures = 0
+            return result
         except SizeCheckFailed as error:
             self.failures += 1
+            if self.failures > _PATIENCE:
+                self.pause = min(1 << (self.failures - _PATIENCE), _LONGEST_PAUSE)
             reason = str(error)
             logs.log("graph", lambda: f"{self.name} gave up a call: {reason}")
         if state is not None:
@@ -50,9 +67,16 @@ def _set_random_state(state: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
         torch.cuda.set_rng_state_all(state[1])
 
 
+def runs_once(node: Node) -> bool:
+    """Whether a node must not run a second time, as it would where a check fails after it: it may have effects."""
+    op = node.op
+    ours = op.name.startswith(("py.", "ir.")) or isinstance(op.target, torch._ops.OpOverload)
+    return not (op.is_pure and ours)
+
+
 def run_plainly(code: types.CodeType, globals: dict[str, Any], cells: tuple[Any, ...], params: tuple[Any, ...]) -> Any:
     """Run a frame's own code, all of whose parameters are positional."""
     return types.FunctionType(code, globals, code.co_name, None, cells or None)(*params)
 
 
-__all__ = ["Checked", "run_plainly"]
+__all__ = ["Checked", "run_plainly", "runs_once"]

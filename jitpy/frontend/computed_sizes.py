@@ -70,6 +70,8 @@ def _expression(recorder: Recorder, node: Node, depth: int) -> Dim:
     assert isinstance(node.spec, ScalarSpec)
     if node.spec.expr is not None:
         return node.spec.expr
+    if node.op is _SIZE:
+        return node.args[0]
     build = _ARITHMETIC.get(node.op.target) if node.op.name.startswith("py.") and depth else None
     if build is not None:
         parts = [_part(recorder, arg, depth - 1) for arg in node.args]
@@ -148,7 +150,7 @@ def _is_size(arg: Any) -> bool:
         return isinstance(arg, sympy.Expr)
     if not isinstance(arg.spec, ScalarSpec) or arg.spec.kind is not int:
         return False
-    return arg.spec.expr is not None or arg.op.target in _ARITHMETIC and all(
+    return arg.spec.expr is not None or arg.op is _SIZE or arg.op.target in _ARITHMETIC and all(
         type(a) is int or _is_size(a) for a in arg.args
     )
 

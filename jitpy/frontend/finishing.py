@@ -11,7 +11,7 @@ from bytecode import Instr, Label, TryBegin, TryEnd
 
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
-from .checked import Checked, run_plainly
+from .checked import Checked, run_plainly, runs_once
 from .code import Ins, all_positional, param_names
 from .codegen import Emitter
 from .executor import Executor, Frame
@@ -108,6 +108,8 @@ class Finisher:
         emitter = Emitter(self.world, self.code)
         emitter.places = []
         prologue: list[Any] = []
+        if graph.sizes.has_unbacked and any(runs_once(n) for n in graph.nodes):
+            raise Skip("dynamic_shape", "a function with effects runs beside sizes that depend on data")
         if graph.outputs or graph.mutations or any(_has_effect(n) for n in graph.nodes):
             compiled = self.compile_graph(graph)
             emitter.out = prologue

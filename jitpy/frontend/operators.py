@@ -426,8 +426,20 @@ def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a:
         if any(ex.world.sizes.is_unbacked(x) for x in (left, right)):
             return _compare_numbers(ex, symbol, function, as_number(ex, a), as_number(ex, b))
         return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
-    relation = {"<": sympy.Lt, "<=": sympy.Le, "==": sympy.Eq, "!=": sympy.Ne, ">": sympy.Gt, ">=": sympy.Ge}[symbol]
-    return const(ex.world.sizes.decide(relation(left, right), f"{left} {symbol} {right} at {ex.loc()}"))
+    if any(ex.world.sizes.is_unbacked(x) for x in (left, right)):
+        return _compare_computed(ex, symbol, function, a, b)
+    return const(ex.world.sizes.decide(_SIZE_RELATIONS[symbol](left, right), f"{left} {symbol} {right} at {ex.loc()}"))
+
+
+_SIZE_RELATIONS = {"<": sympy.Lt, "<=": sympy.Le, "==": sympy.Eq, "!=": sympy.Ne, ">": sympy.Gt, ">=": sympy.Ge}
+
+
+def _compare_computed(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
+    """A comparison with a size that depends on data: known, or a truth value that the graph computes."""
+    known = ex.world.sizes.known(_SIZE_RELATIONS[symbol](to_payload(ex, a), to_payload(ex, b)))
+    if known is not None:
+        return const(known)
+    return _compare_numbers(ex, symbol, function, as_number(ex, a), as_number(ex, b))
 
 
 def _compare_objects(ex: Executor, function: Callable[..., Any], a: Value, b: Value) -> Value | None:

@@ -493,4 +493,74 @@ def effects_and_failed_checks():
     return fn, state
 
 
+@case(*N(4, 6, 3, 0), breaks=None)
+def failed_check_after_a_break(n):
+    import jitpy
+
+    total = n + 1
+    jitpy.graph_break()
+    return torch.arange(12).view(n.item() + 1, -1), total
+
+
+@case(*N(4, 5), factory=True)
+def failed_check_with_all_kinds_of_parameters():
+    offset = [1]
+
+    def inner(n, *rest, scale=2, **options):
+        twice = lambda x: x * scale + len(rest)  # noqa: E731
+        offset[0] += 1
+        return torch.arange(12).view(n.item(), -1), twice(n), offset[0], sorted(options)
+
+    def fn(n):
+        return inner(n, 1, 2, scale=3, a=4)
+
+    return fn, offset
+
+
+@case(*N(5, 7, 4), factory=True)
+def failed_check_in_a_method():
+    class Base:
+        def shaped(self, n):
+            return torch.arange(12).view(n.item(), -1)
+
+    class Derived(Base):
+        def shaped(self, n):
+            self.count += 1
+            return super().shaped(n) + self.count
+
+    made = Derived()
+    made.count = 0
+    return made.shaped, made.__dict__
+
+
+@case(*DATA, fullgraph=True)
+def comparisons_as_values(x):
+    k = x[x > 0].shape[0]
+    return k > 3, k == 0, k >= 0, k != 2
+
+
+@case(*DATA)
+def facts_about_selections(x):
+    rows = x[x > 0]
+    torch._check(rows.shape[0] < 10)
+    torch._check(rows.shape[0] > 1)
+    if rows.shape[0] < 11:
+        return rows.max()
+    return rows
+
+
+@case(*DATA, breaks=("data_dependent_branch",))
+def branch_on_a_selection(x):
+    rows = x[x > 0]
+    if rows.shape[0] > 3:
+        return rows.sum()
+    return rows.shape[0]
+
+
+@case(*DATA, fullgraph=True)
+def same_number_twice(x):
+    n = (x > 0).sum()
+    return torch.ones(n.item()) + torch.arange(n.item())
+
+
 test_all = make_test(__name__)
