@@ -23,7 +23,7 @@ import torch
 
 from . import config, frames_below, logs
 from .backends.registry import get_backend
-from .errors import FullGraphError
+from .errors import FullGraphError, SpecializationError
 from .frontend import (
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)
@@ -111,7 +111,7 @@ class Engine:
                     return self._give_up(dispatcher, limit, reasons)
             try:
                 return self._compile(dispatcher, params, globals, closure)
-            except FullGraphError:
+            except (FullGraphError, SpecializationError):
                 raise
             except Skip as skip:
                 return self._skip(dispatcher, skip)
@@ -203,6 +203,10 @@ class Engine:
                 forced = {k: v for k, v in forced.items() if k < restart.step}
                 forced[restart.step] = cause
         world, ex, made, graph, compiled, record, needs_hook = result
+        pinned = world.sizes.pinned_marks()
+        if pinned:
+            names = {symbol: f"axis {info.dim} of {info.source}" for symbol, info in world.sizes.symbols.items()}
+            raise SpecializationError(code.co_name, pinned, names)
         guard_start = time.perf_counter()
         world.guard_separate()
         guards = build_guards(world.guards, world.sizes, native=None if config.native else False)

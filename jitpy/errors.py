@@ -13,5 +13,14 @@ class FullGraphError(RuntimeError):
         self.record = record
 
 
+class SpecializationError(ValueError):
+    """A size that `mark_dynamic` asked to keep symbolic takes one value only in the program."""
+
+    def __init__(self, function: str, pinned: list[tuple[Any, int, list[str]]], names: dict[Any, str]) -> None:
+        lines = [f"{names[symbol]} is marked dynamic, but {function} works for {value} only: {'; '.join(why)}"
+                 for symbol, value, why in pinned]
+        super().__init__("\n".join([*lines, "Remove the mark (jitpy.mark_dynamic), or the condition."]))
+
+
 #: what `fullgraph=True` raises, under the name that says what happened
 GraphBreakError = FullGraphError

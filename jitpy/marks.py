@@ -72,7 +72,9 @@ def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...] | list[int], m
                  max: int | None = None) -> None:
     """Make sizes of this tensor symbolic from the first compilation on.
 
-    dim: axis or axes, from the end where negative. min, max: bounds (inclusive) that the sizes will keep to.
+    dim: axis or axes, from the end where negative. min, max: bounds (inclusive) that the sizes will keep to: another
+    size compiles anew. A call of a program that works for one value of such a size only raises `SpecializationError`
+    (a ValueError) that says why. Sizes 0 and 1 stay constants.
     TypeError for another object than a tensor, IndexError for an axis that it lacks, ValueError for bounds that its
     present size does not keep to.
     """

@@ -16,7 +16,6 @@ from jitpy import logs
 from jitpy.ir import Graph, Node
 from jitpy.ir.sizes import SizeCheckFailed
 
-
 #: Failures in a row after which a graph is tried less and less often, and the most calls between two trials.
 _PATIENCE = 4
 _LONGEST_PAUSE = 1024

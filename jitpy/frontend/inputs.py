@@ -89,6 +89,7 @@ def describe(
             if kind == "dynamic" and sizes[axis] >= 2:
                 symbol = recorder.sizes.new_symbol(tensor.shape[axis], source, axis, max(low or 2, 2), high)
                 info = recorder.sizes.symbols[symbol]
+                info.marked = isinstance(dim, tuple)
                 ranges.append((symbol, info.low, info.high))
                 sizes[axis] = symbol
     strides = symbolic_strides(tensor, sizes) if ranges else tuple(tensor.stride())

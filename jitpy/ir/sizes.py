@@ -73,6 +73,8 @@ class SymbolInfo:
     low: int
     high: int | None = None
     unbacked: bool = False
+    #: the program asked for it: pinning it to one value is an error
+    marked: bool = False
 
 
 @dataclass(slots=True)
@@ -314,6 +316,16 @@ class SizeEnv:
         kind, difference, negated = _question(relation)
         answer = self._theorem(kind, self._normal(difference))
         return None if answer is None else answer != negated
+
+    def pinned_marks(self) -> list[tuple[sympy.Symbol, int, list[str]]]:
+        """The symbols that the program asked for and that took one value: symbol, value, and what mentions it."""
+        found = []
+        for symbol, info in self.symbols.items():
+            value = self.canonical(symbol) if info.marked else symbol
+            if isinstance(value, int):
+                found.append((symbol, value, [f"{relation} ({why})" for relation, why in self.entry_relations()
+                                              if symbol in relation.free_symbols]))
+        return found
 
     def bounds(self, expr: Dim) -> Interval:
         """An interval that holds `expr` (interval arithmetic over sums, products, floor divisions)."""

@@ -264,3 +264,32 @@ def test_shape_errors_are_torchs_own() -> None:
     with pytest.raises(RuntimeError) as fast:
         jitpy.jit(fn, backend="eager")(*args)
     assert str(fast.value) == str(plain.value)
+
+
+def test_a_marked_size_that_is_pinned_is_an_error() -> None:
+    def pinned(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] == 8 else x
+
+    def free(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 4 else x
+
+    x = torch.randn(8, 3)
+    jitpy.mark_dynamic(x, 0)
+    with pytest.raises(ValueError, match=r"axis 0 of x is marked dynamic, but pinned works for 8 only: Eq\(s0, 8\)"):
+        jitpy.jit(pinned)(x)
+    jitted = jitpy.jit(free)
+    for n in (8, 6, 5):
+        sample = x if n == 8 else torch.randn(n, 3)
+        torch.testing.assert_close(jitted(sample), sample * 2)
+    other = torch.randn(6, 3)
+    jitpy.mark_dynamic(other, 0)
+    torch.testing.assert_close(jitpy.jit(pinned)(other), other)  # another answer pins nothing
+
+
+def test_sizes_outside_of_marked_bounds_compile_anew() -> None:
+    jitted = jitpy.jit(lambda x: x.sum(0) * x.shape[0])
+    x = torch.randn(8, 3)
+    jitpy.mark_dynamic(x, 0, min=4, max=16)
+    for n in (8, 4, 16, 3, 17, 1, 0):
+        sample = x if n == 8 else torch.randn(n, 3)
+        torch.testing.assert_close(jitted(sample), sample.sum(0) * n)
