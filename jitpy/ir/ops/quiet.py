@@ -2,12 +2,14 @@
 
 Many shape functions of torch are Python, and some are wrapped by `torch._disable_dynamo`, which imports the whole
 compiler (seconds) when it is first called, only to be invisible to it. The wrapper looks for the invisible form on the
-function first, so while shape functions run without the compiler loaded, the function itself stands there.
+function first, so while shape functions run without the compiler loaded, the function itself stands there. Reverse-mode
+transforms of `torch.func` ask for the compiler by name; an object that loads it only when it must has that name then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import threading
 import types
@@ -35,6 +37,7 @@ def without_compiler_import() -> Iterator[None]:
         if not _depth:
             for function in _functions():
                 setattr(function, _ATTRIBUTE, function)
+            vars(torch).setdefault("_dynamo", _COMPILER)
         _depth += 1
     try:
         yield
@@ -45,6 +48,30 @@ def without_compiler_import() -> Iterator[None]:
                 for function in _functions():
                     if getattr(function, _ATTRIBUTE, None) is function:
                         delattr(function, _ATTRIBUTE)
+                if vars(torch).get("_dynamo") is _COMPILER:
+                    del torch._dynamo
+
+
+class _Compiler:
+    """Stands for `torch._dynamo` while that is not loaded: torch.func turns its autograd compiler off around backward
+    passes, which needs no loading. Whatever else is asked for is loaded."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "compiled_autograd" and "torch._dynamo" not in sys.modules:
+            return _AUTOGRAD_COMPILER
+        return getattr(importlib.import_module("torch._dynamo"), name)
+
+
+class _AutogradCompiler:
+    """See `_Compiler`."""
+
+    _disable = contextlib.nullcontext
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("torch._dynamo.compiled_autograd"), name)
+
+
+_COMPILER, _AUTOGRAD_COMPILER = _Compiler(), _AutogradCompiler()
 
 
 def _functions() -> list[Any]:
