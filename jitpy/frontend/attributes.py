@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..marks import original_of
+from . import tensor_values
 from .executor import PUSHED, Executor
 from .guards import MISSING
 from .polyfills import STAND_IN_ORIGINALS
@@ -343,6 +344,8 @@ def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
         return BuiltinMethodValue(found, value)
     if kind is property and name != "grad" and isinstance(found.fget, types.FunctionType):
         return call(ex, world.const_object(found.fget), [value], {})
+    if name == "grad" and kind is types.GetSetDescriptorType:
+        return tensor_values.load_grad(ex, value)
     if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
         with recording(ex, f"Tensor.{name}"):
             payload = ex.recorder.attribute(value.traced, name)
@@ -501,6 +504,8 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
         if kind is types.MemberDescriptorType and isinstance(value, ObjectValue):
             world.write_slot(value, found, new)
             return None
+        if kind is types.GetSetDescriptorType and name == "grad" and isinstance(value, TensorValue):
+            return tensor_values.store_grad(ex, value, new)
         if kind is types.GetSetDescriptorType:
             return _store_c_attribute(ex, value, name, new)
         setter = world.class_lookup(kind, "__set__")
@@ -512,8 +517,6 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
     attrs = instance_attrs(ex, value)
     if attrs is None:
         raise ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
-    if isinstance(value, TensorValue) and value.source is None:
-        raise unsupported(value, f".{name} = ...")
     world.dict_set(attrs, name, new, const(name))
     return None
 

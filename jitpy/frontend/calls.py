@@ -23,6 +23,7 @@ from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS,
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
 from .torch_calls import is_user_op
+from .torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS
 from .torch_state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
@@ -50,8 +51,6 @@ from .values.base import (
 BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
 #: code (by identity) of closures that the library makes -> their model: `handler(ex, fn, args, kwargs)`
 CODE_MODELS: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
-#: code objects (by identity) that are run as plain Python, with the reason
-SKIP_CODE: dict[int, str] = {}
 
 
 #: kinds of Values with a call of their own: `handler(ex, fn, args, kwargs)`
@@ -507,8 +506,10 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
         wrapped = WRAPPED.get(id(code))
         if wrapped is not None:
             return wrapped(ex, fn, args, kwargs)
-        if id(code) in SKIP_CODE:
-            raise GraphBreak("skipped", f"{fn.describe()}: {SKIP_CODE[id(code)]}")
+        if id(code) in SKIPPED:
+            raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
+        if real in SUBSTITUTES:
+            return call(ex, ex.world.const_object(SUBSTITUTES[real]), args, kwargs)
         if real.__module__ and real.__module__.startswith(_SKIPPED_MODULES):
             raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
     model = CODE_MODELS.get(id(code)) if fn.closure else None
@@ -517,6 +518,21 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     if code.co_flags & _ASYNC:
         raise GraphBreak("async", fn.describe())
     return _enter(ex, fn, args, kwargs)
+
+
+def _call_wrapped(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A call of one of torch's closures around a function: see `torch_functions.WRAPPERS`."""
+    variable, body = WRAPPERS[id(fn.code)]
+    assert fn.closure is not None
+    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
+    assert isinstance(inner, Value)
+    if body is None:
+        return call(ex, inner, args, kwargs)
+    return call(ex, ex.world.const_object(body), [inner, *args], kwargs)
+
+
+for _code in WRAPPERS:
+    WRAPPED.setdefault(_code, _call_wrapped)
 
 
 def inline_library(ex: Executor, function: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:

@@ -228,6 +228,9 @@ class Emitter:
             return
         if isinstance(value, (TensorValue, ScalarValue)):
             self._load_live(value.traced)
+            if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
+                self.remember(value)
+                self._fill_attrs(value)
             return
         build = _BUILDERS.get(type(value))
         if build is None:
@@ -413,7 +416,7 @@ class Emitter:
                 self.emit("STORE_ATTR", f"__{name}__")
         self._fill_attrs(value)
 
-    def _fill_attrs(self, value: ObjectValue) -> None:
+    def _fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
         if value.attrs is not None and value.attrs.source is None:
             for key, item in self.world.dict_items(value.attrs):
@@ -422,7 +425,8 @@ class Emitter:
                 self._load_attr("__dict__")
                 self.const(key)
                 self.emit("STORE_SUBSCR")
-        for descriptor, item in (value.slots or {}).items():
+        slots = value.slots if isinstance(value, ObjectValue) else None
+        for descriptor, item in (slots or {}).items():
             if isinstance(item, Value):
                 self.call(descriptor.__set__, _later(self.load, value), _later(self.load, item))
                 self.emit("POP_TOP")
@@ -618,6 +622,10 @@ class Emitter:
                     self.emit("DELETE_ATTR", "cell_contents")
             elif isinstance(value, StandInValue) and value.dirty:
                 self._fill_stand_in(value)
+            elif isinstance(value, TensorValue) and value.grad_assigned and value.grad is not None:
+                self.load(value.grad)
+                self.load(value)
+                self.emit("STORE_ATTR", "grad")
             if isinstance(value, ObjectValue) and value.dirty_slots:
                 for descriptor in value.dirty_slots:
                     self._replay_slot(value, descriptor)

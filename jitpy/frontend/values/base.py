@@ -105,10 +105,10 @@ class ScalarValue(Value):
 class TensorValue(Value):
     """A tensor; `traced` is the recorder's `TracedTensor`, `real` the object that came from outside.
 
-    `attrs` is the instance dict, once it was looked at.
+    `attrs` is the instance dict, once it was looked at; `grad` what `.grad` is, once it was read or assigned.
     """
 
-    __slots__ = ("cls", "traced", "attrs", "real")
+    __slots__ = ("cls", "traced", "attrs", "real", "grad", "grad_assigned")
 
     def __init__(self, traced: Any, cls: type, source: Source | None = None, real: Any = None) -> None:
         self.source = source
@@ -116,6 +116,8 @@ class TensorValue(Value):
         self.cls = cls
         self.attrs: DictValue | None = None
         self.real = real
+        self.grad: Value | None = None
+        self.grad_assigned = False
 
 
 class PyValue(Value):

@@ -1,0 +1,121 @@
+"""Functions of torch written in Python that are not traced as they stand.
+
+SKIPPED run as plain Python, as a whole: what they do lies outside any graph (the autograd engine, hooks, modes of C++).
+SUBSTITUTES are traced in the place of functions that only serve profilers. WRAPPERS are closures around a function:
+those that keep torch.compile out are looked through, and the one around an optimizer's step is traced in another form.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import _use_grad_for_differentiable
+
+#: code objects (by identity) that are run as plain Python, with the reason
+SKIPPED: dict[int, str] = {}
+
+
+def _skip(reason: str, *functions: Any) -> None:
+    for function in functions:
+        function = getattr(function, "__wrapped__", function)
+        SKIPPED[id(function.__code__)] = reason
+
+
+_skip(
+    "the autograd engine runs outside graphs",
+    torch.Tensor.backward,
+    torch.autograd.backward,
+    torch.autograd.grad,
+    torch.autograd.functional.vjp,
+    torch.autograd.functional.jvp,
+    torch.autograd.functional.vhp,
+    torch.autograd.functional.hvp,
+    torch.autograd.functional.jacobian,
+    torch.autograd.functional.hessian,
+)
+_skip(
+    "it registers a hook for the backward pass",
+    torch.Tensor.register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook,
+    torch.autograd.graph.register_multi_grad_hook,
+)
+_skip(
+    "the backward pass runs its function again",
+    torch.utils.checkpoint.checkpoint,
+    torch.utils.checkpoint.checkpoint_sequential,
+)
+_skip(
+    "inference mode starts or ends",
+    torch.inference_mode.__enter__,
+    torch.inference_mode.__exit__,
+)
+_skip(
+    "it changes what autograd does in the whole process",
+    torch.autograd.graph.saved_tensors_hooks.__enter__,
+    torch.autograd.graph.saved_tensors_hooks.__exit__,
+    torch.autograd.detect_anomaly.__init__,
+    torch.autograd.detect_anomaly.__enter__,
+    torch.autograd.detect_anomaly.__exit__,
+)
+_skip("it formats tensors", torch.set_printoptions, torch._tensor_str._str)
+_skip("it exchanges what two objects are", torch.utils.swap_tensors)
+
+
+# Ranges of the profiler do not exist inside graphs. An object made here says to the real `__exit__` that nothing was
+# begun, for a block that ends in plain Python.
+
+
+def _range_init(self: Any, name: str, args: str | None = None) -> None:
+    self.name = name
+    self.args = args
+    self.run_callbacks_on_exit = False
+    self.record = None
+
+
+def _range_enter(self: Any) -> Any:
+    if self.run_callbacks_on_exit:  # made outside
+        self.record = torch.ops.profiler._record_function_enter_new(self.name, self.args)
+    return self
+
+
+def _range_exit(self: Any, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+    if self.run_callbacks_on_exit:
+        torch.ops.profiler._record_function_exit._RecordFunction(self.record)
+
+
+SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+    record_function.__init__: _range_init,
+    record_function.__enter__: _range_enter,
+    record_function.__exit__: _range_exit,
+}
+
+
+def _step(func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """An optimizer's step, without the breaks and the import of the compiler that its wrapper asks for."""
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(self.defaults["differentiable"])
+        return func(self, *args, **kwargs)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+#: code of a closure, by identity -> (the free variable with the function that it wraps, what is traced instead with
+#: that function as its first argument; None is the wrapped function itself)
+WRAPPERS: dict[int, tuple[str, Callable[..., Any] | None]] = {}
+
+
+def _wrapper(made: types.FunctionType, variable: str, body: Callable[..., Any] | None) -> None:
+    if variable in made.__code__.co_freevars:
+        WRAPPERS[id(made.__code__)] = variable, body
+
+
+_wrapper(torch._disable_dynamo(_step), "fn", None)  # type: ignore[arg-type]
+_wrapper(_use_grad_for_differentiable(_step), "func", _step)  # type: ignore[arg-type]
+
+__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS"]
