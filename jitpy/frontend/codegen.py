@@ -364,7 +364,12 @@ class Emitter:
         def items() -> None:
             self.emit("BUILD_LIST", self.load_many(value.items[key] for key in value.twin))
 
-        if value.cls in (set, frozenset):
+        order = list(value.twin)
+        if value.cls in (set, frozenset) and list(value.cls(order)) != order and \
+                all(isinstance(v, ConstValue) for v in value.items.values()):
+            twin = value.twin.copy()  # a history that listing its elements does not tell
+            self.call(value.cls.copy, lambda: self.const(twin))
+        elif value.cls in (set, frozenset):
             self.call(value.cls, items)
         else:
             base = frozenset if issubclass(value.cls, frozenset) else set

@@ -423,6 +423,24 @@ def set_returned_with_order(x):
     return list(s), s, x + 1
 
 
+@case(one, factory=True)
+def set_order_after_unions():
+    kept = {"b": {1, 2}}
+
+    def fn(x):
+        kept["b"].add(len(kept["b"]) * 10)
+        copied = set(kept["b"])
+        copied.discard(1)
+        union = frozenset([3, 1, 2]) | copied
+        return list(union), union, copied, list(copied), repr(union), x
+
+    def outer(x):
+        result = fn(x)
+        return *result, list(result[1])
+
+    return outer
+
+
 @case(one)
 def sets_of_objects(x):
     class Key:
