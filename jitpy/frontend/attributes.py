@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 import types
 from typing import Any
 
@@ -12,8 +13,8 @@ from ..marks import original_of
 from . import tensor_values
 from .executor import PUSHED, Executor
 from .guards import MISSING
-from .polyfills import STAND_IN_ORIGINALS
-from .source import ConstSource, instance_dict, item
+from .polyfills import STAND_IN_ORIGINALS, construct
+from .source import ConstSource, attr, instance_dict, item
 from .stand_ins import store_hidden
 from .values.base import (
     DELETED,
@@ -69,8 +70,20 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
     if isinstance(getattribute, types.FunctionType):
         from .calls import call
 
-        return call(ex, ex.world.const_object(getattribute), [value, const(name)], {})
+        getter = ex.world.const_object(getattribute)
+        hook = ex.world.class_lookup(cls, "__getattr__")
+        if isinstance(hook, types.FunctionType):
+            return _with_hook(ex, hook, getter, value, name, const(name))
+        return call(ex, getter, [value, const(name)], {})
     return load_attr_default(ex, value, name)
+
+
+def _with_hook(ex: Executor, hook: types.FunctionType, getter: Value, value: Value, name: str, *args: Value) -> Any:
+    """`getter(value, *args)`, or what `__getattr__` says where that raises AttributeError."""
+    from .calls import call
+
+    body = ex.world.const_object(construct.attribute_or_hook)
+    return call(ex, body, [ex.world.const_object(hook), getter, value, const(name), *args], {})
 
 
 def _load_operator_attr(ex: Executor, value: PyValue, name: str) -> Value:
@@ -83,11 +96,15 @@ def _load_operator_attr(ex: Executor, value: PyValue, name: str) -> Value:
 
 def load_attr_default(ex: Executor, value: Value, name: str) -> Any:
     """`object.__getattribute__(value, name)`, then `__getattr__`."""
+    hook = ex.world.class_lookup(value.cls, "__getattr__")
+    if isinstance(hook, types.FunctionType):
+        found = ex.world.class_lookup(value.cls, name)
+        if type(found) is property and isinstance(found.fget, types.FunctionType):
+            return _with_hook(ex, hook, ex.world.const_object(found.fget), value, name)
     try:
         return object_getattribute(ex, value, name)
     except _NoAttribute:
         pass
-    hook = ex.world.class_lookup(value.cls, "__getattr__")
     if hook is _module_getattr and isinstance(value, ObjectValue):
         return _module_child(ex, value, name)
     if hook is not MISSING:
@@ -96,6 +113,8 @@ def load_attr_default(ex: Executor, value: Value, name: str) -> Any:
         if isinstance(hook, types.FunctionType):
             return call(ex, ex.world.const_object(hook), [value, const(name)], {})
         raise unsupported(value, f".{name} through __getattr__")
+    if isinstance(value, MethodValue):
+        return load_attr(ex, value.func, name)
     if isinstance(value, PyValue) and (value.cls.__dictoffset__ or
                                        value.cls.__getattribute__ is not object.__getattribute__):
         raise unsupported(value, f".{name}")  # a C type may have other ways to find attributes
@@ -108,16 +127,23 @@ class _NoAttribute(Exception):
 
 def attribute_error(ex: Executor, value: Value, name: str) -> Exception:
     if isinstance(value, PyValue) and isinstance(value.obj, types.ModuleType):
-        return ex.throw(AttributeError, f"module {value.obj.__name__!r} has no attribute {name!r}")
+        return _missing(ex, value, name, f"module {value.obj.__name__!r} has no attribute {name!r}")
     if isinstance(value, PyValue) and isinstance(value.obj, type):
-        return ex.throw(AttributeError, f"type object {value.obj.__name__!r} has no attribute {name!r}")
-    return ex.throw(AttributeError, f"{_type_name(value.cls)!r} object has no attribute {name!r}")
+        return _missing(ex, value, name, f"type object {value.obj.__name__!r} has no attribute {name!r}")
+    return _missing(ex, value, name, f"{_type_name(value.cls)!r} object has no attribute {name!r}")
 
 
 def _type_name(cls: type) -> str:
     """A type's name in messages: types made in C show their module."""
     in_c = not cls.__flags__ & 1 << 9 or cls.__flags__ & 1 << 8
     return f"{cls.__module__}.{cls.__name__}" if in_c and cls.__module__ != "builtins" else cls.__name__
+
+
+def _missing(ex: Executor, value: Value, name: str, message: str) -> Exception:
+    """The AttributeError of a lookup, which names what was looked up."""
+    error = ex.make_exception(AttributeError, message)
+    error.members = {"name": const(name), "obj": value}
+    return ex.raise_value(error)
 
 
 def object_getattribute(ex: Executor, value: Value, name: str) -> Any:
@@ -444,18 +470,25 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         return value.doc
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
         constants = value.code.co_consts
-        doc = value.real.__doc__ if value.real is not None else constants[0] if constants else None
+        documented = sys.version_info < (3, 13) or value.code.co_flags & 0x4000000  # CO_HAS_DOCSTRING
+        doc = value.real.__doc__ if value.real is not None else constants[0] if documented and constants else None
         return const(doc if isinstance(doc, str) else None)
     raise unsupported(value, f".{name}")
 
 
 def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Value:
+    if name in value.members:
+        return value.members[name]
     if name == "args":
         return TupleValue(list(value.args))
-    if name == "__cause__":
-        return value.cause or const(None)
-    if name == "__context__":
-        return value.context or const(None)
+    if name == "__cause__" and value.cause is not None:
+        return value.cause
+    if name == "__context__" and value.context is not None:
+        return value.context
+    if value.real is not None and value.source is not None and not (name == "__traceback__" and value.step >= 0):
+        return ex.world.wrap(getattr(value.real, name), attr(value.source, name))
+    if name in ("__cause__", "__context__"):
+        return const(None)
     if name == "__traceback__":
         return TracebackValue() if value.step >= 0 else const(None)
     if name == "__suppress_context__":
@@ -522,7 +555,10 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
 
 
 def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any:
-    if isinstance(value, ExceptionValue):
+    if isinstance(value, ExceptionValue) and value.source is None:
+        if name in ("name", "obj", "path") and issubclass(value.cls, (AttributeError, NameError, ImportError)):
+            value.members = {**value.members, name: new}
+            return None
         if name == "__cause__":
             value.cause = new
             value.suppress_context = True
@@ -579,8 +615,13 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
     world = ex.world
     found = world.class_lookup(value.cls, name)
     if found is not MISSING and _is_data_descriptor(found):
-        if type(found) is property and found.fdel is not None:
+        if type(found) is property:
+            if found.fdel is None:
+                raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")
             return call(ex, world.const_object(found.fdel), [value], {})
+        deleter = world.class_lookup(type(found), "__delete__")
+        if isinstance(deleter, types.FunctionType):
+            return call(ex, world.const_object(deleter), [_class_item(ex, value.cls, name, found), value], {})
         if type(found) is types.MemberDescriptorType and isinstance(value, ObjectValue):
             if world.read_slot(value, found) is None:
                 raise attribute_error(ex, value, name)

@@ -94,6 +94,8 @@ class GraphBreak(Exception):
         self.tail = tail
         #: guards (source, kind, argument) of the break itself: where they fail, tracing again may get further
         self.guards: list[tuple[Any, str, Any]] = []
+        #: what the rest of the program raises, as tracing found
+        self.raises: type[BaseException] | None = None
 
 
 class Skip(Exception):

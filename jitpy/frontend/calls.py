@@ -652,4 +652,9 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
         return ex.world.sizes.specialize(value.expr, f"{what} at {ex.loc()}")
     if isinstance(value, ScalarValue):
         raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
+    hook = ex.world.class_lookup(value.cls, "__index__")
+    if isinstance(hook, types.FunctionType):
+        return as_int(ex, ex.call_sync(ex.world.const_object(hook), [value]), what)
+    if hook is not MISSING:
+        raise unsupported(value, what)
     raise ex.throw(TypeError, f"{value.cls.__name__!r} object cannot be interpreted as an integer")

@@ -17,7 +17,7 @@ from typing import Any
 
 import sympy
 import torch
-from bytecode import Bytecode, FreeVar, Instr
+from bytecode import Bytecode, FreeVar, Instr, Label
 
 from ..ir.sizes_expr import python_text
 from .breaks import GraphBreak, Restart
@@ -94,6 +94,9 @@ class Emitter:
         self._live_ids: dict[int, int] = {}
         #: where each live payload is found: ("output", temp name) or ("input", Source); empty in the first pass
         self.places: list[tuple[str, Any]] | None = None
+        #: where the code calls a callable with a tuple of arguments, as `return callable(*arguments)`
+        self.hand_over = Label()
+        self.uses_hand_over = False
 
     # -- instructions ---------------------------------------------------------------------------------------
 
@@ -133,6 +136,18 @@ class Emitter:
         if _PY311:
             self.emit("PRECALL", count)
         self.emit("CALL", count)
+
+    def return_call(self, function: Any, arguments: Callable[[], None]) -> None:
+        """`return function(*arguments)`, from a frame that is not seen from then on; `arguments` pushes a tuple."""
+        if _PY313:
+            self.const(function)
+            self.emit("PUSH_NULL")
+        else:
+            self.emit("PUSH_NULL")
+            self.const(function)
+        arguments()
+        self.emit("JUMP_BACKWARD_NO_INTERRUPT", self.hand_over)
+        self.uses_hand_over = True
 
     def closure_cell(self, name: str) -> None:
         """Push a closure cell itself."""
@@ -411,8 +426,10 @@ class Emitter:
     def _build_exception(self, value: ExceptionValue) -> None:
         self.call(value.cls.__new__, lambda: self.const(value.cls), *(_later(self.load, a) for a in value.args))
         self.remember(value)
-        if value.cls.__init__ in (BaseException.__init__, Exception.__init__):
-            pass
+        for name, member in value.members.items():
+            self.load(member)
+            self.load(value)
+            self.emit("STORE_ATTR", name)
         for name in ("cause", "context"):
             other = getattr(value, name)
             if isinstance(other, Value):
@@ -686,6 +703,12 @@ class Emitter:
         free = list(code.co_freevars)
         if free:
             head.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
+        if self.uses_hand_over:
+            # What lies before RESUME is hidden from tracebacks: the frame is the resume function's from then on.
+            begin = Label()
+            head += [Instr("JUMP_FORWARD", begin, lineno=code.co_firstlineno), self.hand_over,
+                     Instr("CALL_FUNCTION_EX", 0, lineno=code.co_firstlineno),
+                     Instr("RETURN_VALUE", lineno=code.co_firstlineno), begin]
         head.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
         bytecode = Bytecode([*head, *self.prelude, *self.body])
         bytecode.argnames = list(self.params)

@@ -154,8 +154,9 @@ class Executor:
             return self.run_until(0)
         except TracedException as error:
             step = error.value.step
-            raise Restart(step if step >= 0 else self.step, GraphBreak(
-                "exception", error.value.cls.__name__, tail=True)) from None
+            cause = GraphBreak("exception", error.value.cls.__name__, tail=True)
+            cause.raises = error.value.cls
+            raise Restart(step if step >= 0 else self.step, cause) from None
 
     def run_until(self, base: int) -> Value:
         """Execute until only `base` frames are left; the value that the last one returned."""
@@ -318,8 +319,17 @@ class Executor:
             _cut_context(self.handled, value)
             value.context = self.handled
         if value.step < 0:
-            value.step = self.step
+            value.step = self._user_step()
         return TracedException(value)
+
+    def _user_step(self) -> int:
+        """The step of the user's instruction that is being executed, where polyfills stand for part of it."""
+        step = self.step
+        for frame in reversed(self.frames):
+            if not frame.code.co_filename.startswith(_POLYFILLS):
+                break
+            step = frame.entered
+        return step
 
     def raise_real(self, error: BaseException) -> TracedException:
         """As `throw`, for a live exception that an eager evaluation of constants raised."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from bytecode import Instr, Label, TryBegin, TryEnd
 
+from .. import config
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .checked import Checked, run_plainly, runs_once
@@ -25,6 +26,7 @@ from .resume import (
     origin_of,
     raises_at,
     run_to_end,
+    run_to_raise,
 )
 from .traced import Uncapturable
 from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, Value
@@ -86,6 +88,8 @@ class Finisher:
         self.needs_hook = False
         #: the frame's own code, where the code made for it may turn to that
         self.plain: Any = None
+        #: the exception that the rest of the program raises, as tracing found
+        self.expected: type[BaseException] | None = None
 
     # -- the two passes -------------------------------------------------------------------------------------
 
@@ -200,6 +204,7 @@ class Finisher:
         last = frames[-1]
         ins = last.instructions[last.ip]
         self._leave_handlers(frames, cause)
+        self.expected = cause.raises
         state = self._materialize(emitter, frames)
         self.write_effects(emitter)
         pops = _POPS.get(ins.name)
@@ -303,7 +308,14 @@ class Finisher:
             else:
                 emitter.emit("LOAD_CONST", None)
 
+        # with symbolic sizes, what raised for some of them need not raise for all that the guards let through
+        expected = self.expected if config.raise_errors and not self.world.sizes.symbols else None
         loads = [lambda: emitter.const(target), closure, *((lambda a=a: push(a)) for a in arguments)]
+
+        if expected is not None:
+            loads.insert(0, lambda: emitter.const(expected))
+            if is_resume_code(self.code):
+                loads.insert(0, lambda: emitter.const(run_to_raise))
 
         def pack() -> None:
             for load in loads:
@@ -312,9 +324,9 @@ class Finisher:
 
         if is_resume_code(self.code):
             emitter.call(TailCall, pack)
+            emitter.emit("RETURN_VALUE")
         else:
-            emitter.call(run_to_end, *loads)
-        emitter.emit("RETURN_VALUE")
+            emitter.return_call(run_to_end if expected is None else run_to_raise, pack)
 
     def _write_tail(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins) -> None:
         """Run the rest as plain Python, from the instruction itself."""

@@ -199,6 +199,16 @@ def get_iter(ex: Executor, value: Value) -> Any:
     raise GraphBreak("opaque_iterator", value.describe())
 
 
+def is_iterable(ex: Executor, value: Value) -> bool:
+    """Whether `iter(value)` has something to call."""
+    if isinstance(value, (IteratorValue, GeneratorValue, TensorValue)):
+        return True
+    found = ex.world.class_lookup(value.cls, "__iter__")
+    if found is MISSING:
+        return ex.world.class_lookup(value.cls, "__getitem__") is not MISSING
+    return found is not None
+
+
 def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
     """`iter` of builtin containers."""
     world = ex.world

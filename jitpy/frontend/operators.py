@@ -18,6 +18,7 @@ from .computed_sizes import answer_of, number_of
 from .executor import Executor
 from .guards import MISSING
 from .numpy_values import is_number
+from .polyfills import construct
 from .stand_ins import changed
 from .values.base import (
     ConstValue,
@@ -80,6 +81,8 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
             return record(ex, chosen, [a, b], {})
     if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and _is_number(a) and _is_number(b):
         return _symbolic_binary(ex, name, function, a, b)
+    if isinstance(a, (ConstValue, SymValue)) and isinstance(b, (ConstValue, SymValue)):
+        return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
@@ -265,25 +268,25 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
         attempts += [swapped, normal]
     else:
         attempts += [normal] if a.cls is b.cls else [normal, swapped]
-    for index, (method, left, right) in enumerate(attempts):
+    methods: list[Value] = []
+    for method, left, right in attempts:
         found = world.class_lookup(left.cls, method)
-        if found is MISSING or found is None:
-            continue
-        if not isinstance(found, types.FunctionType):
-            if isinstance(left, (ConstValue, SymValue, ScalarValue, TupleValue, ListValue, TensorValue)) or \
-                    isinstance(left, (DictValue, SetValue)):
-                continue  # C operators of builtin types: they answered already, or say NotImplemented
+        if isinstance(found, types.FunctionType):
+            methods.append(TupleValue([world.const_object(found), left, right]))
+        elif found is not MISSING and found is not None and not isinstance(left, _BUILTIN_OPERANDS):
             raise unsupported(left, f"operator {_SYMBOLS[name]}")
-        function = world.const_object(found)
-        rest = [m for m, x, _ in attempts[index + 1:] if world.class_lookup(x.cls, m) is not MISSING]
-        if not rest and not _may_decline(found):
-            return call(ex, function, [left, right], {})
-        result = ex.call_sync(function, [left, right])
-        if not (isinstance(result, ConstValue) and result.value is NotImplemented):
-            return result
-    raise ex.throw(TypeError, _sequence_error(name, a, b)
-                   or f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: "
-                      f"{a.cls.__name__!r} and {b.cls.__name__!r}")
+    if name == "MULTIPLY" and any(issubclass(x.cls, (list, tuple, str, bytes)) and hasattr(y.cls, "__index__")
+                                  for x, y in ((a, b), (b, a))):
+        raise unsupported(a, "repetition")  # a sequence, as often as an object's `__index__` says
+    error = _sequence_error(name, a, b) or (f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}"
+                                            f": {a.cls.__name__!r} and {b.cls.__name__!r}")
+    if methods:
+        return call(ex, world.const_object(construct.operate), [const(error), *methods], {})
+    raise ex.throw(TypeError, error)
+
+
+#: their C operators have answered already where they can, and say NotImplemented to anything else
+_BUILTIN_OPERANDS = (ConstValue, SymValue, ScalarValue, TupleValue, ListValue, TensorValue, DictValue, SetValue)
 
 
 def _sequence_error(name: str, a: Value, b: Value) -> str | None:
@@ -296,10 +299,6 @@ def _sequence_error(name: str, a: Value, b: Value) -> str | None:
             if isinstance(sequence, (ListValue, TupleValue)):
                 return f"can't multiply sequence by non-int of type {other.cls.__name__!r}"
     return None
-
-
-def _may_decline(function: types.FunctionType) -> bool:
-    return "NotImplemented" in function.__code__.co_names
 
 
 def unary(ex: Executor, opname: str, a: Value) -> Any:
@@ -378,13 +377,17 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
         answer = _compare_objects(ex, function, a, b)
         if answer is not None:
             return answer
-    for left, right, method in _order(ex, a, b, dunder, reflected):
-        found = ex.world.class_lookup(left.cls, method)
+    attempts = [(ex.world.class_lookup(left.cls, method), left, right, method)
+                for left, right, method in _order(ex, a, b, dunder, reflected)]
+    for index, (found, left, right, _) in enumerate(attempts):
         if isinstance(found, types.FunctionType):
             handler = ex.world.const_object(found)
-            result = ex.call_sync(handler, [left, right]) if _may_decline(found) else None
-            if result is None:
-                return call(ex, handler, [left, right], {})
+            rest = attempts[index + 1:]
+            if not any(_answers(ex, symbol, *other) for other in rest):
+                methods = [TupleValue([ex.world.const_object(f), x, y]) for f, x, y, _ in attempts[index:]
+                           if isinstance(f, types.FunctionType)]
+                return call(ex, ex.world.const_object(construct.compare), [const(symbol), a, b, *methods], {})
+            result = ex.call_sync(handler, [left, right])
             if not (isinstance(result, ConstValue) and result.value is NotImplemented):
                 return result
         elif symbol == "!=" and found is object.__ne__ and \
@@ -398,6 +401,14 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
         return const(same_object(ex, a, b) == (symbol == "=="))
     raise ex.throw(TypeError, f"{symbol!r} not supported between instances of {a.cls.__name__!r} and "
                               f"{b.cls.__name__!r}")
+
+
+def _answers(ex: Executor, symbol: str, found: Any, left: Value, right: Value, method: str) -> bool:
+    """Whether a comparison method in C may say something else than NotImplemented about a user's object."""
+    if found is getattr(object, method):
+        return symbol == "!=" and isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType)
+    return isinstance(left, (TupleValue, ListValue, DictValue, SetValue, PyValue)) and \
+        not isinstance(found, types.FunctionType) and found is not MISSING
 
 
 def _order(ex: Executor, a: Value, b: Value, dunder: str, reflected: str) -> list[tuple[Value, Value, str]]:

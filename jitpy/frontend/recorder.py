@@ -576,8 +576,12 @@ class Recorder:
         mark = self.checkpoint()
         try:
             return torch_calls.dispatch(self, fn, args, kwargs, mark)
-        except (Uncapturable, UserError):
+        except Uncapturable:
             self.rollback(mark)
+            raise
+        except UserError:
+            self.rollback(mark)
+            self._specialize((args, kwargs), f"{getattr(fn, '__name__', fn)} raises")
             raise
         except NotCovered as error:
             self.rollback(mark)
@@ -585,6 +589,20 @@ class Recorder:
         except SizeUnknown as error:
             self.rollback(mark)
             raise Uncapturable("dynamic_shape", str(error)) from error
+
+    def _specialize(self, payload: Any, why: str) -> None:
+        """Fix every size in what a call was given: it raises for these, and who knows for which others."""
+        if isinstance(payload, TracedTensor):
+            self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
+        elif isinstance(payload, sympy.Basic):
+            self.sizes.specialize(payload, why)
+        elif isinstance(payload, (tuple, list)):
+            for item in payload:
+                self._specialize(item, why)
+        elif isinstance(payload, dict):
+            self._specialize(list(payload.values()), why)
+        elif isinstance(payload, slice):
+            self._specialize((payload.start, payload.stop, payload.step), why)
 
     def attribute(self, tensor: TracedTensor, name: str) -> Any:
         """The payload of `tensor.<name>` for attributes that are no methods."""

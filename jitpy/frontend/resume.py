@@ -104,6 +104,26 @@ def run_to_end(function: Any, *arguments: Any) -> Any:
     return result
 
 
+def run_to_raise(expected: type[BaseException], function: Any, *arguments: Any) -> Any:
+    """Call the resume function of a program that raises, as tracing found; AssertionError if it does not."""
+    result = run_to_end(function, *arguments)
+    raise AssertionError(f"jitpy: tracing found that the program raises {expected.__name__}; it returned {result!r}")
+
+
+def hide_frames(function: types.FunctionType) -> None:
+    """Keep a function's frames out of tracebacks and `sys._getframe()`: to CPython, a frame that has not come to RESUME
+    does not exist yet."""
+    view = Bytecode.from_code(function.__code__)
+    for position, item in enumerate(view):
+        if isinstance(item, Instr) and item.name == "RESUME":
+            view[position] = Instr("NOP", location=item.location)
+    function.__code__ = view.to_code()
+
+
+hide_frames(run_to_end)
+hide_frames(run_to_raise)
+
+
 class Resumable(Exception):
     """The place cannot be resumed (a form of code that resume functions do not support)."""
 

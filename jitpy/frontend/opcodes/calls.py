@@ -6,8 +6,9 @@ from typing import Any
 
 from ..calls import call
 from ..executor import Executor, Frame, opcode
-from ..iteration import iterate
+from ..iteration import is_iterable, iterate
 from ..values.base import DictValue, NullValue, ObjectValue, TupleValue, Value
+from .containers import function_text
 from .stack import push
 
 
@@ -55,7 +56,8 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
         mapping = frame.stack.pop()
         if not isinstance(mapping, DictValue):
             if not isinstance(mapping, ObjectValue):
-                raise ex.throw(TypeError, f"argument after ** must be a mapping, not {mapping.cls.__name__}")
+                called = function_text(ex, frame.stack[-3 if frame.kw_null_last else -2])
+                raise ex.throw(TypeError, f"{called} argument after ** must be a mapping, not {mapping.cls.__name__}")
             from ..mapping_types import dict_update
 
             merged = DictValue()
@@ -65,7 +67,11 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
             if not isinstance(key, str):
                 raise ex.throw(TypeError, "keywords must be strings")
             keywords[key] = value
-    positional = iterate(ex, frame.stack.pop())
+    starred = frame.stack.pop()
+    if not is_iterable(ex, starred):
+        called = function_text(ex, frame.stack[-2 if frame.kw_null_last else -1])
+        raise ex.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
+    positional = iterate(ex, starred)
     fn = frame.stack.pop()
     other = frame.stack.pop()
     if isinstance(fn, NullValue):

@@ -7,7 +7,7 @@ from typing import Any
 from .. import builtin_functions, library, string_types  # noqa: F401  (registers models)
 from ..breaks import GraphBreak
 from ..executor import Executor, Frame, opcode
-from ..iteration import iterate
+from ..iteration import is_iterable, iterate
 from ..mapping_types import dict_update
 from ..operators import key_of, length, mutate
 from ..sequence_types import list_extend
@@ -16,7 +16,9 @@ from ..values.base import (
     NONE,
     ConstValue,
     DictValue,
+    FunctionValue,
     ListValue,
+    MethodValue,
     ObjectValue,
     PyValue,
     SetValue,
@@ -99,6 +101,8 @@ def _list_extend(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     assert isinstance(target, ListValue)
+    if not is_iterable(ex, value):
+        raise ex.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
     list_extend(ex, target, value)
 
 
@@ -121,13 +125,17 @@ def _dict_merge(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     assert isinstance(target, DictValue)
+
+    def called() -> str:
+        return function_text(ex, frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)])
+
     if not isinstance(value, ObjectValue):
-        raise ex.throw(TypeError, f"argument after ** must be a mapping, not {value.cls.__name__}")
+        raise ex.throw(TypeError, f"{called()} argument after ** must be a mapping, not {value.cls.__name__}")
     merged = DictValue()
     dict_update(ex, [merged, value], {})
     for key, item in ex.world.dict_items(merged):
         if ex.world.dict_get(target, key) is not None:
-            raise ex.throw(TypeError, f"got multiple values for keyword argument {key!r}")
+            raise ex.throw(TypeError, f"{called()} got multiple values for keyword argument {key!r}")
         ex.world.dict_set(target, key, item, ex.world.dict_key_value(merged, key))
 
 
@@ -150,6 +158,8 @@ def _unpack_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
 
 
 def _unpackable(ex: Executor, value: Value) -> list[Value]:
+    if not is_iterable(ex, value):
+        raise ex.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
     return iterate(ex, value)
 
 
@@ -165,6 +175,19 @@ def _unpack_ex(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.extend(reversed(tail))
     frame.stack.append(ListValue(items[before: len(items) - after]))
     frame.stack.extend(reversed(items[:before]))
+
+
+def function_text(ex: Executor, value: Value) -> str:
+    """How CPython names a callable in errors about its arguments."""
+    if isinstance(value, FunctionValue):
+        return f"{value.module}.{value.qualname}()" if value.module not in (None, "builtins") else f"{value.qualname}()"
+    if isinstance(value, MethodValue):
+        return function_text(ex, value.func)
+    if isinstance(value, PyValue) and hasattr(value.obj, "__qualname__"):
+        module = getattr(value.obj, "__module__", None)
+        name = f"{value.obj.__qualname__}()"
+        return name if module in (None, "builtins") else f"{module}.{name}"
+    raise GraphBreak("unsupported_call", f"arguments of {value.describe()}")
 
 
 # -- strings ------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..attributes import load_attr
 from ..breaks import GraphBreak
-from ..builtin_functions import classes_of
 from ..calls import call
 from ..executor import PUSHED, Executor, Frame, TracedException, opcode
 from ..guards import MISSING
@@ -24,15 +23,14 @@ from ..values.base import (
 )
 
 
-def as_exception(ex: Executor, value: Value) -> ExceptionValue:
-    """The instance that `raise value` raises."""
+def as_exception(ex: Executor, value: Value, otherwise: str = "exceptions must derive from BaseException"
+                 ) -> ExceptionValue:
+    """The instance that `raise value` raises; a TypeError that says `otherwise` for other things."""
     if isinstance(value, PyValue) and isinstance(value.obj, type) and issubclass(value.obj, BaseException):
         value = ex.call_sync(value, [])
-    if isinstance(value, ExceptionValue):
-        return value
-    error = ex.throw(TypeError, "exceptions must derive from BaseException")
-    assert isinstance(error, TracedException)
-    return error.value
+    if not isinstance(value, ExceptionValue):
+        raise ex.throw(TypeError, otherwise)
+    return value
 
 
 @opcode("RAISE_VARARGS")
@@ -44,7 +42,9 @@ def _raise_varargs(ex: Executor, frame: Frame, ins: Any) -> None:
     cause = frame.stack.pop() if ins.arg == 2 else None
     value = as_exception(ex, frame.stack.pop())
     if cause is not None:
-        value.cause = cause if isinstance(cause, ConstValue) else as_exception(ex, cause)
+        if not isinstance(cause, ConstValue) or cause.value is not None:
+            cause = as_exception(ex, cause, "exception causes must derive from BaseException")
+        value.cause = cause
         value.suppress_context = True
     value.step = -1
     raise ex.raise_value(value)
@@ -80,7 +80,10 @@ def _reraise(ex: Executor, frame: Frame, ins: Any) -> None:
 def _check_exc_match(ex: Executor, frame: Frame, ins: Any) -> None:
     classes = frame.stack.pop()
     value = frame.stack[-1]
-    frame.stack.append(const(any(issubclass(value.cls, c) for c in classes_of(ex, classes))))
+    kinds = [ex.world.force(v) for v in classes.items] if isinstance(classes, TupleValue) else [classes]
+    if not all(isinstance(k, PyValue) and isinstance(k.obj, type) and issubclass(k.obj, BaseException) for k in kinds):
+        raise ex.throw(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    frame.stack.append(const(any(issubclass(value.cls, ex.world.pin(k)) for k in kinds)))  # type: ignore[arg-type]
 
 
 @opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")

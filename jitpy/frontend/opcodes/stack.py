@@ -173,7 +173,9 @@ def load_global(ex: Executor, frame: Frame, name: str) -> Value:
     if found is None:
         found = ex.world.builtins_value(name)
     if found is None:
-        raise ex.throw(NameError, f"name {name!r} is not defined")
+        error = ex.make_exception(NameError, f"name {name!r} is not defined")
+        error.members = {"name": const(name)}
+        raise ex.raise_value(error)
     return found
 
 

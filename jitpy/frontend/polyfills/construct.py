@@ -1,4 +1,5 @@
-"""Making instances, in Python: what `type.__call__` does, so that a graph break inside `__init__` can be resumed."""
+"""What the interpreter does around methods in Python, in Python, so that a graph break inside of them can be resumed:
+making instances, trying operator methods in turn, looking attributes up."""
 
 
 def instantiate(cls, /, *args, **kwargs):
@@ -22,21 +23,35 @@ def drop_result(function, /, *args):
     function(*args)
 
 
-def compare_equal(a, b, /):
-    """`a == b` where one of the two has `__eq__` in Python."""
-    left, right = type(a), type(b)
-    if left is not right and issubclass(right, left):
-        result = right.__eq__(b, a)
+def operate(error, /, *attempts):
+    """The first answer of some operator methods; `attempts` are (method, left, right), in order."""
+    for method, left, right in attempts:
+        result = method(left, right)
         if result is not NotImplemented:
             return result
-        result = left.__eq__(a, b)
-    else:
-        result = left.__eq__(a, b)
-        if result is NotImplemented:
-            result = right.__eq__(b, a)
-    if result is NotImplemented:
+    raise TypeError(error)
+
+
+def compare(symbol, a, b, /, *attempts):
+    """The first answer of some comparison methods; objects that nobody compares are equal where they are the same."""
+    for method, left, right in attempts:
+        result = method(left, right)
+        if result is not NotImplemented:
+            return result
+    if symbol == "==":
         return a is b
-    return result
+    if symbol == "!=":
+        return a is not b
+    raise TypeError(f"'{symbol}' not supported between instances of '{type(a).__name__}' and '{type(b).__name__}'")
+
+
+def attribute_or_hook(hook, getter, obj, name, /, *args):
+    """What `getter` finds, or `__getattr__` where it raises AttributeError."""
+    try:
+        return getter(obj, *args)
+    except AttributeError:
+        pass
+    return hook(obj, name)
 
 
 def iterate_getitem(sequence, /):

@@ -247,7 +247,7 @@ class SetValue(ObjectValue):
 class ExceptionValue(ObjectValue):
     """An exception instance; `args` as BaseException keeps them. `step` is where it was raised first."""
 
-    __slots__ = ("args", "cause", "context", "step", "suppress_context")
+    __slots__ = ("args", "cause", "context", "members", "step", "suppress_context")
 
     def __init__(self, cls: type, args: list[Value], source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -255,6 +255,7 @@ class ExceptionValue(ObjectValue):
         self.cause: Value | None = None
         self.context: Value | None = None
         self.suppress_context = False
+        self.members: dict[str, Value] = {}  # attributes that the C class keeps outside `args`
         self.step = -1
 
 
