@@ -470,7 +470,7 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         return value.doc
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
         constants = value.code.co_consts
-        documented = sys.version_info < (3, 13) or value.code.co_flags & 0x4000000  # CO_HAS_DOCSTRING
+        documented = sys.version_info < (3, 14) or value.code.co_flags & 0x4000000  # CO_HAS_DOCSTRING
         doc = value.real.__doc__ if value.real is not None else constants[0] if documented and constants else None
         return const(doc if isinstance(doc, str) else None)
     raise unsupported(value, f".{name}")
