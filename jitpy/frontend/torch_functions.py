@@ -75,6 +75,7 @@ def _range_init(self: Any, name: str, args: str | None = None) -> None:
     self.args = args
     self.run_callbacks_on_exit = False
     self.record = None
+    self._cupti_monitor_external_id = None
 
 
 def _range_enter(self: Any) -> Any:

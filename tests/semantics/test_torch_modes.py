@@ -510,6 +510,15 @@ def profiler_ranges(x):
 
 
 @case(leaf)
+def profiler_range_left_by_an_error(x):
+    with torch.profiler.record_function("part"):
+        y = x * 2
+        if y.sum() > 1000:
+            return y
+        raise ValueError("inside")
+
+
+@case(leaf)
 def print_options(x):
     torch.set_printoptions(precision=2)
     text = str(torch.tensor([1.23456]))
