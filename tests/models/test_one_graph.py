@@ -19,7 +19,7 @@ SIZES = ((2, 7), (3, 11), (4, 13), (5, 9))
 #: Models that the C++ backend runs in every test run; JITPY_TEST_ALL=1 runs all.
 COMPILED = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "whisper", "albert", "convnext")
 #: Models that break into dozens of pieces: only JITPY_TEST_ALL=1 runs them.
-SLOW = ("mamba", "jamba", "wav2vec2", "hubert", "sew", "longformer", "led")
+SLOW = ("jamba", "longformer", "led")
 ALL = os.environ.get("JITPY_TEST_ALL") == "1"
 
 
@@ -67,7 +67,7 @@ def test_enough_of_them_are_one_graph() -> None:
     families = {tiny.config for tiny in MODELS.values()}
     assert len(families) >= 40
     whole = sum(not tiny.broken for tiny in MODELS.values())
-    assert whole >= 0.7 * len(MODELS)
+    assert whole >= 0.8 * len(MODELS)
 
 
 def test_report_of_a_model() -> None:
