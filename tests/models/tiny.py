@@ -435,6 +435,7 @@ MODELS: dict[str, Tiny] = {
             "eos_token_id": 2,
         },
         tokens,
+        unrolled="a recursion over time in Python",
     ),
     "mamba2": Tiny(
         "Mamba2ForCausalLM",
@@ -604,9 +605,9 @@ MODELS: dict[str, Tiny] = {
         },
         frames,
     ),
-    "wav2vec2": Tiny("Wav2Vec2ForCTC", "Wav2Vec2Config", WAVE, waves, broken="find_spec behind lru_cache"),
-    "hubert": Tiny("HubertModel", "HubertConfig", WAVE, waves, broken="find_spec behind lru_cache"),
-    "sew": Tiny("SEWModel", "SEWConfig", {**WAVE, "squeeze_factor": 2}, waves, broken="find_spec behind lru_cache"),
+    "wav2vec2": Tiny("Wav2Vec2ForCTC", "Wav2Vec2Config", WAVE, waves),
+    "hubert": Tiny("HubertModel", "HubertConfig", WAVE, waves),
+    "sew": Tiny("SEWModel", "SEWConfig", {**WAVE, "squeeze_factor": 2}, waves),
     # images with text
     "clip": Tiny(
         "CLIPModel",
