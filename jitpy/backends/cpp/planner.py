@@ -219,6 +219,8 @@ class Planner:
                     for source in kernel.reads:
                         if source in unit.in_place.values() or not self._dies_here(source, k, outputs):
                             continue
+                        if target in outputs and self.env.unbacked_in_all(target.stride):
+                            continue  # the strides of a result without elements are those of a fresh tensor
                         if self._same_layout(target, source) and can_write_over(kernel, target, source, self.env):
                             found = source
                             break
