@@ -83,6 +83,8 @@ class Engine:
         self._histories: dict[int, History] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: how many entries of a dispatcher went because what they were about is gone: they count as recompilations
+        self._dropped: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         _engines.add(self)
 
     # -- dispatchers ----------------------------------------------------------------------------------------
@@ -102,12 +104,12 @@ class Engine:
             self._note(dispatcher, params)
             limit = config.recompile_limit
             reasons: list[str] = []
-            if dispatcher.entries:
+            if dispatcher.entries or dispatcher in self._dropped:
                 for entry in dispatcher.entries:
                     if entry.guard is None or entry.guard.check(params, globals, closure):
                         return entry  # another thread compiled it meanwhile
                 reasons = self._explain_miss(dispatcher, params, globals, closure)
-                if len(dispatcher.entries) >= limit:
+                if len(dispatcher.entries) + self._dropped.get(dispatcher, 0) >= limit:
                     return self._give_up(dispatcher, limit, reasons)
             try:
                 return self._compile(dispatcher, params, globals, closure)
@@ -223,7 +225,27 @@ class Engine:
                           record, list(world.specialized), times, _effects(ex), is_resume_code(code))
         self.variants.append(variant)
         self._log(variant)
+        self._drop_with_its_own(dispatcher, variant)
         return entry
+
+    def _drop_with_its_own(self, dispatcher: Any, variant: Variant) -> None:
+        """Forget a variant as soon as a function or class that its guards are about is gone: they cannot hold again."""
+        engine_ref, dispatcher_ref, guards = weakref.ref(self), weakref.ref(dispatcher), variant.guards
+
+        def drop(_: Any) -> None:
+            engine, its_dispatcher = engine_ref(), dispatcher_ref()
+            if engine is not None and its_dispatcher is not None:
+                engine._drop(its_dispatcher, guards_ref())
+
+        guards_ref = weakref.ref(guards)
+        guards.watch_mortals(drop)
+
+    def _drop(self, dispatcher: Any, guards: Any) -> None:
+        for entry in dispatcher.entries:
+            if guards is not None and entry.guard is guards:
+                dispatcher.remove(entry)
+                self._dropped[dispatcher] = self._dropped.get(dispatcher, 0) + 1
+        self.variants[:] = [variant for variant in self.variants if variant.guards is not guards]
 
     def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
                history: History, forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
@@ -301,6 +323,7 @@ class Engine:
             dispatcher.clear()
             dispatcher.run_original_always = False
         self._resumes.clear()
+        self._dropped.clear()
         self._histories.clear()
         self.variants.clear()
         self.skipped.clear()

@@ -14,7 +14,7 @@ from . import tensor_values
 from .executor import PUSHED, Executor
 from .guards import MISSING
 from .polyfills import STAND_IN_ORIGINALS, construct
-from .source import ConstSource, attr, instance_dict, item
+from .source import attr, constant, instance_dict, item
 from .stand_ins import store_hidden
 from .values.base import (
     DELETED,
@@ -169,7 +169,7 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
         return value.attrs
     if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum):
         member = ex.world.pin(value)
-        return ex.world.wrap(member.__dict__, instance_dict(ConstSource(member, str(member))))  # type: ignore[return-value]
+        return ex.world.wrap(member.__dict__, instance_dict(constant(member, str(member))))  # type: ignore[return-value]
     if isinstance(value, (FunctionValue, TensorValue)):
         if value.attrs is None:
             real = value.real.__dict__ if value.real is not None else None
@@ -273,7 +273,7 @@ def _class_item(ex: Executor, cls: type, name: str, found: Any) -> Value:
         if name in owner.__dict__:
             if isinstance(found, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)):
                 return ex.world.const_object(found)
-            base = ConstSource(owner, f"{owner.__module__}.{owner.__qualname__}")
+            base = constant(owner, f"{owner.__module__}.{owner.__qualname__}")
             return ex.world.wrap(found, item(instance_dict(base), name))
     raise AssertionError(name)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from bytecode import Bytecode, FreeVar, Instr, Label
 
 from ..ir.sizes_expr import python_text
+from ..runtime.lifetimes import is_mortal
 from .breaks import GraphBreak, Restart
 from .code import param_names
 from .computed_sizes import number_of
@@ -110,6 +112,13 @@ class Emitter:
         else:
             self.emit("LOAD_CONST", _Slot(obj))
 
+    def const_object(self, obj: Any) -> None:
+        """Push an object of the program's, which the code does not keep alive if it is mortal."""
+        if is_mortal(obj):
+            self.call(weakref.ref(obj))
+        else:
+            self.const(obj)
+
     def temp(self) -> str:
         self._temps += 1
         return f"___t{self._temps}"
@@ -161,7 +170,7 @@ class Emitter:
             self.emit("LOAD_FAST", source.name)
             return
         if isinstance(source, ConstSource):
-            self.const(source.value)
+            self.const_object(source.value)
             return
         if isinstance(source, GlobalsSource):
             self.const(self.world.root_globals)
@@ -234,7 +243,7 @@ class Emitter:
             return
         if isinstance(value, PyValue):
             if value.source is None:
-                self.const(value.obj)
+                self.const_object(value.obj)
             else:
                 self.load_source(value.source)
             return
@@ -326,7 +335,7 @@ class Emitter:
         if value.cls is list:
             self.emit("BUILD_LIST", 0)
         else:
-            self.call(list.__new__, lambda: self.const(value.cls))
+            self.call(list.__new__, lambda: self.const_object(value.cls))
         self.remember(value)
         if value.items:
             self.call(list.extend, lambda: self.load(value), lambda: self.emit("BUILD_LIST",
@@ -340,7 +349,7 @@ class Emitter:
         elif hasattr(value.cls, "n_sequence_fields") or value.cls is torch.Size:
             self.call(value.cls, lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
         else:
-            self.call(tuple.__new__, lambda: self.const(value.cls),
+            self.call(tuple.__new__, lambda: self.const_object(value.cls),
                       lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
         self.remember(value)
         self._fill_attrs(value)
@@ -351,13 +360,13 @@ class Emitter:
             self.emit("BUILD_MAP", 0)
             setter: Any = None
         elif issubclass(value.cls, collections.OrderedDict):
-            self.call(collections.OrderedDict.__new__, lambda: self.const(value.cls))
+            self.call(collections.OrderedDict.__new__, lambda: self.const_object(value.cls))
             setter = collections.OrderedDict.__setitem__
         elif issubclass(value.cls, collections.defaultdict):
-            self.call(collections.defaultdict.__new__, lambda: self.const(value.cls))
+            self.call(collections.defaultdict.__new__, lambda: self.const_object(value.cls))
             setter = dict.__setitem__
         else:
-            self.call(dict.__new__, lambda: self.const(value.cls))
+            self.call(dict.__new__, lambda: self.const_object(value.cls))
             setter = dict.__setitem__
         self.remember(value)
         for key, item in pairs:
@@ -388,7 +397,7 @@ class Emitter:
             self.call(value.cls, items)
         else:
             base = frozenset if issubclass(value.cls, frozenset) else set
-            self.call(base.__new__, lambda: self.const(value.cls), items)
+            self.call(base.__new__, lambda: self.const_object(value.cls), items)
             if base is set:
                 self.emit("COPY", 1)
                 name = self.store_temp()
@@ -401,17 +410,17 @@ class Emitter:
         if value.cls in ORIGINALS:
             raise unreconstructable(value, value.born)
         base = types.SimpleNamespace if issubclass(value.cls, types.SimpleNamespace) else object
-        self.call(base.__new__, lambda: self.const(value.cls))
+        self.call(base.__new__, lambda: self.const_object(value.cls))
         self.remember(value)
         self._fill_attrs(value)
 
     def _build_stand_in(self, value: StandInValue) -> None:
         fill = getattr(value.body, "fill", None)
         if fill is None:
-            self.call(lambda: self.const(value.body.make), lambda: self.const(value.cls), *self._hidden(value))
+            self.call(lambda: self.const(value.body.make), lambda: self.const_object(value.cls), *self._hidden(value))
             self.remember(value)
         else:
-            self.call(lambda: self.const(value.body.make), lambda: self.const(value.cls))
+            self.call(lambda: self.const(value.body.make), lambda: self.const_object(value.cls))
             self.remember(value)
             self._fill_stand_in(value)
         self._fill_attrs(value)
@@ -424,7 +433,7 @@ class Emitter:
         return [_later(self.load, value.hidden[name]) for name in value.body.state]
 
     def _build_exception(self, value: ExceptionValue) -> None:
-        self.call(value.cls.__new__, lambda: self.const(value.cls), *(_later(self.load, a) for a in value.args))
+        self.call(value.cls.__new__, lambda: self.const_object(value.cls), *(_later(self.load, a) for a in value.args))
         self.remember(value)
         for name, member in value.members.items():
             self.load(member)
@@ -531,10 +540,10 @@ class Emitter:
 
     def _build_builtin_method(self, value: BuiltinMethodValue) -> None:
         # the owner is passed because CPython 3.11 does not check for its absence
-        self.call(value.descriptor.__get__, lambda: self.load(value.self), lambda: self.const(value.self.cls))
+        self.call(value.descriptor.__get__, lambda: self.load(value.self), lambda: self.const_object(value.self.cls))
 
     def _build_super(self, value: SuperValue) -> None:
-        self.call(super, lambda: self.const(value.start), lambda: self.load(value.obj))
+        self.call(super, lambda: self.const_object(value.start), lambda: self.load(value.obj))
 
     def _build_slice(self, value: SliceValue) -> None:
         self.call(slice, *(_later(self.load, v) for v in (value.start, value.stop, value.step)))

@@ -7,8 +7,9 @@ were needed (a guard on `a.b` comes after the guard on `a`'s type, so that evalu
 Kinds and their argument:
 
     type      cls             type(value) is cls
-    id        obj             value is obj (the set keeps obj alive)
+    id        obj             value is obj (kept alive, unless it is mortal: see runtime/lifetimes.py)
     weak_id   weakref         value is ref() and ref() is alive
+    weak_type weakref         type(value) is ref() and ref() is alive
     eq        constant        type(value) is type(constant) and value == constant; floats bit for bit
                               (nan is nan, 0.0 is not -0.0); tuples and frozensets of such
     len       n               length of an exact or derived list, tuple, dict, set, deque is n
@@ -136,7 +137,7 @@ class GuardSet:
 
 
 def _guard_key(source: Source | None, kind: str, arg: Any) -> Any:
-    by_identity = kind in ("id", "type", "tensor", "weak_id", "python", "class", "function")
+    by_identity = kind in ("id", "type", "tensor", "weak_id", "weak_type", "python", "class", "function")
     return source, kind, id(arg) if by_identity else (type(arg), _key(arg))
 
 

@@ -15,8 +15,11 @@ contents.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..runtime.lifetimes import held
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,10 +123,14 @@ class GlobalsSource(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstSource(Source):
-    """An object that the compiled code holds on to: a module's dict, a class, a C function."""
+    """An object that the compiled code holds on to, weakly if mortal: a module's dict, a class, a C function."""
 
-    value: Any
+    holder: Callable[[], Any]
     name: str
+
+    @property
+    def value(self) -> Any:
+        return self.holder()
 
     @property
     def step(self) -> tuple[str, Any]:
@@ -170,6 +177,10 @@ class StepSource(Source):
         if kind == "cell":
             return f"{base}.cell_contents"
         return f"{kind}({base}, {arg!r})"
+
+
+def constant(obj: Any, name: str) -> ConstSource:
+    return ConstSource(held(obj), name)
 
 
 def attr(base: Source, name: str) -> Source:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import builtins
 import collections
 import enum
-import functools
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from .source import (
     StepSource,
     attr,
     cell_contents,
+    constant,
     index,
     instance_dict,
     item,
@@ -195,7 +196,7 @@ class World:
         """The Value of an object that the code may hold on to (classes, functions, modules, their constants)."""
         if type(obj) in CONST_TYPES:
             return ConstValue(obj)
-        return self.wrap(obj, ConstSource(obj, name or _name_of(obj)))
+        return self.wrap(obj, constant(obj, name or _name_of(obj)))
 
     def wrap(self, obj: Any, source: Source) -> Value:
         """The Value of a live object reached through `source`, guarded as far as it was looked at."""
@@ -359,7 +360,7 @@ class World:
             defaults: list[Value] = []
             kwdefaults: dict[str, Value] = {}
             if real is not None and value.source is not None:
-                self.guard(value.source, "function", (value.code, real.__defaults__, real.__kwdefaults__))
+                self._guard_defaults(value.source, real)
                 for i, default in enumerate(real.__defaults__ or ()):
                     defaults.append(self.wrap(default, index(attr(value.source, "__defaults__"), i)))
                 for name, default in (real.__kwdefaults__ or {}).items():
@@ -367,6 +368,21 @@ class World:
             value.defaults = defaults
             value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
         return value.defaults, value.kwdefaults or {}
+
+    def _guard_defaults(self, source: Source, real: types.FunctionType) -> None:
+        """Code and defaults are as they are. Values other than constants are left to guards of their own: holding the
+        tuple would keep them alive."""
+        values = [*(real.__defaults__ or ()), *(real.__kwdefaults__ or {}).values()]
+        if all(type(value) in CONST_TYPES for value in values):
+            self.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
+            return
+        self.guard(attr(source, "__code__"), "id", real.__code__)
+        for name, fact in (("__defaults__", "len"), ("__kwdefaults__", "keys")):
+            found = getattr(real, name)
+            if found is None:
+                self.guard(attr(source, name), "id", None)
+            else:
+                self.guard(attr(source, name), fact, len(found) if fact == "len" else tuple(found))
 
     def _wrap_bound_builtin(self, obj: Any, source: Source) -> Value:
         owner = obj.__self__
@@ -505,7 +521,7 @@ class World:
         """The Value of a module's globals."""
         found = self._by_id.get(id(globals))
         if found is None:
-            source: Source = GlobalsSource() if globals is self.root_globals else ConstSource(
+            source: Source = GlobalsSource() if globals is self.root_globals else constant(
                 globals, f"{globals.get('__name__', '?')}.__dict__")
             found = DictValue(source, dict, globals, globals)
             self._by_id[id(globals)] = found
@@ -517,7 +533,7 @@ class World:
         space = vars(builtins)
         found = self._by_id.get(id(space))
         if found is None:
-            found = self._by_id[id(space)] = DictValue(ConstSource(space, "builtins.__dict__"), dict, space, space)
+            found = self._by_id[id(space)] = DictValue(constant(space, "builtins.__dict__"), dict, space, space)
         assert isinstance(found, DictValue)
         return self.dict_get(found, name)
 
@@ -614,9 +630,18 @@ def _is_plain_instance(cls: type) -> bool:
     return True
 
 
-@functools.cache
+_c_state: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
 def _has_c_state(cls: type) -> bool:
     """Whether a heap type is defined in C: it then has methods or attributes in C of its own."""
+    known = _c_state.get(cls)
+    if known is None:
+        known = _c_state[cls] = _look_for_c_state(cls)
+    return known
+
+
+def _look_for_c_state(cls: type) -> bool:
     if cls.__module__.startswith("torch._C"):
         return True
     for name, member in cls.__dict__.items():

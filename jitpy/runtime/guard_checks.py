@@ -24,7 +24,7 @@ from .size_relations import TEXT_NAMES
 
 #: kinds that are about one value
 NODE_KINDS = frozenset(
-    ("type", "id", "weak_id", "eq", "len", "keys", "haskey", "nokey", "tensor", "int", "function", "empty")
+    ("type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "tensor", "int", "function", "empty")
 )
 BUILTINS = vars(builtins)
 _INT64 = 1 << 63
@@ -162,13 +162,28 @@ def alive(reference: weakref.ref[Any], value: Any) -> bool:
     return value is reference() and value is not None
 
 
-def class_finds(cls: type, *names: tuple[Any, ...]) -> bool:
-    """Whether looking up each `(name, found)` along the class's MRO finds that object, and each `(name,)` nothing."""
+def referent(reference: weakref.ref[Any]) -> Any:
+    found = reference()
+    if found is None:
+        raise ReferenceError("the object is gone")
+    return found
+
+
+def class_finds(cls: Any, *names: tuple[Any, ...]) -> bool:
+    """Whether looking up each `(name, found)` along the class's MRO finds that object, and each `(name,)` nothing.
+
+    The class and, in `(name, found, True)`, what is found may be given as weak references.
+    """
     return not _class_failures(cls, names)
 
 
-def _class_failures(cls: type, names: tuple[Any, ...]) -> list[str]:
+def _class_failures(cls: Any, names: tuple[Any, ...]) -> list[str]:
     failing = []
+    if type(cls) is weakref.ref:
+        cls = cls()
+        if cls is None:
+            return ["the class is gone"]
+    names = tuple((name, rest[0]()) if len(rest) == 2 else (name, *rest) for name, *rest in names)
     spaces = [type.__dict__["__dict__"].__get__(base) for base in cls.__mro__]
     for name, *expected in names:
         found = next((space[name] for space in spaces if name in space), _MISSING)
@@ -318,7 +333,7 @@ def _expected_dim(entry: Any, name: Any, symbols: list[Any]) -> str:
 HELPERS: dict[str, Any] = {
     **{f.__name__: f for f in (
         instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key, is_function,
-        is_empty, alive, class_finds, distinct, storages_apart, state_is, int_is, tensor_is,
+        is_empty, alive, referent, class_finds, distinct, storages_apart, state_is, int_is, tensor_is,
     )},
     **TEXT_NAMES,
 }
@@ -339,6 +354,8 @@ def is_literal(value: Any) -> bool:
 
 def name_hint(value: Any) -> str:
     """An identifier that says what the object is."""
+    if type(value) is weakref.ref:
+        value = value()
     kind = type(value)
     if kind in (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType):
         text = "".join(c if c.isalnum() else "_" for c in value.__name__)
@@ -364,8 +381,8 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
     if kind in ("keys", "haskey", "nokey"):
         name = {"keys": "keys", "haskey": "has_key", "nokey": "lacks_key"}[kind]
         return f"{name}({value}, {name_of(arg)})"
-    if kind == "weak_id":
-        return f"alive({name_of(arg, 'reference')}, {value})"
+    if kind in ("weak_id", "weak_type"):
+        return f"alive({name_of(arg, 'reference')}, {value if kind == 'weak_id' else f'type({value})'})"
     if kind == "function":
         return f"is_function({value}, {', '.join(name_of(part, literal=False) for part in arg)})"
     if kind == "empty":
@@ -379,7 +396,8 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
         return f"state_is({name_of(arg, 'state')})"
     if kind == "class":
         cls, names = arg
-        texts = ([repr(name), *(name_of(f, literal=False) for f in found)] for name, *found in names)
+        texts = ([repr(name), *(name_of(f, literal=False) for f in found[:1]), *map(str, found[1:])]
+                 for name, *found in names)
         pairs = [f"({', '.join(text)},)" for text in texts]
         return f"class_finds({', '.join([name_of(cls, literal=False), *pairs])})"
     if kind == "same":
@@ -421,6 +439,8 @@ def describe_error(error: BaseException) -> str:
 
 
 def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:
+    if type(value) is weakref.ref:
+        value = value()
     return value.__name__ if type(value) is type else short(value)
 
 
@@ -446,6 +466,7 @@ def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | No
         "type": lambda: type(value) is arg,
         "id": lambda: value is arg,
         "weak_id": lambda: alive(arg, value),
+        "weak_type": lambda: alive(arg, type(value)),
         "eq": lambda: constants_equal(value, arg),
         "len": lambda: length(value) == arg,
         "keys": lambda: keys(value, arg),
@@ -459,7 +480,8 @@ def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | No
             return None
     except Exception as error:
         return f"{expression(check, path, _plain_name)} raised {describe_error(error)}"
-    describe = {"type": lambda: type(value).__qualname__, "len": lambda: f"length {length(value)}"}
+    describe = {"len": lambda: f"length {length(value)}"}
+    describe["type"] = describe["weak_type"] = lambda: type(value).__qualname__
     return f"{expression(check, path, _plain_name)}, but found {describe.get(kind, lambda: short(value))()}"
 
 

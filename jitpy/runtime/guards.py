@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import keyword
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,10 +22,11 @@ import sympy
 import torch
 
 from . import guard_checks as checks
+from .lifetimes import is_mortal
 from .native_build import NativeUnavailable, load_native
 from .size_relations import Relation
 
-ROOTS = ("local", "closure", "closure_cell", "globals", "const")
+ROOTS = ("local", "closure", "closure_cell", "globals", "const", "weak_const")
 STEPS = ("attr", "dict", "item", "index", "type", "slot", "cell")
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -62,6 +64,9 @@ class GuardTree:
         self.finals: list[checks.Check] = []
         self.slots: dict[sympy.Symbol, int] = {}
         self.kept: list[Node] = []
+        #: weak references to the mortal objects that the guards are about
+        self.mortals: dict[int, weakref.ref[Any]] = {}
+        self._mortality: dict[int, bool] = {}
         self._by_source: dict[int, tuple[Any, Node]] = {}
         relations: list[tuple[int, Any, str]] = []
         distinct: list[tuple[int, Any, Node]] = []
@@ -81,6 +86,7 @@ class GuardTree:
                 if relation not in known:
                     relations.append((len(relations) + INT64_MAX, relation, why))
         self._number()
+        self._by_source.clear()
         self._bind_symbols(sizes)
         for order, relation, why in relations:
             self._add_relation(order, relation, why)
@@ -91,8 +97,9 @@ class GuardTree:
             self.prelude.append(checks.Check("state", arg, order, why))
         elif kind == "class":
             missing = checks.missing_marker(arg)
-            names = tuple((name,) if found is missing else (name, found) for name, found in arg.names.items())
-            self.prelude.append(checks.Check("class", (arg.cls, names), order, why))
+            found = {name: () if value is missing else self._weak(value) for name, value in arg.names.items()}
+            names = tuple((name, *value) for name, value in found.items())
+            self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], names), order, why))
         elif kind == "same":
             self.finals.append(checks.Check(kind, None, order, why, (self._keep(guard.source), self._keep(arg))))
         elif kind == "overlap":
@@ -102,9 +109,21 @@ class GuardTree:
             self.finals.append(checks.Check(kind, arg, order, why, (self._keep(guard.source),)))
         elif kind in checks.NODE_KINDS:
             node = self._cell_node(guard.source) if kind == "empty" else self.node(guard.source)
+            if kind in ("id", "type"):
+                arg, *weak = self._weak(arg)
+                kind = f"weak_{kind}" if weak else kind
             node.checks.append(checks.Check(kind, arg, order, why))
         else:
             raise ValueError(f"unknown kind of guard: {kind!r}")
+
+    def _weak(self, obj: Any) -> tuple[Any, ...]:
+        """(the object,), or where it is mortal (a weak reference to it, True)."""
+        mortal = self._mortality.get(id(obj))
+        if mortal is None:
+            mortal = self._mortality[id(obj)] = is_mortal(obj)
+        if not mortal:
+            return (obj,)
+        return self.mortals.setdefault(id(obj), weakref.ref(obj)), True
 
     def node(self, source: Any) -> Node:
         """The node of a source; the path to it is made where it is new."""
@@ -114,6 +133,9 @@ class GuardTree:
         kind, arg = source.step
         if kind not in (ROOTS if source.base is None else STEPS):
             raise ValueError(f"{source}: unknown access step {kind!r}")
+        if kind == "const":
+            arg, *weak = self._weak(arg)
+            kind = "weak_const" if weak else kind
         parent = None if source.base is None else self.node(source.base)
         node = self._child(parent, kind, arg, source)
         self._by_source[id(source)] = (source, node)  # holds the source, so that its id stays its own
@@ -143,7 +165,7 @@ class GuardTree:
 
     def _number(self) -> None:
         """Put the nodes in pre-order; constant roots come last, where the native evaluator treats them as one."""
-        stack = sorted(reversed(self.roots.values()), key=lambda root: root.step != "const")
+        stack = sorted(reversed(self.roots.values()), key=lambda root: "const" not in root.step)
         while stack:
             node = stack.pop()
             self.nodes.append(node)
@@ -256,7 +278,7 @@ def _native_state(state: Any) -> tuple[Any, ...]:
 class GuardFunction:
     """A guard set made callable. `native_guard` is the native evaluator, or None."""
 
-    __slots__ = ("tree", "native_guard", "check", "native", "_text", "_names", "__weakref__")
+    __slots__ = ("tree", "native_guard", "check", "native", "_text", "_names", "_watching", "__weakref__")
 
     #: check(params: tuple, globals: dict, closure: tuple | None = None) -> bool
     check: Callable[..., bool]
@@ -265,6 +287,7 @@ class GuardFunction:
         self.tree = tree
         self._text: str | None = None
         self._names: dict[str, Any] = {}
+        self._watching: list[weakref.ref[Any]] = []
         self.native = native_module is not None
         self.native_guard = native_module.Guard(*tree.native_program()) if native_module is not None else None
         self.check = self.native_guard.check if self.native_guard is not None else self.compile_python()
@@ -272,6 +295,13 @@ class GuardFunction:
     def __repr__(self) -> str:
         count = sum(len(node.checks) for node in self.tree.nodes) + len(self.tree.prelude) + len(self.tree.finals)
         return f"<guards: {count} facts, {len(self.tree.nodes)} paths{'' if self.native else ', in Python'}>"
+
+    def watch_mortals(self, gone: Callable[[Any], None]) -> None:
+        """Have `gone` called when an object goes without which the guards cannot hold."""
+        for reference in self.tree.mortals.values():
+            obj = reference()
+            if obj is not None:
+                self._watching.append(weakref.ref(obj, gone))
 
     @property
     def source_text(self) -> str:
@@ -390,6 +420,8 @@ def _read_text(node: Node, names: _Names) -> str:
     kind, arg = node.step, node.arg
     if kind == "const":
         return names.of(arg, literal=False)
+    if kind == "weak_const":
+        return f"referent({names.of(arg, literal=False)})"
     templates = {
         "local": f"L[{arg}]", "closure": f"cell(C[{arg}])", "closure_cell": f"C[{arg}]", "globals": "G",
         "attr": f"getattr({base}, {arg!r})", "dict": f"instance_dict({base})", "index": f"index({base}, {arg})",
@@ -453,6 +485,8 @@ def _read(node: Node, base: Any, params: Any, globals: Any, closure: Any) -> Any
         return globals
     if kind == "const":
         return arg
+    if kind == "weak_const":
+        return checks.referent(arg)
     return READERS[kind](base, arg)
 
 

@@ -82,7 +82,7 @@ def sources(draw: st.DrawFn) -> src.Source:
                 src.ClosureSource(0, "f"),
                 src.ClosureCellSource(1, "g"),
                 src.GlobalsSource(),
-                src.ConstSource({"a": 1}, "table"),
+                src.constant({"a": 1}, "table"),
             ]
         )
     )

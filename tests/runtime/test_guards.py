@@ -382,7 +382,7 @@ def test_paths() -> None:
     assert both(src.StepSource(X, "type"), "id", Derived)(obj)
     assert both(src.item(src.GlobalsSource(), "g"), "eq", 5)(G={"g": 5})
     assert not both(src.item(src.GlobalsSource(), "g"), "eq", 5)(G={})
-    assert both(src.item(src.ConstSource({"k": 1}, "table"), "k"), "eq", 1)()
+    assert both(src.item(src.constant({"k": 1}, "table"), "k"), "eq", 1)()
     for key in (1, None, (1, "a"), torch.float32, Plain):
         assert both(src.item(X, key), "eq", 7)({key: 7})
         assert not both(src.item(X, key), "eq", 7)({})

@@ -6,9 +6,9 @@
 
 namespace {
 
-constexpr const char* kStepNames[] = {"local", "closure", "closure_cell", "globals", "const", "attr",
+constexpr const char* kStepNames[] = {"local", "closure", "closure_cell", "globals", "const", "weak_const", "attr",
                                       "dict",  "item",    "index",        "type",    "slot",  "cell"};
-constexpr const char* kCheckNames[] = {"type",   "id",    "weak_id", "eq",  "len",      "keys",
+constexpr const char* kCheckNames[] = {"type",   "id",    "weak_id", "weak_type", "eq",  "len",      "keys",
                                        "haskey", "nokey", "tensor",  "int", "function", "empty"};
 constexpr const char* kFinalNames[] = {"same", "distinct", "overlap", "relation", "python"};
 
@@ -86,8 +86,9 @@ bool parse_check(PyObject* entry, Check& check) {
       PyErr_SetString(PyExc_TypeError, "this guard takes a tuple");
       return false;
     case CheckKind::kWeakId:
+    case CheckKind::kWeakType:
       if (PyWeakref_Check(arg)) return true;
-      PyErr_SetString(PyExc_TypeError, "a weak_id guard takes a weak reference");
+      PyErr_SetString(PyExc_TypeError, "a weak guard takes a weak reference");
       return false;
     case CheckKind::kHasKey:
     case CheckKind::kNoKey:
@@ -134,6 +135,10 @@ bool parse_node(PyObject* entry, Program& program) {
     if (node.index == -1 && PyErr_Occurred()) return false;
   }
   if (node.step == Step::kItem && (node.hash = PyObject_Hash(arg)) == -1) return false;
+  if (node.step == Step::kWeakConst && !PyWeakref_Check(arg)) {
+    PyErr_SetString(PyExc_TypeError, "a weak_const step takes a weak reference");
+    return false;
+  }
   if (node.step == Step::kSlot && Py_TYPE(arg)->tp_descr_get == nullptr) {
     PyErr_SetString(PyExc_TypeError, "a slot step takes a descriptor");
     return false;
@@ -227,18 +232,27 @@ bool parse_state(PyObject* spec, Program& program) {
   return true;
 }
 
-// (class, ((name, found) | (name,), ...))
+// (class, ((name, found) | (name, weak reference, True) | (name,), ...)); the class may be a weak reference
 bool parse_class(PyObject* entry, Program& program) {
   PyObject *cls, *names;
-  if (!PyArg_ParseTuple(entry, "O!O!", &PyType_Type, &cls, &PyTuple_Type, &names)) return false;
+  if (!PyArg_ParseTuple(entry, "OO!", &cls, &PyTuple_Type, &names)) return false;
+  if (!PyType_Check(cls) && !PyWeakref_Check(cls)) {
+    PyErr_SetString(PyExc_TypeError, "a class guard takes a class");
+    return false;
+  }
   ClassCheck check;
   check.cls = Ref(cls);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
     PyObject *name, *found = nullptr;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(names, i), "U|O", &name, &found)) return false;
+    int weak = 0;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(names, i), "U|Op", &name, &found, &weak)) return false;
+    if (weak && !PyWeakref_Check(found)) {
+      PyErr_SetString(PyExc_TypeError, "what a class guard holds weakly is given as a weak reference");
+      return false;
+    }
     PyObject* interned = Py_NewRef(name);
     PyUnicode_InternInPlace(&interned);
-    check.names.emplace_back(Ref(interned), Ref(found));
+    check.names.push_back({Ref(interned), Ref(found), weak != 0});
     Py_DECREF(interned);
   }
   program.classes.push_back(std::move(check));
@@ -284,7 +298,7 @@ bool valid(const Program& program) {
   int depth = -1;
   for (const Node& node : program.nodes) {
     if (node.depth < 0 || node.depth > depth + 1) return false;
-    if ((node.depth == 0) != (node.step <= Step::kConst)) return false;
+    if ((node.depth == 0) != (node.step <= Step::kWeakConst)) return false;
     if (node.step <= Step::kClosureCell && node.index < 0) return false;
     depth = node.depth;
   }

@@ -34,6 +34,7 @@ enum class Step : uint8_t {
   kClosureCell,
   kGlobals,
   kConst,
+  kWeakConst,  // the referent of a weak reference
   kAttr,
   kDict,
   kItem,
@@ -43,10 +44,14 @@ enum class Step : uint8_t {
   kCell
 };
 
+// Whether a root is the same object at each evaluation.
+inline bool is_constant(Step step) { return step == Step::kConst || step == Step::kWeakConst; }
+
 enum class CheckKind : uint8_t {
   kType,
   kId,
   kWeakId,
+  kWeakType,
   kEq,
   kLen,
   kKeys,
@@ -82,10 +87,20 @@ struct Check {
 };
 
 struct ClassCheck {
-  Ref cls;
-  unsigned int version = 0;                // tp_version_tag at the last full check that held; 0: none
-  std::vector<std::pair<Ref, Ref>> names;  // (name, found), null where no class defines it
+  struct Name {
+    Ref name, found;  // null where no class defines it
+    bool weak;        // `found` is a weak reference
+  };
+  Ref cls;                   // or a weak reference
+  unsigned int version = 0;  // tp_version_tag at the last full check that held; 0: none
+  std::vector<Name> names;
 };
+
+// What a weak reference refers to, borrowed; null where that is gone.
+inline PyObject* referent(PyObject* weakref) {
+  PyObject* found = PyWeakref_GET_OBJECT(weakref);
+  return found == Py_None ? nullptr : found;
+}
 
 struct FinalCheck {
   FinalKind kind;

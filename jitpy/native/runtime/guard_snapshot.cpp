@@ -89,7 +89,7 @@ bool Snapshot::is_about(const Frame& frame) const {
 void Snapshot::look_at(const Frame& frame) {
   forget();
   roots.clear();
-  if (program_.nodes[begin_].step != Step::kConst) roots.push_back(read_root(program_.nodes[begin_], frame));
+  if (!is_constant(program_.nodes[begin_].step)) roots.push_back(read_root(program_.nodes[begin_], frame));
   sightings = 0;
   patience = 1;
 }
@@ -137,7 +137,9 @@ bool Snapshot::note_step(int index, int parent) {
   const Node& node = program_.nodes[index];
   Seen& it = seen(index);
   if (node.depth == 0) {
-    it.pinned = node.step == Step::kConst || node.step == Step::kGlobals;
+    it.pinned = is_constant(node.step) || node.step == Step::kGlobals;
+    if (node.step == Step::kWeakConst)
+      note(&reinterpret_cast<PyWeakReference*>(node.arg.get())->wr_object, index, true);
     return true;
   }
   const Seen& owner = seen(parent);
@@ -207,6 +209,7 @@ bool Snapshot::note_check(int index, const Check& check) {
     case CheckKind::kId:
       return true;
     case CheckKind::kWeakId:
+    case CheckKind::kWeakType:
       note(&reinterpret_cast<PyWeakReference*>(check.object.get())->wr_object, index);
       return true;
     case CheckKind::kEq:
@@ -262,7 +265,7 @@ bool Snapshot::note_value(int index) {
   const Node& node = program_.nodes[index];
   Seen& it = seen(index);
   const bool children = node.end > index + 1;
-  bool by_type = children, noted = node.depth > 0 || node.step == Step::kConst;
+  bool by_type = children, noted = node.depth > 0 || is_constant(node.step);
   it.leaf = !children;
   for (int i = node.checks_begin; i < node.checks_end; i++) {
     const CheckKind kind = program_.checks[i].kind;

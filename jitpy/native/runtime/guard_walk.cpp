@@ -13,18 +13,6 @@ int clear_exception() {
 
 namespace {
 
-// Whether the weak reference is alive and refers to the object.
-bool refers_to(PyObject* weakref, PyObject* object) {
-#if PY_VERSION_HEX >= 0x030D0000
-  PyObject* referent = nullptr;
-  if (PyWeakref_GetRef(weakref, &referent) < 0) PyErr_Clear();
-  Py_XDECREF(referent);
-  return referent == object;
-#else
-  return PyWeakref_GET_OBJECT(weakref) == object && object != Py_None;
-#endif
-}
-
 bool int_passes(PyObject* value, const Check& check, int64_t* symbols) {
   if (!PyLong_CheckExact(value)) return false;
   int overflow = 0;
@@ -52,7 +40,9 @@ int check_passes(PyObject* value, const Check& check, int64_t* symbols) {
     case CheckKind::kId:
       return value == object;
     case CheckKind::kWeakId:
-      return refers_to(object, value);
+      return value == referent(object);
+    case CheckKind::kWeakType:
+      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == referent(object);
     case CheckKind::kEq:
       return constants_equal(value, object);
     case CheckKind::kLen:
@@ -97,6 +87,8 @@ PyObject* read_root(const Node& node, const Frame& frame) {
       return frame.globals;
     case Step::kConst:
       return node.arg.get();
+    case Step::kWeakConst:
+      return referent(node.arg.get());
     default:
       return nullptr;
   }
@@ -109,6 +101,7 @@ PyObject* read_node(const Node& node, PyObject* base, const Frame& frame) {
     case Step::kClosureCell:
     case Step::kGlobals:
     case Step::kConst:
+    case Step::kWeakConst:
       return Py_XNewRef(read_root(node, frame));
     case Step::kAttr:
       return PyObject_GetAttr(base, node.arg.get());

@@ -39,7 +39,9 @@ extern PyTypeObject guard_type;
 // ---- evaluation ----
 
 bool class_passes(ClassCheck& check) {
-  auto* type = reinterpret_cast<PyTypeObject*>(check.cls.get());
+  PyObject* cls = check.cls.get();
+  if (!PyType_Check(cls) && (cls = referent(cls)) == nullptr) return false;
+  auto* type = reinterpret_cast<PyTypeObject*>(cls);
 #if PY_VERSION_HEX >= 0x030D0000
   const auto version = [&] { return type->tp_version_tag; };
 #else
@@ -47,8 +49,10 @@ bool class_passes(ClassCheck& check) {
 #endif
   const unsigned int now = version();
   if (now != 0 && now == check.version) return true;
-  for (const auto& [name, expected] : check.names)
-    if (_PyType_Lookup(type, name.get()) != expected.get()) return false;
+  for (const ClassCheck::Name& it : check.names) {
+    PyObject* expected = it.weak ? referent(it.found.get()) : it.found.get();
+    if ((it.weak && expected == nullptr) || _PyType_Lookup(type, it.name.get()) != expected) return false;
+  }
   check.version = version();  // the lookups gave the class a version where it can have one
   return true;
 }
@@ -211,8 +215,8 @@ struct Guards {
     const int n = static_cast<int>(program->nodes.size());
     for (int begin = 0, end; begin < n; begin = end) {
       end = program->nodes[begin].end;
-      if (program->nodes[begin].step == Step::kConst)
-        while (end < n && program->nodes[end].step == Step::kConst) end = program->nodes[end].end;
+      if (is_constant(program->nodes[begin].step))
+        while (end < n && is_constant(program->nodes[end].step)) end = program->nodes[end].end;
       units.emplace_back(*program, begin, end);
     }
     serials.resize(units.size());
@@ -323,9 +327,9 @@ int guard_traverse(PyObject* object, visitproc visit, void* arg) {
   for (const FinalCheck& check : program->finals) Py_VISIT(check.object.get());
   for (const ClassCheck& check : program->classes) {
     Py_VISIT(check.cls.get());
-    for (const auto& [name, found] : check.names) {
-      Py_VISIT(name.get());
-      Py_VISIT(found.get());
+    for (const ClassCheck::Name& it : check.names) {
+      Py_VISIT(it.name.get());
+      Py_VISIT(it.found.get());
     }
   }
   return 0;
