@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import jitpy
+from jitpy.runtime.native_build import load_native
 
 
 class Layer(nn.Module):
@@ -90,8 +91,6 @@ def measure(layers: int, hidden: int) -> None:
         check = guards.check
         cost = microseconds(lambda: check(*seen)) - microseconds(lambda: len(seen))
         noted = guards.native_guard.noted()
-        from jitpy.runtime.native_build import load_native
-
         program = guards.tree.native_program()
         walk = microseconds(lambda: load_native("runtime").Guard(*program).check(*seen)) - microseconds(
             lambda: load_native("runtime").Guard(*program))
@@ -101,6 +100,7 @@ def measure(layers: int, hidden: int) -> None:
 
 
 def main() -> None:
+    load_native("runtime")  # built before anything is jitted
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, nargs="*", default=[2, 6, 12, 24, 48])
     parser.add_argument("--base", action="store_true", help="also BERT-base: 12 layers of 768")
