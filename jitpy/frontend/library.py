@@ -12,7 +12,7 @@ from typing import Any
 from .breaks import GraphBreak
 from .calls import CODE_MODELS, builtin, call
 from .executor import Executor
-from .source import ConstSource
+from .source import constant
 from .values.base import (
     NONE,
     ConstValue,
@@ -48,7 +48,7 @@ def _dispatch(ex: Executor, fn: FunctionValue, args: Args, kwargs: Kwargs) -> An
     cls = ex.world.pin(args[0])
     ex.world.dict_complete(registry)
     if any(isinstance(key, abc.ABCMeta) for key in registry.real_dict):
-        ex.world.guard(ConstSource(abc, "abc"), "python", _SameAbstractClasses())
+        ex.world.guard(constant(abc, "abc"), "python", _SameAbstractClasses())
     try:
         found = registry.real_dict.get(cls) or functools._find_impl(cls, registry.real_dict)  # type: ignore[attr-defined]
     except RuntimeError as error:  # two abstract classes fit
