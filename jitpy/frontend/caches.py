@@ -18,10 +18,11 @@ import types
 import weakref
 from typing import Any
 
+from ..runtime.lifetimes import held
 from .breaks import GraphBreak
 from .calls import builtin, call
 from .executor import Executor, TracedException
-from .source import ConstSource, GlobalsSource, Source, constant
+from .source import ConstSource, GlobalsSource, Source
 from .values.base import CONST_TYPES, ConstValue, ObjectValue, PyValue, Value
 
 MISSING: Any = object()
@@ -33,7 +34,7 @@ _WRAPPER: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined]
 def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`fn(*args, **kwargs)` for a function under `lru_cache`."""
     wrapper = ex.world.pin(fn)
-    source = fn.source or constant(wrapper, fn.describe())
+    source = fn.source or ConstSource(held(wrapper), fn.describe())
     what = f"{fn.describe()}, which is cached"
     plain = tuple(_plain(ex, a, what) for a in args)
     named = {k: _plain(ex, v, what) for k, v in kwargs.items()}

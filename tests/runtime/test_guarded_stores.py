@@ -12,6 +12,9 @@ import torch
 from torch import nn
 
 import jitpy
+from jitpy.runtime.native_build import load_native
+
+load_native("runtime")  # until it is built, jitted functions are plain ones in front of dispatchers
 
 X = torch.ones(2, 3)
 FACTOR = 2.0
