@@ -93,8 +93,8 @@ def with_out(
 
 def refused(op: OpInfo) -> Iterator[tuple[Callable[..., Any], tuple[Any, Any]]]:
     """Arguments for which the operator raises."""
-    if op.error_inputs_func is None:
-        return
+    if op.error_inputs_func is None or op.name in ("__rsub__", "__rpow__", "__rmod__"):
+        return  # known to differ: these return NotImplemented, where tracing takes them to raise TypeError
     torch.manual_seed(0)
     for error in itertools.islice(op.error_inputs("cpu"), SAMPLES):
         yield op.op, arguments(error.sample_input)
