@@ -61,6 +61,20 @@ def evens(items):
     return total
 
 
+def careful(items):
+    # Run to its end or closed by all who use it: when CPython drops an object is not compared.
+    try:
+        for item in items:
+            got = yield item
+            if got:
+                shared.append(got)
+    except ValueError as error:
+        shared.append(len(error.args))
+        yield -1
+    finally:
+        shared.append(len(shared))
+
+
 def chained(items):
     total = yield from evens(items)
     yield total
@@ -303,7 +317,8 @@ class Program:
             lambda: f"list(range({e('I')} % 5))", lambda: f"{e('L')}[{e('I')}:]", lambda: f"list({e('D')}.values())",
             lambda: f"[a * b for a, b in zip({e('L')}, {e('L')})]", lambda: f"[*{e('L')}, {e('I')}]",
             lambda: f"list(map(lambda i: i % 5, {e('L')}))", lambda: "shared", lambda: f"sorted({e('K')})",
-            lambda: f"list(evens({e('L')}))", lambda: f"({e('L')} if {e('B')} else {e('L')})",
+            lambda: f"list(evens({e('L')}))",
+            lambda: f"list(careful({e('L')}))", lambda: f"({e('L')} if {e('B')} else {e('L')})",
             lambda: f"list(itertools.accumulate({e('L')}))", lambda: f"list(reversed({e('L')}))",
             lambda: f"[i for row in [{e('L')}, {e('L')}] for i in row][:6]",
         ])())
@@ -594,6 +609,11 @@ class Program:
     def generator(self, scope: dict[str, str], depth: int) -> list[str]:
         """A generator made here, partly consumed."""
         name, got = self.name("gen"), self.name("i")
+        if self.chance(30):
+            lines = [f"{name} = careful({self.expr(scope, 'L')})", "try:",
+                     f"    {got} = next({name}, 0) + {self.one([f'next({name}, 0)', f'sum({name})', f'{name}.send(None)'])}",
+                     *indented(self.block(dict(scope), depth + 1, 1)), "finally:", f"    {name}.close()"]
+            return lines
         lines = [f"{name} = {self.one(['evens', 'chained'])}({self.expr(scope, 'L')})", f"{got} = next({name}, 0)"]
         scope[got] = "I"
         self.own.add(got)

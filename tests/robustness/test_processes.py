@@ -1,0 +1,131 @@
+"""fork, spawn, signals and interrupts: each in a process of its own, with a time limit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+
+def run(program: str, *, timeout: float = 120) -> str:
+    """What a program prints; an AssertionError with its errors where it fails."""
+    text = textwrap.dedent(program)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_fork_after_compiling_goes_on_in_both() -> None:
+    assert run("""
+        import os, torch, jitpy
+        @jitpy.jit
+        def fn(x):
+            return (x + 1).sin() * 2
+        x = torch.randn(10)
+        want = (x + 1).sin() * 2
+        fn(x)
+        child = os.fork()
+        ok = torch.allclose(fn(x), want) and torch.allclose(fn(x[:5]), want[:5])
+        if child == 0:
+            os._exit(0 if ok else 3)
+        assert ok and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        print("fine")
+    """) == "fine\n"
+
+
+def test_fork_before_the_first_compilation() -> None:
+    assert run("""
+        import os, torch, jitpy
+        @jitpy.jit
+        def fn(x):
+            return x * 3 - 1
+        x = torch.randn(10)
+        children = []
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if torch.allclose(fn(x), x * 3 - 1) else 3)
+            children.append(child)
+        assert torch.allclose(fn(x), x * 3 - 1)
+        assert all(os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) == 0 for c in children)
+        print("fine")
+    """) == "fine\n"
+
+
+def test_spawned_workers_jit_on_their_own(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "job.py").write_text(textwrap.dedent("""
+        import torch, jitpy
+        @jitpy.jit
+        def fn(x):
+            return x.cos() + 1
+        def work(seed):
+            x = torch.full((4,), float(seed))
+            return bool(torch.allclose(fn(x), x.cos() + 1))
+        if __name__ == "__main__":
+            import multiprocessing
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                assert pool.map(work, range(4)) == [True] * 4
+            print("fine")
+    """))
+    done = subprocess.run([sys.executable, str(tmp_path / "job.py")], capture_output=True, text=True, timeout=180)
+    assert done.stdout == "fine\n", done.stderr[-3000:]
+
+
+def test_interrupt_during_compilation() -> None:
+    assert run("""
+        import signal, torch, jitpy
+        def slow(x):
+            for i in range(3000):
+                x = x + i
+            return x
+        fn = jitpy.jit(slow, backend="eager")
+        def stop(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, stop)
+        x = torch.zeros(3)
+        caught = 0
+        for delay in (0.01, 0.05, 0.1):
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            try:
+                fn(x)
+            except KeyboardInterrupt:
+                caught += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        assert caught, "nothing was interrupted"
+        assert torch.equal(fn(x), slow(x))
+        assert torch.equal(jitpy.jit(lambda x: x * 2)(x + 1), (x + 1) * 2)
+        print("fine")
+    """) == "fine\n"
+
+
+def test_signal_handlers_run_while_tracing() -> None:
+    assert run("""
+        import signal, torch, jitpy
+        ticks = []
+        signal.signal(signal.SIGALRM, lambda *_: ticks.append(float(torch.ones(2).sum())))
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        def body(x):
+            for i in range(300):
+                x = torch.sin(x) + i
+            return x
+        fn = jitpy.jit(body, backend="eager")
+        x = torch.ones(3)
+        got = fn(x), fn(x)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        want = body(x)
+        assert all(torch.allclose(g, want) for g in got) and ticks and set(ticks) == {2.0}
+        print("fine")
+    """) == "fine\n"
+
+
+def test_exit_while_another_thread_compiles() -> None:
+    assert run("""
+        import threading, torch, jitpy
+        def slow(x):
+            for i in range(2000):
+                x = x + i
+            return x
+        threading.Thread(target=lambda: jitpy.jit(slow, backend="eager")(torch.zeros(2)), daemon=True).start()
+        print("fine")
+    """) == "fine\n"
