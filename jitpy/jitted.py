@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import signal
+import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import config
@@ -28,13 +31,31 @@ class LazyEngine:
     @property
     def engine(self) -> Any:
         if self._engine is None:
-            from .engine import Engine
+            with _interrupts_later():
+                from .engine import Engine
 
             self._engine = Engine(self.options)
         return self._engine
 
     def __call__(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         return self.engine.on_miss(dispatcher, params, globals, closure)
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """An interrupt waits for the end: one in the middle of an import would leave half a package behind for good."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    arrived: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *args: arrived.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if arrived:
+        handler(*arrived[0])
 
 
 # -- functions ----------------------------------------------------------------------------------------------

@@ -181,7 +181,8 @@ class _Build:
 
     def object_key(self, source: Path) -> str:
         texts = [part for path in _with_headers(source) for part in (path.name, path.read_bytes())]
-        flags = "\0".join(self.flags)
+        # What is found in a folder is part of the texts and of the environment; where the folder is does not matter.
+        flags = "\0".join(flag for flag in self.flags if not flag.startswith("-I"))
         return cache.key_of("object", self.compiler.version, self.environment, self.table.language, flags, *texts)
 
     def link_key(self) -> str:
@@ -282,7 +283,7 @@ def _torch_identity() -> str:
 def _torch_libraries() -> tuple[str, ...]:
     import torch
 
-    folder = Path(torch.__file__).parent / "lib"
+    folder = Path(torch.__file__).resolve().parent / "lib"
     names = ("torch_python", "torch", "torch_cpu", "c10")
     return (f"-L{folder}", f"-Wl,-rpath,{folder}", "-Wl,--no-as-needed", *_loaded_runtime(),
             *(f"-l{name}" for name in names))

@@ -610,10 +610,9 @@ class Program:
         """A generator made here, partly consumed."""
         name, got = self.name("gen"), self.name("i")
         if self.chance(30):
-            lines = [f"{name} = careful({self.expr(scope, 'L')})", "try:",
-                     f"    {got} = next({name}, 0) + {self.one([f'next({name}, 0)', f'sum({name})', f'{name}.send(None)'])}",
-                     *indented(self.block(dict(scope), depth + 1, 1)), "finally:", f"    {name}.close()"]
-            return lines
+            more = self.one([f"next({name}, 0)", f"sum({name})", f"{name}.send(None)"])
+            return [f"{name} = careful({self.expr(scope, 'L')})", "try:", f"    {got} = next({name}, 0) + {more}",
+                    *indented(self.block(dict(scope), depth + 1, 1)), "finally:", f"    {name}.close()"]
         lines = [f"{name} = {self.one(['evens', 'chained'])}({self.expr(scope, 'L')})", f"{got} = next({name}, 0)"]
         scope[got] = "I"
         self.own.add(got)
