@@ -22,7 +22,19 @@ import torch
 from . import attributes
 from .attributes import delete_attr, has_attr, instance_attrs, load_attr, object_getattribute, store_attr
 from .breaks import GraphBreak
-from .calls import BUILTINS, as_int, builtin, call, fold, fold_deep, inline_library, record, recording, to_payload
+from .calls import (
+    BUILTINS,
+    as_int,
+    builtin,
+    call,
+    fold,
+    fold_deep,
+    inline_library,
+    number_value,
+    record,
+    recording,
+    to_payload,
+)
 from .executor import Executor, TracedException
 from .generators import resume_sync
 from .guards import MISSING
@@ -270,7 +282,7 @@ def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, ScalarValue):
         with recording(ex, "bool"):
-            return ScalarValue(ex.recorder.scalar_op(bool, value.traced))
+            return number_value(ex.recorder.scalar_op(bool, value.traced))
     if isinstance(value, TensorValue):
         return record(ex, torch.Tensor.__bool__, [value], {})
     return const(truth(ex, value))
@@ -284,7 +296,7 @@ def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             return value
         if isinstance(value, ScalarValue):
             with recording(ex, "int"):
-                return ScalarValue(ex.recorder.scalar_op(int, value.traced))
+                return number_value(ex.recorder.scalar_op(int, value.traced))
         if isinstance(value, TensorValue):
             return record(ex, torch.Tensor.__int__, [value], {})
         if isinstance(value, ObjectValue):
@@ -301,7 +313,7 @@ def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         value = as_number(ex, args[0])
         if isinstance(value, ScalarValue):
             with recording(ex, "float"):
-                return ScalarValue(ex.recorder.scalar_op(float, value.traced))
+                return number_value(ex.recorder.scalar_op(float, value.traced))
         if isinstance(value, TensorValue):
             return record(ex, torch.Tensor.__float__, [value], {})
         if isinstance(value, ObjectValue) and ex.world.class_lookup(value.cls, "__float__") is not MISSING:
@@ -325,7 +337,7 @@ def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return sym(-value.expr) if negative else value
     if isinstance(value, ScalarValue):
         with recording(ex, "abs"):
-            return ScalarValue(ex.recorder.scalar_op(abs, value.traced))
+            return number_value(ex.recorder.scalar_op(abs, value.traced))
     if isinstance(value, ConstValue):
         return fold(ex, abs, args, kwargs)
     return call(ex, load_attr(ex, value, "__abs__"), [], {})
@@ -340,7 +352,7 @@ def builtin_round(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return record(ex, torch.round, [value], {})
     if isinstance(value, ScalarValue):
         with recording(ex, "round"):
-            return ScalarValue(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
+            return number_value(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
     if isinstance(value, ObjectValue):
         return call(ex, load_attr(ex, value, "__round__"), args[1:], {})
     return fold(ex, round, [const(constant_of(ex, a)) for a in args],
@@ -396,7 +408,10 @@ def _math(function: Any) -> Any:
         args = [as_number(ex, a) for a in args]
         if any(isinstance(a, ScalarValue) for a in args):
             with recording(ex, f"math.{function.__name__}"):
-                return ScalarValue(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
+            with recording(ex, "math.sqrt"):  # of a size: the usual scale of attention
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
         if all(isinstance(a, (ConstValue, SymValue)) for a in args):
             plain = [const(as_int(ex, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a for a in args]
             return fold(ex, function, plain, kwargs)
@@ -436,7 +451,7 @@ def _extremum(symbol: str, body_name: str) -> Any:
                 all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
             with recording(ex, body_name):
                 function = getattr(builtins, body_name)
-                return ScalarValue(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
         from .polyfills import builtins_
 
         return call(ex, ex.world.const_object(getattr(builtins_, body_name)), args, kwargs)

@@ -18,6 +18,7 @@ from ..marks import ALLOWED, DISABLED, original_of
 from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
+from .known_numbers import pin, pinned_arguments
 from .numpy_values import is_array, is_number
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
@@ -121,6 +122,11 @@ def _opaque_payload(ex: Executor, value: PyValue) -> Any:
     return ex.world.pin(value)
 
 
+def number_value(payload: Any) -> Value:
+    """The Value of a number that the recorder returned."""
+    return ScalarValue(payload) if type(payload) is TracedScalar else ConstValue(payload)
+
+
 def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
     """The Value of what the recorder returned."""
     if isinstance(payload, TracedTensor):
@@ -184,8 +190,8 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
     if is_user_op(fn) and _in_try(ex):
         raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
     with recording(ex, getattr(fn, "__name__", str(fn))):
-        payload = ex.recorder.call(fn, tuple(to_payload(ex, a) for a in args),
-                                   {k: to_payload(ex, v) for k, v in kwargs.items()}, ex.loc())
+        payload = _recorded(ex, fn, tuple(to_payload(ex, a) for a in args),
+                            {k: to_payload(ex, v) for k, v in kwargs.items()})
     if fn in _RETURNS_SIZE and type(payload) is tuple:
         payload = SizePayload(payload)
     return from_payload(ex, payload)
@@ -214,6 +220,23 @@ def _in_try(ex: Executor) -> bool:
         if handler is not None and frame.instructions[handler.target + 1].name != "WITH_EXCEPT_START":
             return True
     return False
+
+
+def _recorded(ex: Executor, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The recorder's call; where it refuses, once more with the values of numbers that are known."""
+    try:
+        return ex.recorder.call(fn, args, kwargs, ex.loc())
+    except Uncapturable:
+        mark = ex.recorder.guards.checkpoint()
+        what = f"an argument of {getattr(fn, '__name__', fn)}, {ex.loc()}"
+        known = pinned_arguments(ex.recorder, (args, kwargs), what)
+        if known is None:
+            raise
+        try:
+            return ex.recorder.call(fn, *known, ex.loc())
+        except Uncapturable:
+            ex.recorder.guards.rollback(mark)
+            raise
 
 
 # -- calling ------------------------------------------------------------------------------------------------
@@ -651,7 +674,11 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
         ex.world.specialized.append(f"{value.expr} at {what}, {ex.loc()}")
         return ex.world.sizes.specialize(value.expr, f"{what} at {ex.loc()}")
     if isinstance(value, ScalarValue):
-        raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
+        known = pin(ex.recorder, value.traced, f"{what}, {ex.loc()}")
+        if isinstance(known, int):
+            return known
+        if known is None:
+            raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
     hook = ex.world.class_lookup(value.cls, "__index__")
     if isinstance(hook, types.FunctionType):
         return as_int(ex, ex.call_sync(ex.world.const_object(hook), [value]), what)

@@ -15,6 +15,7 @@ import sympy
 from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
 from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
 
+from .known_numbers import Known, pin
 from .traced import TracedScalar
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def as_sizes(recorder: Recorder, value: Any) -> Any:
     """Nested arguments with every int that the graph computes replaced by its size expression."""
     kind = type(value)
     if kind is TracedScalar:
-        return size_of(recorder, value) if value.kind is int else value
+        if value.kind is not int:
+            return value
+        return size_of(recorder, value) if value.known is None else pin(recorder, value, f"a size, {recorder.loc}")
     if kind is tuple or kind is list:
         return kind([as_sizes(recorder, v) for v in value])
     if kind is dict:
@@ -174,12 +177,15 @@ _SIZE = Op("py.size", _same, kind="host")
 
 
 def number_of(recorder: Recorder, expr: Any) -> TracedScalar:
-    """A size expression with unbacked symbols as a number that the graph computes."""
-    known = recorder.size_numbers.get(expr)
-    if known is not None:
-        return known
+    """A size expression as a number that the graph computes."""
+    number = recorder.size_numbers.get(expr)
+    if number is not None:
+        return number
+    known = None
+    if not recorder.sizes.is_unbacked(expr):
+        known = Known(recorder.sizes.hint(expr), frozenset(), frozenset({expr}))
     if expr.is_Symbol:
-        teller, dim = _teller(recorder.graph, expr)
+        teller, dim = (None, 0) if known is not None else _teller(recorder.graph, expr)
         node = teller if dim is None else _add(recorder, _SIZE, (expr,))
     else:
         # beyond a plain symbol in Python's own arithmetic, which does not overflow
@@ -188,7 +194,7 @@ def number_of(recorder: Recorder, expr: Any) -> TracedScalar:
         function = eval(f"lambda {names}: {python_text(expr)}", {})
         numbers = [number_of(recorder, s).node if recorder.sizes.is_unbacked(s) else s for s in symbols]
         node = _add(recorder, Op("py.expression", function, kind="host"), tuple(numbers))
-    found = recorder.size_numbers[expr] = TracedScalar(node)
+    found = recorder.size_numbers[expr] = TracedScalar(node, known)
     recorder._journal.append(lambda: recorder.size_numbers.pop(expr))
     return found
 

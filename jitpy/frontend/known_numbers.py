@@ -8,6 +8,7 @@ with a constant as it is, anything else by fixing the inputs' values.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from jitpy.ir import ScalarSpec
+
 from .source import Source
+from .traced import GraphInput, TracedScalar
 
 if TYPE_CHECKING:
-    from .executor import Executor
-    from .traced import TracedScalar
+    from .recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def known_result(function: Callable[..., Any], args: tuple[Any, ...], hint: Call
         if isinstance(arg, sympy.Basic):
             values.append(hint(arg))
             sizes |= {arg}
-        elif hasattr(arg, "node"):
+        elif type(arg) is TracedScalar:
             known: Known | None = arg.known
             if known is None:
                 return None
@@ -75,32 +78,66 @@ class Comparison:
         return f"{'' if self.expected else 'not '}value {_SYMBOLS[self.function]} {self.constant!r}"
 
 
-def pin(ex: Executor, traced: TracedScalar, what: str) -> Any:
+#: one object for equal comparisons: guards on Python functions are told apart by identity
+_comparison = functools.lru_cache(4096)(Comparison)
+
+
+def float_input(recorder: Recorder, value: float, source: Source) -> TracedScalar:
+    """A graph input that brings the float found at `source`, whatever its value."""
+    found = recorder.float_inputs.get(source)
+    if found is None:
+        recorder.guards.add(source, "type", float)
+        node = recorder.graph.add_input(ScalarSpec(float), "float", source=source)
+        found = recorder.float_inputs[source] = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
+        recorder._inputs.append(GraphInput(value, source, found))
+        recorder._journal.append(lambda: recorder.float_inputs.pop(source))
+    return found
+
+
+def pin(recorder: Recorder, traced: TracedScalar, what: str) -> Any:
     """The number's value, which guards hold from now on; None where it is computed from tensors."""
-    known = traced.known
+    known: Known | None = traced.known
     if known is None:
         return None
-    world = ex.world
-    where = f"{what} at {ex.loc()}"
     for source in known.floats:
-        world.pin_float(source, where)
+        recorder.guards.add(source, "eq", recorder.float_inputs[source].known.value)
+        recorder.pinned.setdefault(source, what)
     for expr in known.sizes:
-        world.specialized.append(f"{expr}: {where}")
-        world.sizes.specialize(expr, where)
+        recorder.sizes.specialize(expr, what)
     return known.value
 
 
-def decide(ex: Executor, traced: TracedScalar) -> bool | None:
+def pinned_arguments(recorder: Recorder, args: Any, what: str) -> Any | None:
+    """Nested payloads with every known number replaced by its value, which is guarded; None if there is none."""
+    found = False
+
+    def visit(value: Any) -> Any:
+        nonlocal found
+        kind = type(value)
+        if kind is TracedScalar and value.known is not None:
+            found = True
+            return pin(recorder, value, what)
+        if kind is tuple or kind is list:
+            return kind([visit(v) for v in value])
+        if kind is dict:
+            return {k: visit(v) for k, v in value.items()}
+        return value
+
+    result = visit(args)
+    return result if found else None
+
+
+def decide(recorder: Recorder, traced: TracedScalar, what: str) -> bool | None:
     """`bool(number)` of a known number, guarded; None where it is computed from tensors."""
-    known = traced.known
+    known: Known | None = traced.known
     if known is None:
         return None
     comparison = _as_comparison(traced)
     if comparison is None:
-        return bool(pin(ex, traced, "a branch"))
+        return bool(pin(recorder, traced, what))
     source, function, constant = comparison
     truth = bool(known.value)
-    ex.world.guard(source, "python", Comparison(function, constant, truth))
+    recorder.guards.add(source, "python", _comparison(function, constant, truth))
     return truth
 
 

@@ -13,10 +13,11 @@ import torch
 
 from ..ir import sizes as size_rules
 from .breaks import GraphBreak
-from .calls import as_int, call, lift, range_items, record, recording, to_payload
+from .calls import as_int, call, lift, number_value, range_items, record, recording, to_payload
 from .computed_sizes import answer_of, number_of
 from .executor import Executor
 from .guards import MISSING
+from .known_numbers import decide, pin
 from .numpy_values import is_number
 from .polyfills import construct
 from .stand_ins import changed
@@ -77,6 +78,8 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
         if isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
             raise GraphBreak("unsupported_op", f"{a.cls.__name__} {_SYMBOLS[name]} Tensor")
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
+            if not isinstance(a, TensorValue) and isinstance(a, _NUMBERS) and _is_number(a):
+                return _reflected_tensor(ex, name, function, b, a)
             chosen = getattr(operator, inplace_dunder) if inplace and isinstance(a, TensorValue) else function
             return record(ex, chosen, [a, b], {})
     if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and _is_number(a) and _is_number(b):
@@ -102,6 +105,19 @@ def _member_value(ex: Executor, value: Value, method: str) -> Value:
     return value
 
 
+#: what a tensor's reflected operators call
+_REFLECTED = {"ADD": torch.Tensor.add, "MULTIPLY": torch.Tensor.mul, "SUBTRACT": torch.rsub}
+
+
+def _reflected_tensor(ex: Executor, name: str, function: Callable[..., Any], tensor: Value, number: Value) -> Any:
+    """`number op tensor`."""
+    if name == "TRUE_DIVIDE":
+        return record(ex, torch.Tensor.mul, [record(ex, torch.Tensor.reciprocal, [tensor], {}), number], {})
+    if name in _REFLECTED:
+        return record(ex, _REFLECTED[name], [tensor, number], {})
+    return record(ex, function, [number, tensor], {})
+
+
 def _is_number(value: Value) -> bool:
     return not isinstance(value, ConstValue) or isinstance(value.value, (int, float, complex))
 
@@ -121,7 +137,7 @@ def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: V
     a, b = _as_numbers(ex, name, a, b)
     if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
         with recording(ex, name):
-            return ScalarValue(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
+            return number_value(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
     left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
     right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
     if isinstance(left, bool):
@@ -149,12 +165,19 @@ def _as_numbers(ex: Executor, name: str, a: Value, b: Value) -> tuple[Value, Val
     """Sizes that depend on data are numbers of the graph where the result is no size."""
     sizes = ex.world.sizes
     if not any(isinstance(v, SymValue) and sizes.is_unbacked(v.expr) for v in (a, b)):
+        with_float = any(v.cls is float for v in (a, b))
+        if any(isinstance(v, SymValue) for v in (a, b)) and (with_float or name == "TRUE_DIVIDE"):
+            return _number_of_size(ex, a), _number_of_size(ex, b)
         return a, b
     if name in _SIZE_OPERATORS and all(isinstance(v, SymValue) or v.cls in (int, bool) for v in (a, b)) and not any(
             isinstance(v, ScalarValue) for v in (a, b)):
         if name not in ("FLOOR_DIVIDE", "REMAINDER") or isinstance(b, ConstValue) and b.value > 0:
             return a, b
     return as_number(ex, a), as_number(ex, b)
+
+
+def _number_of_size(ex: Executor, value: Value) -> Value:
+    return ScalarValue(number_of(ex.recorder, value.expr)) if isinstance(value, SymValue) else value
 
 
 def as_number(ex: Executor, value: Value) -> Value:
@@ -246,6 +269,10 @@ def constant_of(ex: Executor, value: Value) -> Any:
         return {k: constant_of(ex, v) for k, v in ex.world.dict_items(value)}
     if isinstance(value, SymValue):
         return as_int(ex, value, "formatting")
+    if isinstance(value, ScalarValue):
+        known = pin(ex.recorder, value.traced, f"use as a constant, {ex.loc()}")
+        if known is not None:
+            return known
     if isinstance(value, PyValue) and isinstance(value.obj, (type, enum.Enum, types.ModuleType)):
         return ex.world.pin(value)
     return _refuse(value)
@@ -316,7 +343,7 @@ def unary(ex: Executor, opname: str, a: Value) -> Any:
         return sym(-a.expr - 1)
     if isinstance(a, ScalarValue):
         with recording(ex, opname):
-            return ScalarValue(ex.recorder.scalar_op(function, a.traced))
+            return number_value(ex.recorder.scalar_op(function, a.traced))
     found = ex.world.class_lookup(a.cls, dunder)
     if isinstance(found, types.FunctionType):
         return call(ex, ex.world.const_object(found), [a], {})
@@ -426,7 +453,7 @@ def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a:
         if not (_is_number(a) and _is_number(b)):
             return const(symbol == "!=")
         with recording(ex, symbol):
-            return ScalarValue(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
+            return number_value(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
     left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
     right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
     if not all(isinstance(x, (int, float, sympy.Expr)) for x in (left, right)):
@@ -530,7 +557,9 @@ def truth(ex: Executor, value: Value) -> bool:
     if isinstance(value, SymValue):
         return ex.world.sizes.decide(sympy.Ne(value.expr, 0), f"truth at {ex.loc()}")
     if isinstance(value, ScalarValue):
-        known = answer_of(ex.recorder, value.traced)
+        known = decide(ex.recorder, value.traced, f"a branch, {ex.loc()}")
+        if known is None:
+            known = answer_of(ex.recorder, value.traced)
         if known is not None:
             return known
         raise GraphBreak("data_dependent_branch", "")

@@ -7,6 +7,7 @@ Where the two disagree the function is left to the derived path.
 
 from __future__ import annotations
 
+import operator
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,21 @@ _DUNDERS = {
     "__and__": "__and__",
     "__or__": "__or__",
     "__xor__": "__xor__",
+}
+
+#: ATen's names for functions of `operator`
+_OPERATORS = {
+    operator.truediv: "div",
+    operator.floordiv: "floor_divide",
+    operator.mod: "remainder",
+    operator.invert: "bitwise_not",
+    operator.iadd: "add_",
+    operator.isub: "sub_",
+    operator.imul: "mul_",
+    operator.itruediv: "div_",
+    operator.and_: "__and__",
+    operator.or_: "__or__",
+    operator.xor: "__xor__",
 }
 
 
@@ -146,7 +162,7 @@ def packet_of(fn: Any) -> torch._ops.OpOverloadPacket | OpOverload | None:
         return fn if str(fn).startswith("aten.") else None
     if not isinstance(fn, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return None
-    name = _DUNDERS.get(fn.__name__, fn.__name__)
+    name = _OPERATORS.get(fn) or _DUNDERS.get(fn.__name__, fn.__name__)
     return getattr(_aten, name, None)
 
 

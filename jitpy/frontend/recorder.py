@@ -92,6 +92,9 @@ class Recorder:
         self.templates: dict[Any, Any] = {}
         #: what `.item()` of a value gave, by the value's node: the same number is the same size
         self.items: dict[Node, TracedScalar] = {}
+        #: floats that are inputs of the graph, by place; and those whose values the program asked for, with the reason
+        self.float_inputs: dict[Source, TracedScalar] = {}
+        self.pinned: dict[Source, str] = {}
         #: sizes that depend on data, as numbers of the graph
         self.size_numbers: dict[Any, TracedScalar] = {}
         #: position of the first node whose result requires grad

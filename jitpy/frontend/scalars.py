@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
 
+from .known_numbers import known_result, pinned_arguments
 from .traced import TracedScalar, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
@@ -50,16 +53,65 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     min,
     max,
     round,
+    math.sqrt,
+    math.exp,
+    math.log,
+    math.log2,
+    math.log10,
+    math.log1p,
+    math.expm1,
+    math.sin,
+    math.cos,
+    math.tan,
+    math.tanh,
+    math.atan,
+    math.atan2,
+    math.floor,
+    math.ceil,
+    math.pow,
+    math.fabs,
+    math.isnan,
+    math.isinf,
+    math.isfinite,
 )
 
-_OPS: dict[Any, Op] = {fn: Op(f"py.{fn.__name__.strip('_')}", fn, kind="host") for fn in _FUNCTIONS}
+
+def _op_name(function: Callable[..., Any]) -> str:
+    return f"{'math' if function.__module__ == 'math' else 'py'}.{function.__name__.strip('_')}"
+
+
+_OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host") for fn in _FUNCTIONS}
 
 #: Sample values: no zero, so that division works.
 SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
 
-def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> TracedScalar:
-    """See `Recorder.scalar_op`. Uncapturable for functions whose result type depends on values."""
+def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """See `Recorder.scalar_op`. Where a function cannot be part of the graph (the type of its result depends on the
+    numbers, it raises), known numbers are taken at their values and the result is a plain number; otherwise
+    Uncapturable."""
+    hint = recorder.sizes.hint
+    try:
+        known = known_result(function, args, hint)
+        return TracedScalar(_scalar_node(recorder, function, args), known)
+    except (Uncapturable, ArithmeticError, ValueError, TypeError):
+        if not all(_is_known(arg) for arg in args):
+            raise
+    name = getattr(function, "__name__", str(function))
+    what = f"{name}() of a number, {recorder.loc}"
+    numbers = [recorder.sizes.specialize(a, what) if isinstance(a, sympy.Basic) else a for a in args]
+    numbers = pinned_arguments(recorder, numbers, what) or numbers
+    try:
+        return function(*numbers)
+    except Exception as error:
+        raise UserError(error) from None
+
+
+def _is_known(arg: Any) -> bool:
+    return arg.known is not None if type(arg) is TracedScalar else type(arg) in SAMPLES or isinstance(arg, sympy.Basic)
+
+
+def _scalar_node(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
     op = _OPS.get(function)
     name = getattr(function, "__name__", str(function))
     if op is None:
@@ -70,27 +122,22 @@ def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tup
             samples.append(SAMPLES[arg.kind])
         elif type(arg) in SAMPLES:
             samples.append(arg)
+        elif isinstance(arg, sympy.Basic):
+            samples.append(SAMPLES[int])
         else:
             raise Uncapturable(
                 "unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}"
             )
     kinds = {type(s) for s in samples}
-    if (
-        function is operator.pow
-        and kinds != {float}
-        and not _integer_power(args)
-        or function in (min, max)
-        and len(kinds) > 1
-    ):
+    if function in (operator.pow, math.pow) and not _real_power(args) or function in (min, max) and len(kinds) > 1:
         raise Uncapturable("unsupported_call", f"the type of {name}'s result depends on the numbers")
     try:
         kind = type(function(*samples))
     except (TypeError, ZeroDivisionError, ValueError) as error:
         raise Uncapturable("exception", str(error)) from error
-    node = recorder.graph.add(
+    return recorder.graph.add(
         op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc, grad_enabled=recorder.state.grad_enabled
     )
-    return TracedScalar(node)
 
 
 def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -107,9 +154,13 @@ def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) 
     return tuple(result) if replaced else None
 
 
-def _integer_power(args: tuple[Any, ...]) -> bool:
-    """A power whose exponent is a known non-negative int: the type of the result is that of the base."""
-    return len(args) == 2 and type(args[1]) is int and args[1] >= 0
+def _real_power(args: tuple[Any, ...]) -> bool:
+    """A power whose type does not depend on the numbers: a non-negative int as exponent (the type is the base's), or a
+    positive float as base (it is a float)."""
+    if len(args) != 2:
+        return False
+    base, exponent = args
+    return type(exponent) is int and exponent >= 0 or type(base) is float and base > 0
 
 
 def kind_of(dtype: torch.dtype) -> type:

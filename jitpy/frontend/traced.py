@@ -175,10 +175,12 @@ class TracedTensor:
 class TracedScalar:
     """A Python number that only exists when the graph runs (`.item()` and arithmetic on it)."""
 
-    __slots__ = ("node",)
+    __slots__ = ("node", "known")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, known: Any = None) -> None:
         self.node = node
+        #: `known_numbers.Known` where the number follows from inputs that are numbers, else None
+        self.known = known
 
     @property
     def spec(self) -> ScalarSpec:

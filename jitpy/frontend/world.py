@@ -20,6 +20,7 @@ from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak
 from .guards import MISSING, ClassLookup, GuardSet
 from .inputs import check_kind
+from .known_numbers import float_input
 from .numpy_values import SameNumber, is_number
 from .polyfills import STAND_IN_METHODS
 from .recorder import Recorder, Uncapturable
@@ -55,6 +56,7 @@ from .values.base import (
     ObjectValue,
     PyValue,
     RangeValue,
+    ScalarValue,
     SetValue,
     SliceValue,
     SymValue,
@@ -83,6 +85,10 @@ class History:
         self.dynamic_dims: dict[Any, set[int]] = {}
         self.ints: dict[Any, int] = {}
         self.dynamic_ints: set[Any] = set()
+        self.floats: dict[Any, str] = {}
+        self.dynamic_floats: set[Any] = set()
+        #: floats whose values the program needs: making them inputs of the graph gains nothing
+        self.constant_floats: set[Any] = set()
 
     def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
         """Note a tensor's sizes; the axes whose size has ever changed."""
@@ -95,6 +101,15 @@ class History:
                 dynamic.clear()
         self.sizes[key] = shape
         return dynamic
+
+    def float_is_dynamic(self, key: Any, value: float, always: bool) -> bool:
+        """Note a float's value; whether it has ever changed (or `always` is set) and no program needed its value."""
+        seen = self.floats.get(key)
+        text = value.hex()
+        if seen is not None and seen != text:
+            self.dynamic_floats.add(key)
+        self.floats[key] = text
+        return key not in self.constant_floats and (always or key in self.dynamic_floats)
 
     def int_is_dynamic(self, key: Any, value: int) -> bool:
         """Note an int's value; whether it has ever changed."""
@@ -204,6 +219,8 @@ class World:
         if cls in CONST_TYPES:
             if cls is int:
                 return self._wrap_int(obj, source)
+            if cls is float and self._is_dynamic_float(obj, source):
+                return ScalarValue(float_input(self.recorder, obj, source), source)
             if not isinstance(source, ConstSource):
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
             return ConstValue(obj, source)
@@ -216,6 +233,11 @@ class World:
         self._by_id[id(obj)] = value
         self._kept.append(obj)
         return value
+
+    def _is_dynamic_float(self, obj: float, source: Source) -> bool:
+        if isinstance(source, ConstSource) or self.dynamic == "never" or _is_config_path(source):
+            return False
+        return self.history.float_is_dynamic(source.key(), obj, self.dynamic == "always")
 
     def _wrap_int(self, obj: int, source: Source) -> Value:
         if isinstance(source, ConstSource):

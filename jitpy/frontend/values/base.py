@@ -93,8 +93,8 @@ class ScalarValue(Value):
 
     __slots__ = ("traced",)
 
-    def __init__(self, traced: Any) -> None:
-        self.source = None
+    def __init__(self, traced: Any, source: Source | None = None) -> None:
+        self.source = source
         self.traced = traced
 
     @property

@@ -1,0 +1,118 @@
+"""Floats and ints that change from call to call: one graph for all values, and facts about them guarded."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import jitpy
+from tests.counting import variants
+from tests.semantics.harness import case, make_test
+
+
+def vec(n=4):
+    return torch.arange(float(n)) / 4 + 0.5
+
+
+def call(*values):
+    return lambda: (vec(), *values)
+
+
+@case(call(0.1), call(0.2), call(0.3), call(-0.0), call(math.inf), call(math.nan), fullgraph=True)
+def float_that_changes(x, f):
+    return x * f, f * x, x / 2 - f, f, f * 2, x + f
+
+
+@case(call(1.5, 0.5), call(2.5, 0.25), call(-1.0, 0.75), call(0.0, 1.0), fullgraph=True)
+def branch_on_a_float(x, f, g):
+    if f > 0:
+        x = x * f
+    if g == 1.0:
+        x = x + 1
+    if not f:
+        return x - 1
+    return x if 0 < f < 2 else -x
+
+
+@case(call(1.0), call(2.0), call(0.0), call(4.0), call(0.0))
+def float_that_divides(x, f):
+    try:
+        y = 1 / f
+    except ZeroDivisionError:
+        y = -1.0
+    return x * y
+
+
+@case(call(4.0), call(9.0), call(-1.0), call(16.0))
+def math_of_a_float(x, f):
+    log = []
+    try:
+        log.append(math.sqrt(f))
+    except ValueError as error:
+        log.append(str(error))
+    return x, log, math.floor(f), f ** 2, abs(f), round(f)
+
+
+@case(call(2.5), call(3.5), call(1.0), call(0.5), fullgraph=True)
+def float_as_a_count(x, f):
+    return [x * i for i in range(int(f))], x[: int(f)], f"{f:.2f}", {f: 1}
+
+
+@case(call(0.25), call(0.5), call(0.75), fullgraph=True)
+def float_in_containers(x, f):
+    state = {"lr": f, "all": [f, f + 1]}
+    state["all"].append(x.sum() * f)
+    return state
+
+
+@case(call(1), call(2), call(3), call(40), fullgraph=True)
+def step_counter(x, step):
+    return x / (1 - 0.9**step), step / 10, x * (step * 0.5), math.cos(math.pi * step / 100)
+
+
+@case(call(0.5), call(0.25), call(2.0), factory=True)
+def float_attribute():
+    class Schedule:
+        scale = 1.0
+
+    schedule = Schedule()
+
+    def fn(x, f):
+        schedule.scale = schedule.scale * f
+        return x * schedule.scale
+
+    return fn, schedule
+
+
+@case(call(0.5), call(0.25), call(1.5), call(0.1))
+def float_against_data(x, f):
+    if x.sum().item() > f * 4:
+        return x + f
+    return x - f
+
+
+test_cases = make_test(__name__)
+
+
+def count(fn, calls):
+    jitpy.reset()
+    jitted = jitpy.jit(fn, backend="eager")
+    for args in calls:
+        torch.testing.assert_close(jitted(*args), fn(*args), equal_nan=True)
+    return variants()
+
+
+@pytest.mark.parametrize("kind", ["learning rate", "temperature", "step", "warm-up"])
+def test_one_graph_for_all_values(kind: str) -> None:
+    """The first value is a constant, the second makes it an input, and no other compiles again."""
+    x = vec()
+    programs = {
+        "learning rate": (lambda p, lr: p - lr * (p * 2), [(x, 0.1 / (i + 1)) for i in range(20)]),
+        "temperature": (lambda p, t: (p / t).softmax(0), [(x, 0.5 + i / 7) for i in range(20)]),
+        "step": (lambda p, n: p / (1 - 0.9**n), [(x, i + 2) for i in range(20)]),
+        "warm-up": (lambda p, n: p * min(n / 30, 1.0) if n < 40 else p, [(x, i + 2) for i in range(20)]),
+    }
+    fn, calls = programs[kind]
+    assert count(fn, calls) <= (20 if kind == "warm-up" else 2)
