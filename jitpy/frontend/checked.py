@@ -1,20 +1,21 @@
-"""Graphs that check sizes which depend on data, and what happens where a check fails.
+"""Graphs that may fail when they run: a size that depends on data is not what was assumed, or a node raises.
 
-A graph is functional up to its copy-backs, so that a call which fails a check has changed nothing but the state of
-random generators. That is put back, and the frame runs as plain Python: with eager's values, or eager's error.
+A graph is functional up to its copy-backs, so that a call which fails has changed nothing but the state of random
+generators. That is put back, and the frame runs as plain Python: with eager's values, or with eager's exception at its
+own place, after the side effects that come before it and inside the handlers that are around it.
 """
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from jitpy import logs
+from jitpy import config, logs
 from jitpy.ir import Graph, Node
-from jitpy.ir.sizes import SizeCheckFailed
 
 #: Failures in a row after which a graph is tried less and less often, and the most calls between two trials.
 _PATIENCE = 4
@@ -22,7 +23,7 @@ _LONGEST_PAUSE = 1024
 
 
 class Checked:
-    """A compiled graph that returns None where a check of its sizes fails.
+    """A compiled graph that returns None where it fails; `take_failure` then says why.
 
     One that keeps failing is not run every time, so that a program whose sizes are never as expected costs little more
     than plain Python.
@@ -35,6 +36,7 @@ class Checked:
         #: how often a check failed since the last success, and for how many calls the graph is left alone
         self.failures = 0
         self.pause = 0
+        self._local = threading.local()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
         if self.pause:
@@ -45,15 +47,21 @@ class Checked:
             result = self.compiled(*inputs)
             self.failures = 0
             return result
-        except SizeCheckFailed as error:
+        except Exception as error:
             self.failures += 1
             if self.failures > _PATIENCE:
                 self.pause = min(1 << (self.failures - _PATIENCE), _LONGEST_PAUSE)
-            reason = str(error)
+            self._local.failure = error
+            reason = f"{type(error).__name__}: {error}"
             logs.log("graph", lambda: f"{self.name} gave up a call: {reason}")
         if state is not None:
             _set_random_state(state)
         return None
+
+    def take_failure(self) -> Exception | None:
+        """Why this thread's last call returned None; None where the graph was left alone."""
+        failure: Exception | None = self._local.__dict__.pop("failure", None)
+        return failure
 
 
 def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -73,9 +81,18 @@ def runs_once(node: Node) -> bool:
     return not (op.is_pure and ours)
 
 
-def run_plainly(code: types.CodeType, globals: dict[str, Any], cells: tuple[Any, ...], params: tuple[Any, ...]) -> Any:
-    """Run a frame's own code, all of whose parameters are positional."""
-    return types.FunctionType(code, globals, code.co_name, None, cells or None)(*params)
+def run_plainly(checked: Checked, code: types.CodeType, globals: dict[str, Any], cells: tuple[Any, ...],
+                params: tuple[Any, ...]) -> Any:
+    """Run a frame's own code, all of whose parameters are positional, in place of a graph that failed."""
+    failure = checked.take_failure()
+    result = types.FunctionType(code, globals, code.co_name, None, cells or None)(*params)
+    if config.raise_errors and isinstance(failure, _INTERNAL):
+        raise RuntimeError(f"the graph of {code.co_name} raised {failure!r}, and the program did not") from failure
+    return result
+
+
+#: errors that no operation raises for its values: where the program does not raise, they are jitpy's own
+_INTERNAL = (AttributeError, NameError, AssertionError, SystemError)
 
 
 __all__ = ["Checked", "run_plainly", "runs_once"]

@@ -18,6 +18,7 @@ from .. import config, logs
 from ..ir import Loc, SizeUnknown
 from .breaks import GraphBreak, Restart
 from .code import CodeView, Ins, view_of
+from .known_numbers import pin
 from .values.base import (
     CellValue,
     ConstValue,
@@ -25,6 +26,7 @@ from .values.base import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
+    ScalarValue,
     Value,
 )
 from .world import World
@@ -205,12 +207,26 @@ class Executor:
                     raise Restart(self.step, cause) from None
                 frame.stack[:] = stack_before
                 frame.ip -= 1
+                if self._pin_operands(frame, ins):
+                    continue
                 raise cause from None
             if len(frames) == base:
                 result = self.result
                 assert result is not None
                 self.result = None
                 return result
+
+    def _pin_operands(self, frame: Frame, ins: Ins) -> bool:
+        """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then."""
+        count = ins.arg + 3 if ins.name.startswith(("CALL", "BUILD_")) and type(ins.arg) is int else 3
+        found = False
+        for position in range(max(0, len(frame.stack) - count), len(frame.stack)):
+            value = frame.stack[position]
+            if isinstance(value, ScalarValue) and value.traced.known is not None:
+                number = pin(self.recorder, value.traced, f"an operand of {ins.name}, {self.loc()}")
+                frame.stack[position] = ConstValue(number, value.source)
+                found = True
+        return found
 
     def polyfill_caller(self) -> int | None:
         """The step of the user's call that the innermost frames stand for, if those are polyfills: a break in there

@@ -10,6 +10,7 @@ from typing import Any
 from bytecode import Instr, Label, TryBegin, TryEnd
 
 from .. import config
+from ..ir.failures import graph_may_fail
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .checked import Checked, run_plainly, runs_once
@@ -118,9 +119,10 @@ class Finisher:
             compiled = self.compile_graph(graph)
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
-            if graph.sizes.has_unbacked:
-                emitter.call(lambda: emitter.const(Checked(compiled, graph)), *loads)
-                self._write_plain_run(emitter)
+            if graph.sizes.has_unbacked or graph_may_fail(graph) and not any(runs_once(n) for n in graph.nodes):
+                checked = Checked(compiled, graph)
+                emitter.call(lambda: emitter.const(checked), *loads)
+                self._write_plain_run(emitter, checked)
             else:
                 emitter.call(lambda: emitter.const(compiled), *loads)
             names: dict[int, str] = {}
@@ -142,9 +144,8 @@ class Finisher:
         emitter.body[:0] = prologue
         return emitter.assemble(), graph, compiled
 
-    def _write_plain_run(self, emitter: Emitter) -> None:
-        """Where the graph gave None, its sizes are not what it was made for: the frame runs as plain Python from its
-        start, as nothing was changed yet."""
+    def _write_plain_run(self, emitter: Emitter, checked: Checked) -> None:
+        """Where the graph gave None it failed: the frame runs as plain Python from its start."""
         go_on = Label()
         emitter.emit("COPY", 1)
         emitter.emit("POP_JUMP_FORWARD_IF_NOT_NONE" if _PY311 else "POP_JUMP_IF_NOT_NONE", go_on)
@@ -161,8 +162,8 @@ class Finisher:
                 emitter.emit("LOAD_FAST", name)
             emitter.emit("BUILD_TUPLE", len(param_names(self.code)))
 
-        emitter.call(run_plainly, lambda: emitter.const(self.plain), lambda: emitter.const(self.world.root_globals),
-                     cells, params)
+        constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.world.root_globals)]
+        emitter.call(run_plainly, *constants, cells, params)
         emitter.emit("RETURN_VALUE")
         emitter.out.append(go_on)
 

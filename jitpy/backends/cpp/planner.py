@@ -13,6 +13,7 @@ import torch
 from jitpy import config
 
 from ...ir.alias import alias_kind, copies_before_write
+from ...ir.failures import may_fail
 from ...ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes, visit_nodes
 from ...ir.spec import Dim, TensorSpec, contiguous_stride
 from ...runtime.plan import (
@@ -67,6 +68,11 @@ class _Unit:
     checks: bool = False
     #: entries of the size table that the kernel reads
     sizes: set[int] = field(default_factory=set)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether values that it reads may make it raise."""
+        return self.checks or self.call is not None and may_fail(self.call.node)
 
 
 class Planner:
@@ -207,6 +213,7 @@ class Planner:
         mutated = {}
         for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
             mutated.setdefault(value, []).append(self.low.values[self.graph.inputs[mutation.input]])
+        self.last_failure = max((k for k, unit in enumerate(self.units) if unit.may_fail), default=-1)
         self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
         self.in_input: set[Value] = set()
         for k, unit in enumerate(self.units):
@@ -232,8 +239,8 @@ class Planner:
         self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, unit: _Unit
     ) -> Value | None:
         """The input that `target` is copied to at the end, if the kernel may write there at once."""
-        if self.tellers:
-            return None  # a check of sizes may still give up the call, and then nothing may have changed
+        if self.tellers or k < self.last_failure:
+            return None  # the call may still be given up, and then nothing may have changed
         wanted = mutated.get(target)
         if wanted is None or len(wanted) != 1 or target in outputs or unit.checks:
             return None
