@@ -77,7 +77,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _op_name(function: Callable[..., Any]) -> str:
-    return f"{'math' if function.__module__ == 'math' else 'py'}.{function.__name__.strip('_')}"
+    return f"py.{'math.' if function.__module__ == 'math' else ''}{function.__name__.strip('_')}"
 
 
 _OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host") for fn in _FUNCTIONS}

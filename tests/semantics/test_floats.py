@@ -93,6 +93,46 @@ def float_against_data(x, f):
     return x - f
 
 
+# A graph that raises when it runs: the frame runs again as plain Python, with its side effects and its handlers.
+
+
+@case(lambda: (vec(), torch.tensor([0, 1])), lambda: (vec(), torch.tensor([0, 9])), lambda: (vec(), torch.tensor([3])),
+      factory=True)
+def index_out_of_bounds_after_an_effect():
+    log = []
+
+    def fn(x, index):
+        log.append(len(log))
+        try:
+            return x[index] * 2
+        except IndexError as error:
+            log.append(str(error))
+            return -x
+
+    return fn, log
+
+
+@case(lambda: (vec(), vec(), torch.tensor([1])), lambda: (vec(), vec(), torch.tensor([7])))
+def index_out_of_bounds_after_a_write(x, y, index):
+    x.mul_(2)
+    picked = torch.nn.functional.embedding(index, y.view(-1, 1))
+    y.add_(1)
+    return picked, x + y
+
+
+@case(lambda: (vec() - 0.5,), lambda: (vec(),), lambda: (vec() - 0.75,), factory=True)
+def division_by_an_item():
+    log = []
+
+    def fn(x):
+        log.append("before")
+        first = x[0].item()
+        print("dividing")
+        return x * (1 / first), log
+
+    return fn, log
+
+
 test_cases = make_test(__name__)
 
 
