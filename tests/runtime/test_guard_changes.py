@@ -323,7 +323,7 @@ def test_an_unchanged_model_is_not_walked() -> None:
     assert noted["tensors"] <= 40
     if sys.version_info >= (3, 12):
         assert noted["watched"] > 20
-        assert noted["words"] <= 2 * 21
+        assert noted["words"] <= 3 * 21  # each module: its type, its dict's place, the size of its set of buffers
 
 
 def test_a_change_elsewhere_in_a_dict_is_looked_at_once() -> None:
