@@ -23,7 +23,7 @@ from .numpy_values import is_array, is_number
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
-from .torch_calls import is_user_op
+from .torch_calls import is_user_op, writes
 from .torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS
 from .torch_state import torch_state_functions
 from .values.base import (
@@ -188,7 +188,9 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
     if fn in _FROM_DATA and any(_holds_number(ex, value) for value in (*args, *kwargs.values())):
         raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
     if is_user_op(fn) and _in_try(ex):
-        raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
+        if writes(fn):
+            raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
+        ex.catches = True
     with recording(ex, getattr(fn, "__name__", str(fn))):
         payload = _recorded(ex, fn, tuple(to_payload(ex, a) for a in args),
                             {k: to_payload(ex, v) for k, v in kwargs.items()})
@@ -214,7 +216,7 @@ def _holds_number(ex: Executor, value: Value) -> bool:
 
 
 def _in_try(ex: Executor) -> bool:
-    """Whether the program would catch what the current call raises (`with` blocks aside)."""
+    """Whether the program would catch what the current call raises (`with` blocks aside), when the graph runs."""
     for frame in ex.frames:
         handler = frame.current.handler
         if handler is not None and frame.instructions[handler.target + 1].name != "WITH_EXCEPT_START":

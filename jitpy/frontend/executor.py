@@ -132,6 +132,8 @@ class Executor:
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: whether the program would catch what some node of the graph may raise
+        self.catches = False
         self.inlined: dict[int, types.CodeType] = {}
         #: generators that were started
         self.generators: list[GeneratorValue] = []

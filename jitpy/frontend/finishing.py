@@ -113,8 +113,9 @@ class Finisher:
         emitter = Emitter(self.world, self.code)
         emitter.places = []
         prologue: list[Any] = []
-        if graph.sizes.has_unbacked and any(runs_once(n) for n in graph.nodes):
-            raise Skip("dynamic_shape", "a function with effects runs beside sizes that depend on data")
+        if (graph.sizes.has_unbacked or self.ex.catches) and any(runs_once(n) for n in graph.nodes):
+            beside = "an operation whose exceptions are caught" if self.ex.catches else "sizes that depend on data"
+            raise Skip("dynamic_shape", f"a function with effects runs beside {beside}")
         if graph.outputs or graph.mutations or any(_has_effect(n) for n in graph.nodes):
             compiled = self.compile_graph(graph)
             emitter.out = prologue

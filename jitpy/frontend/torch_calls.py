@@ -80,6 +80,13 @@ def is_user_op(fn: Any) -> bool:
     )
 
 
+def writes(fn: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
+    """Whether an operator, or an overload of it, changes an argument."""
+    if isinstance(fn, torch._ops.OpOverload):
+        return bool(fn._schema.is_mutable)
+    return any(getattr(fn, name)._schema.is_mutable for name in fn.overloads())
+
+
 def _unwrapped(fn: Any) -> Any:
     """torch.compile, once imported, wraps some functions of torch (`torch.manual_seed`): the original."""
     inner = getattr(fn, "__wrapped__", None)

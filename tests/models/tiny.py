@@ -395,7 +395,6 @@ MODELS: dict[str, Tiny] = {
         "MixtralConfig",
         {**DECODER, "num_local_experts": 4},
         masked_tokens,
-        broken="a custom op inside of a try",
     ),
     "qwen2-moe": Tiny(
         "Qwen2MoeForCausalLM",
@@ -408,17 +407,15 @@ MODELS: dict[str, Tiny] = {
             "shared_expert_intermediate_size": 32,
         },
         masked_tokens,
-        broken="a custom op inside of a try",
     ),
     "granite-moe": Tiny(
         "GraniteMoeForCausalLM",
         "GraniteMoeConfig",
         {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
         masked_tokens,
-        broken="a custom op inside of a try",
     ),
     "deepseek-v3": Tiny(
-        "DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, masked_tokens, broken="a custom op inside of a try"
+        "DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, masked_tokens
     ),
     # state spaces and recurrences
     "mamba": Tiny(
@@ -493,7 +490,7 @@ MODELS: dict[str, Tiny] = {
             "mamba_dt_rank": 4,
         },
         masked_tokens,
-        broken="a custom op inside of a try",
+        unrolled="a recursion over time in Python",
     ),
     # encoder-decoders
     "bart": Tiny("BartForConditionalGeneration", "BartConfig", PAIR, labelled_pairs),

@@ -83,6 +83,18 @@ def count_positive(x: torch.Tensor) -> int:
     return int((x > 0).sum())
 
 
+@torch.library.custom_op("jitpysem::picky", mutates_args=())
+def picky(x: torch.Tensor) -> torch.Tensor:
+    if bool(x.sum() < 0):
+        raise ValueError("negative")
+    return x * 2
+
+
+@picky.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
 @torch.library.custom_op("jitpysem::optional", mutates_args=())
 def optional(x: torch.Tensor, y: torch.Tensor | None, words: str, sizes: list[int]) -> list[torch.Tensor]:
     return [x.reshape(sizes).clone() if words == "reshape" else x.clone(), x + 1 if y is None else x + y]
@@ -165,6 +177,37 @@ def custom_op_raises(x):
         return raises(x)
     except ValueError as error:
         return str(error)
+
+
+def positive():
+    return (vec().abs(),)
+
+
+def negative():
+    return (-vec().abs(),)
+
+
+@case(positive, negative, positive, fullgraph=True)
+def custom_op_raises_for_some(x):
+    log = []
+    try:
+        log.append("tried")
+        y = picky(x + 0.0) + 1
+        log.append("passed")
+    except ValueError as error:
+        y, log = x.sin(), [*log, str(error)]
+    finally:
+        log.append("left")
+    return y, log
+
+
+@case(lambda: (vec().abs(), vec()), lambda: (vec().abs(), vec(3)))
+def custom_op_writes_in_try(out, x):
+    try:
+        accumulate(out, x)
+        return picky(out.abs())
+    except RuntimeError:
+        return out + 1
 
 
 @case(one)
