@@ -16,6 +16,9 @@ import torch
 
 from .programs import Draw, Program
 
+#: which arguments share memory, or are the same object
+ALIASES = ("none", "none", "same", "view", "list", "overlap", "dict", "object")
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -33,7 +36,7 @@ class Call:
     deep: bool
 
     def arguments(self, module: types.ModuleType) -> tuple[Any, ...]:
-        """x, y, n, f, flag, ints, vecs, table, box, as `programs.PARAMETERS` names them."""
+        """What `programs.PARAMETERS` names, in its order."""
         generator = torch.Generator().manual_seed(self.seed)
         x = torch.randn(self.size, generator=generator)
         if self.grad:
@@ -41,13 +44,22 @@ class Call:
         y = torch.randn(self.size, generator=generator)
         if self.alias == "same":
             y = x
-        elif self.alias == "view" and self.size:
-            y = x.view(-1)[torch.arange(0).numel():]
+        elif self.alias == "view":
+            y = x.view(-1)
+        elif self.alias == "overlap":
+            both = torch.randn(self.size + 1, generator=generator)
+            x, y = both[:-1], both[1:]
         vecs = [torch.randn(self.size, generator=generator) for _ in range(self.seed % 3)]
         if self.alias == "list":
             vecs.append(x)
         box = module.BOXES[self.deep](self.n, self.f)  # type: ignore[attr-defined]
-        return x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box
+        named = {"p": torch.randn(self.size, generator=generator)}
+        if self.alias == "dict":
+            named["q"] = y
+        elif self.alias == "object":
+            box.extra, box.child, box.named = x, module.BOXES[0](self.n, self.f), named  # type: ignore[attr-defined]
+        idx = torch.randint(-3, 4, (self.size,), generator=generator)
+        return x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box, idx, named
 
 
 def draw_calls(draw: Draw) -> list[Call]:
@@ -55,12 +67,12 @@ def draw_calls(draw: Draw) -> list[Call]:
     call = Call(size=draw(2, 4), seed=draw(0, 5), n=draw(0, 9), f=draw(-8, 8) / 4, flag=bool(draw(0, 1)),
                 ints=tuple(draw(-2, 9) for _ in range(draw(0, 4))),
                 table=tuple(zip("abc", (draw(0, 9) for _ in range(draw(0, 3))), strict=False)),
-                alias=("none", "none", "same", "view", "list")[draw(0, 4)], grad=draw(0, 4) == 4, deep=bool(draw(0, 1)))
+                alias=ALIASES[draw(0, 7)], grad=draw(0, 4) == 4, deep=bool(draw(0, 1)))
     calls = [call]
     for _ in range(draw(1, 3)):
         changes: dict[str, Any] = {
             "size": draw(1, 6), "seed": draw(0, 5), "n": draw(-1, 12), "f": draw(-8, 8) / 4, "flag": not call.flag,
-            "ints": (*call.ints, draw(0, 5)), "table": call.table[1:], "alias": ("none", "same", "list")[draw(0, 2)],
+            "ints": (*call.ints, draw(0, 5)), "table": call.table[1:], "alias": ALIASES[draw(1, 7)],
             "grad": not call.grad, "deep": not call.deep,
         }
         names = list(changes)

@@ -6,7 +6,8 @@ that most programs run to their end; the rest raise, which is compared too. Kind
 
     T  float tensor of shape (k,)      S  float tensor of shape ()     I  int    F  float    B  bool    X  str
     L  list of int                     V  list of T                    D  dict of str to int
-    O  a Box (user class)              K  set of int
+    O  a Box (user class)              K  set of int                E  dict of str to T
+    N  int64 tensor of shape (k,)      M  bool tensor of shape (k,)
 
 Values stay small (sines, halves, remainders), so that rounding decides nothing.
 """
@@ -17,144 +18,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .prelude import PRELUDE
+
 #: draws an integer between the bounds, both included
 Draw = Callable[[int, int], int]
 
-PARAMETERS = {"x": "T", "y": "T", "n": "I", "f": "F", "flag": "B", "ints": "L", "vecs": "V", "table": "D", "box": "O"}
-
-_PRELUDE = '''\
-import contextlib
-import functools
-import itertools
-import math
-import torch
-import jitpy
-
-counter = 3
-shared = [1, 2]
-scale = 0.5
-
-
-class Halt(Exception):
-    def __init__(self, code, *rest):
-        super().__init__(code, *rest)
-        self.code = code
-
-
-def plus(a, b=2, *rest, k=1, **named):
-    return a + b * k + sum(rest) + len(named)
-
-
-def first(items, default=None):
-    for item in items:
-        return item
-    return default
-
-
-def evens(items):
-    total = 0
-    for item in items:
-        if item % 2 == 0:
-            got = yield item
-            total += got or 0
-    shared.append(total)
-    return total
-
-
-def careful(items):
-    # Run to its end or closed by all who use it: when CPython drops an object is not compared.
-    try:
-        for item in items:
-            got = yield item
-            if got:
-                shared.append(got)
-    except ValueError as error:
-        shared.append(len(error.args))
-        yield -1
-    finally:
-        shared.append(len(shared))
-
-
-def chained(items):
-    total = yield from evens(items)
-    yield total
-
-
-@contextlib.contextmanager
-def noted(log, swallow=False):
-    log.append(len(log))
-    try:
-        yield log
-    except ValueError:
-        if not swallow:
-            raise
-    finally:
-        log.append(-1)
-
-
-def world():
-    class Box:
-        __watched__ = ("made", "log")
-        made = 0
-        log = []
-
-        def __init__(self, total, weight):
-            self.total = total
-            self.weight = weight
-            self.items = []
-            type(self).made += 1
-
-        def add(self, value):
-            self.total += value
-            self.items.append(value)
-            return self
-
-        @property
-        def double(self):
-            return self.total * 2
-
-        @double.setter
-        def double(self, value):
-            self.total = value // 2
-
-        def scaled(self, t, by=None):
-            if by is None:
-                by = self.weight
-            return t * by
-
-        def __len__(self):
-            return len(self.items)
-
-        def __getitem__(self, i):
-            return self.items[i]
-
-        def __eq__(self, other):
-            return isinstance(other, Box) and self.total == other.total
-
-        def __add__(self, other):
-            return Box((self.total + (other.total if isinstance(other, Box) else other)) % 97, self.weight)
-
-        def __enter__(self):
-            self.total += 1
-            return self
-
-        def __exit__(self, kind, value, trace):
-            self.total -= 1
-            Box.log.append(kind.__name__ if kind else "none")
-            return kind is not None and issubclass(kind, KeyError)
-
-    class Deep(Box):
-        def add(self, value):
-            super().add(value + 1)
-            return self
-
-        def __getattr__(self, name):
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return len(name)
-
-'''
-
+PARAMETERS = {"x": "T", "y": "T", "n": "I", "f": "F", "flag": "B", "ints": "L", "vecs": "V", "table": "D", "box": "O",
+              "idx": "N", "named": "E"}
 
 class Program:
     """Draws one program; `source` is its text.
@@ -169,6 +39,8 @@ class Program:
         self.budget = 34
         self.loops = 0
         self.functions = 0
+        #: whether `break` and `continue` are possible here
+        self.in_loop = False
         #: variables that the innermost function may rebind; others it can only read
         self.own: set[str] = set()
         scope = dict(PARAMETERS)
@@ -177,9 +49,9 @@ class Program:
         body.append(f"return {self.result(scope)}")
         head = f"def fn({', '.join(PARAMETERS)}):\n    global counter, shared, scale\n"
         function = head + textwrap.indent("\n".join(body), "    ")
-        tail = 'return fn, {"Box": Box, "kept": kept, "shared": shared}'
-        made = "globals()['BOXES'] = (Box, Deep)\nkept = Deep(5, 0.25)"
-        self.source = _PRELUDE + textwrap.indent(f"{made}\n\n{function}\n\n{tail}\n", "    ")
+        tail = 'return fn, {"Box": Box, "Deep": Deep, "kept": kept, "shared": shared, "net": net, "remember": remember}'
+        made = "globals()['BOXES'] = (Box, Deep)\nkept = Deep(5, 0.25)\nnet = Net()"
+        self.source = PRELUDE + textwrap.indent(f"{made}\n\n{function}\n\n{tail}\n", "    ")
 
     # -- drawing ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +89,7 @@ class Program:
             "T": ["torch.arange(3.0)", "torch.ones(3)"], "S": ["torch.tensor(0.75)"], "I": ["0", "1", "2", "7", "-3"],
             "F": ["0.5", "-1.25", "2.0"], "B": ["True", "False"], "X": ["'a'", "'bc'"], "L": ["[1, 2, 3]", "[]"],
             "V": ["[]"], "D": ["{'a': 1}", "{}"], "O": ["kept", "Box(1, 0.5)", "Deep(2, 1.5)"],
-            "K": ["{1, 2}", "set()"],
+            "K": ["{1, 2}", "set()"], "E": ["{}"], "N": ["torch.arange(3)"], "M": ["torch.ones(3, dtype=torch.bool)"],
         }
         return str(self.one(constants[kind]))
 
@@ -250,8 +122,52 @@ class Program:
             lambda: f"({e('T')} * {e('T')}.shape[0] / 7)",
             lambda: f"torch.zeros({e('I')} % 5)",
             lambda: f"{e('T')}[{e('I')}:]",
+            lambda: f"net({e('T')})",
+            lambda: f"({e('N')} / 4)",
+            lambda: f"{e('T')}[{e('M')}]",
+            lambda: f"{e('T')}.masked_fill({e('M')}, {e('F')})",
+            lambda: f"{e('E')}.get({e('X')}, {e('T')})",
+            lambda: f"{e('E')}[{e('X')}]",
+            lambda: f"next(walk({e('V')}), {e('T')})",
+            lambda: f"{e('T')}[{e('N')}.clamp(0, 0)]",
+            lambda: f"torch.rand({e('I')} % 4)",
+            lambda: f"torch.rand_like({e('T')})",
+            lambda: f"{e('T')}.unsqueeze(0).expand(2, -1)[1]",
+            lambda: f"{e('T')}[::2]",
+            lambda: f"{e('T')}.split(2)[{e('I')}]",
+            lambda: f"Named({e('T')}, {e('I')}).t",
+            lambda: f"Pair({e('T')}, {e('I')}).left",
+            lambda: f"Slim({e('I')}, {e('T')}).t",
+            lambda: f"{e('T')}.narrow(0, 0, {e('I')} % 3)",
+            lambda: f"torch.full(({e('I')} % 4,), {e('F')})",
+            lambda: f"torch.nn.functional.dropout({e('T')}, 0.5, {e('B')})",
         ]
+        if self.exact:
+            forms += [lambda: f"torch.zeros(int({e('S')}.abs().item() * 2) % 5)",
+                      lambda: f"{e('T')}[:{e('N')}.sum().item() % 5]"]
         return str(self.one(forms)())
+
+    def _N(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
+        return str(self.one([
+            lambda: f"torch.arange({e('I')} % 5)", lambda: f"({e('T')} > {e('F')}).long()",
+            lambda: f"({e('N')} + {e('I')})", lambda: f"({e('N')} * {e('N')} % 13)", lambda: f"{e('N')}.cumsum(0)",
+            lambda: f"torch.tensor({e('L')}, dtype=torch.int64)", lambda: f"{e('N')}.flip(0)",
+            lambda: f"{e('N')}[{e('I')}:]", lambda: f"({e('N')} // {e('I')})", lambda: f"{e('N')}[{e('M')}]",
+            lambda: f"torch.where({e('M')}, {e('N')}, {e('I')})", lambda: f"({e('N')} % {e('I')})",
+        ])())
+
+    def _M(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
+        return str(self.one([
+            lambda: f"({e('T')} > {e('F')})", lambda: f"({e('N')} == {e('I')})", lambda: f"~{e('M')}",
+            lambda: f"({e('M')} & {e('M')})", lambda: f"({e('N')} > {e('N')})", lambda: f"({e('T')} < {e('T')})",
+        ])())
+
+    def _E(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
+        return str(self.one([
+            lambda: f"{{{e('X')}: {e('T')}}}", lambda: f"dict({e('E')})", lambda: f"{{**{e('E')}, 'q': {e('T')}}}",
+            lambda: f"{{k: v * 2 for k, v in {e('E')}.items()}}", lambda: f"dict(zip('pqr', {e('V')}))",
+            lambda: f"{e('O')}.named",
+        ])())
 
     def _S(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
         return str(self.one([
@@ -277,8 +193,15 @@ class Program:
             lambda: f"next(iter({e('L')}))", lambda: f"({e('I')} ^ {e('I')})",
             lambda: f"((w := {e('I')}) + w)", lambda: f"round({e('F')})",
         ]
+        forms += [
+            lambda: f"{e('N')}.numel()", lambda: f"remember({e('I')})", lambda: "net.calls",
+            lambda: f"below({e('O')}).total",
+            lambda: f"{e('O')}.limit", lambda: f"Named(1, {e('I')}).k", lambda: f"len({e('E')})",
+            lambda: f"{e('O')}.grid[0][{e('I')}]",
+        ]
         if self.exact:
-            forms.append(lambda: f"int({e('S')}.item() * 2)")
+            forms += [lambda: f"int({e('S')}.item() * 2)", lambda: f"({e('N')}.sum().item() % 11)",
+                      lambda: f"{e('M')}.sum().item()", lambda: f"int({e('N')}[{e('I')}])"]
         return str(self.one(forms)())
 
     def _F(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
@@ -300,6 +223,8 @@ class Program:
             lambda: f"bool({e('S')} > 0.1237)", lambda: f"({e('F')} < {e('F')})",
             lambda: f"any(i > {e('I')} for i in {e('L')})", lambda: f"all({e('L')})",
             lambda: f"({e('L')} == {e('L')})", lambda: f"(len({e('V')}) > 1)",
+            lambda: f"bool({e('M')}.any())", lambda: "net.training", lambda: f"({e('X')} in {e('E')})",
+            lambda: f"hasattr({e('O')}, 'extra')", lambda: f"{e('T')}.is_contiguous()",
         ])())
 
     def _X(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
@@ -328,6 +253,8 @@ class Program:
             lambda: f"[{e('T')}, {e('T')}]", lambda: f"[v * 2 for v in {e('V')}]", lambda: f"list({e('V')})",
             lambda: f"({e('V')} + [{e('T')}])", lambda: f"{e('V')}[{e('I')}:]", lambda: f"{e('V')}[::-1]",
             lambda: f"[v for i, v in enumerate({e('V')}) if i != {e('I')}]",
+            lambda: f"list({e('E')}.values())", lambda: f"list(walk({e('V')}))", lambda: f"list({e('T')}.split(2))",
+            lambda: f"list(map(torch.sin, {e('V')}))",
         ])())
 
     def _D(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
@@ -341,6 +268,7 @@ class Program:
         return str(self.one([
             lambda: f"Box({e('I')}, {e('F')})", lambda: f"Deep({e('I')}, {e('F')})", lambda: f"{e('O')}.add({e('I')})",
             lambda: f"({e('O')} + {e('O')})", lambda: f"({e('O')} + {e('I')})", lambda: "kept",
+            lambda: f"below({e('O')})",
         ])())
 
     def _K(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
@@ -351,7 +279,8 @@ class Program:
 
     def result(self, scope: dict[str, str]) -> str:
         """What the function returns: tensors, then what else is at hand, in a container of some kind."""
-        parts = [self.expr(scope, kind) for kind in ("T", *(self.one("TSIFBXLVDOK") for _ in range(self.draw(0, 3))))]
+        kinds = ["T", *(self.one("TSIFBXLVDOKNME") for _ in range(self.draw(0, 3)))]
+        parts = [self.expr(scope, kind) for kind in kinds]
         if self.chance(6):
             parts.append(self.one([f"evens({self.expr(scope, 'L')})", f"map(abs, {self.expr(scope, 'L')})",
                                    f"(i * 2 for i in {self.expr(scope, 'L')})", f"zip({self.expr(scope, 'L')}, 'abc')",
@@ -378,17 +307,19 @@ class Program:
     def statement(self, scope: dict[str, str], depth: int) -> list[str]:
         simple: list[Callable[[dict[str, str]], list[str]]] = [
             self.assign, self.assign, self.assign, self.rebind, self.augment, self.tensor_write, self.list_write,
-            self.dict_write, self.object_write, self.global_write, self.odd,
+            self.dict_write, self.object_write, self.global_write, self.odd, self.tensor_write, self.tensors_write,
+            self.class_write, self.net_write,
         ]
         nested: list[Callable[[dict[str, str], int], list[str]]] = [
             self.if_, self.for_, self.while_, self.try_, self.with_, self.function, self.match, self.generator,
+            self.own_generator,
         ]
         if depth < 3 and self.chance(42):
             return list(self.one(nested)(scope, depth))
         return list(self.one(simple)(scope))
 
     def assign(self, scope: dict[str, str]) -> list[str]:
-        kind = self.one("TTTTSIIFBXLVDOK")
+        kind = self.one("TTTTSIIFBXLVDOKNME")
         value = self.expr(scope, kind, 3)
         name = self.name(kind.lower())
         scope[name] = kind
@@ -401,7 +332,7 @@ class Program:
         return [f"{name} = {value}"]
 
     def rebind(self, scope: dict[str, str]) -> list[str]:
-        kind = self.one("TTIFLVBO")
+        kind = self.one("TTIFLVBONE")
         name = self.assignable(scope, kind)
         return [f"{name} = {self.expr(scope, kind, 3)}"] if name else self.assign(scope)
 
@@ -423,6 +354,60 @@ class Program:
             lambda: f"{t}[1:] += {self.expr(scope, 'F', 1)}", lambda: f"{t}[:2] = {v}[:2]",
             lambda: f"{t}.add_({v}, alpha=0.5)", lambda: f"torch.sin({t}, out={t})", lambda: f"{t}.zero_()",
             lambda: f"{t}[{t} > 0.5] = {self.expr(scope, 'F', 1)}",
+            lambda: f"{t}.view(-1)[0] = {self.expr(scope, 'F', 1)}",
+            lambda: f"{t}[::2].add_({self.expr(scope, 'F', 1)})", lambda: f"{t}.unsqueeze(0)[0].sub_({v})",
+            lambda: f"{t}.data.add_({self.expr(scope, 'F', 1)})",
+            lambda: f"{t}.detach().mul_({self.expr(scope, 'F', 1)})",
+            lambda: f"{t}.masked_fill_({self.expr(scope, 'M', 1)}, {self.expr(scope, 'F', 1)})",
+            lambda: f"torch.add({t}, {v}, out={self.expr(scope, 'T', 1)})",
+            lambda: f"{t}.fill_({self.expr(scope, 'S', 1)})",
+            lambda: f"{t}.requires_grad_()", lambda: f"{t}[1:].copy_({t}[:-1])",
+            lambda: f"{t}.clamp_({self.expr(scope, 'F', 1)})",
+            lambda: f"{t}[{self.expr(scope, 'I', 1)}] += {self.expr(scope, 'S', 1)}",
+        ])())]
+
+    def tensors_write(self, scope: dict[str, str]) -> list[str]:
+        """Integer tensors, and dicts of tensors."""
+        if self.chance(40):
+            n, i = self.expr(scope, "N", 1), self.expr(scope, "I", 1)
+            return [str(self.one([
+                lambda: f"{n}.add_({i})", lambda: f"{n}[{i}] = {i}", lambda: f"{n}[{n} > {i}] = {i}",
+                lambda: f"{n}[1:].mul_({i})", lambda: f"{n}.copy_({self.expr(scope, 'T', 1)})",
+            ])())]
+        d, key, t = self.expr(scope, "E", 1), self.expr(scope, "X", 1), self.expr(scope, "T", 2)
+        return list(self.one([
+            lambda: [f"{d}[{key}] = {t}"], lambda: [f"{d}[{key}].add_({self.expr(scope, 'F', 1)})"],
+            lambda: [f"{d}.pop({key}, None)"], lambda: [f"{d}.update({self.expr(scope, 'E', 1)})"],
+            lambda: [f"{d}.setdefault({key}, {t}).mul_({self.expr(scope, 'F', 1)})"], lambda: [f"del {d}[{key}]"],
+            lambda: [f"for v in list({d}.values()):", f"    v.add_({self.expr(scope, 'I', 1)})"],
+            lambda: [f"{d}[{key}] += {self.expr(scope, 'S', 1)}"],
+        ])())
+
+    def class_write(self, scope: dict[str, str]) -> list[str]:
+        """Attributes of classes, and nested ones of objects."""
+        o, value = self.expr(scope, "O", 1), self.expr(scope, "I")
+        return list(self.one([
+            lambda: [f"type({o}).limit = {value}"], lambda: [f"Deep.limit = {value}"],
+            lambda: [f"Box.limit -= {value}"],
+            lambda: [f"{o}.limit += {value}"], lambda: ["if 'limit' in vars(Deep):", "    del Deep.limit"],
+            lambda: [f"below({o}).total += {value}"], lambda: [f"{o}.child = {self.expr(scope, 'O')}"],
+            lambda: [f"{o}.child.total = {value}"],
+            lambda: [f"{o}.named[{self.expr(scope, 'X', 1)}] = {self.expr(scope, 'T')}"],
+            lambda: [f"{o}.grid[0][{self.expr(scope, 'I', 1)}] += {value}"], lambda: [f"{o}.grid[1].append({value})"],
+            lambda: [f"del {o}.extra"], lambda: [f"{o}.__class__ = {self.one(['Box', 'Deep'])}"],
+            lambda: [f"{o}.extra[{value}] = {self.expr(scope, 'I', 1)}"],
+            lambda: [f"remember({self.expr(scope, 'X')})"],
+        ])())
+
+    def net_write(self, scope: dict[str, str]) -> list[str]:
+        return [str(self.one([
+            lambda: f"net.calls += {self.expr(scope, 'I')}", lambda: f"net.gain = {self.expr(scope, 'F')}",
+            lambda: f"net.train({self.expr(scope, 'B')})", lambda: "net.eval()",
+            lambda: f"net.seen.add_({self.expr(scope, 'F', 1)})", lambda: f"net.seen = {self.expr(scope, 'S')}",
+            lambda: f"net.extra = {self.expr(scope, self.one('TIVE'))}",
+            lambda: f"net.w.data.mul_({self.expr(scope, 'F', 1)})",
+            lambda: f"net.w.requires_grad_({self.expr(scope, 'B')})",
+            lambda: f"net.forward = lambda t: t - {self.draw(0, 3)}", lambda: "vars(net).pop('forward', None)",
         ])())]
 
     def list_write(self, scope: dict[str, str]) -> list[str]:
@@ -470,7 +455,21 @@ class Program:
             lambda: [f"if {self.expr(scope, 'B')}:", f"    return {self.result(scope)}"],
             lambda: [f"if {self.expr(scope, 'B')}:", f"    raise {self.exception(scope)}"],
             lambda: [f"print({self.expr(scope, 'F')} > 100, {self.expr(scope, 'B')})"],
+            lambda: [f"if {self.expr(scope, 'B')}:", f"    {self.leave(scope)}"],
+            lambda: [self.impossible(scope)],
         ])())
+
+    def leave(self, scope: dict[str, str]) -> str:
+        return str(self.one(["break", "continue"])) if self.in_loop else f"return {self.result(scope)}"
+
+    def impossible(self, scope: dict[str, str]) -> str:
+        """An operation on tensors that raises, nearly always."""
+        t = self.expr(scope, "T", 1)
+        return str(self.one([
+            f"{t} + torch.ones(17)", f"{t}.view(9, 9)", f"{t}[99]", f"torch.cat([{t}, 'a'])",
+            f"{t}.mul_(torch.ones(2, 3))",
+            f"{t} @ torch.ones(8, 8)", f"{t}.missing", f"torch.ones(3).item() + {t}", f"int({t}.new_ones(3))",
+        ]))
 
     def exception(self, scope: dict[str, str]) -> str:
         return str(self.one([
@@ -508,11 +507,12 @@ class Program:
         inside.update(bound)
         self.own |= set(bound)
         self.loops += 1
+        in_loop, self.in_loop = self.in_loop, True
         body = self.block(inside, depth + 1, self.draw(1, 3))
         if self.chance(30):
             body += [f"if {self.expr(inside, 'B')}:", f"    {self.one(['break', 'continue'])}"]
             body += self.block(inside, depth + 1, 1)
-        self.loops -= 1
+        self.loops, self.in_loop = self.loops - 1, in_loop
         lines = [header, *indented(body)]
         if self.chance(20):
             lines += ["else:", *self.inner(scope, depth)]
@@ -524,9 +524,10 @@ class Program:
         name = self.name("w")
         inside = {**scope, name: "I"}
         self.loops += 1
+        in_loop, self.in_loop = self.in_loop, True
         body = [f"{name} += 1", *self.block(inside, depth + 1, self.draw(1, 3))]
         self.own.discard(name)
-        self.loops -= 1
+        self.loops, self.in_loop = self.loops - 1, in_loop
         condition = f"{name} < {self.draw(1, 4)}"
         if self.chance(40):
             condition += f" and {self.expr(scope, 'B')}"
@@ -539,10 +540,13 @@ class Program:
         lines = ["try:", *self.inner(scope, depth)]
         if self.chance(50):
             lines += indented([f"if {self.expr(scope, 'B')}:", f"    raise {self.exception(scope)}"])
+        if self.chance(25):
+            lines += indented([self.impossible(scope), *self.block(dict(scope), depth + 1, 1)])
         if self.chance(15):
             lines += ["finally:", *self.inner(scope, depth)]
             return lines
-        caught, name = self.one(["ValueError", "(KeyError, IndexError)", "Halt", "Exception", "ZeroDivisionError"]), "e"
+        caught, name = self.one(["ValueError", "(KeyError, IndexError)", "Halt", "Exception", "ZeroDivisionError",
+                                 "RuntimeError", "(RuntimeError, IndexError)"]), "e"
         lines += [f"except {caught} as {name}:"]
         lines += indented([self.one([f"shared.append(len({name}.args))", f"print(type({name}).__name__)", "pass"])])
         lines += self.inner(scope, depth)
@@ -572,8 +576,9 @@ class Program:
         self.own = {p, q} | ({bound} if bound else set())
         body = [f"nonlocal {bound}"] if bound else []
         self.functions += 1
+        in_loop, self.in_loop = self.in_loop, False
         body += self.block(inside, depth + 1, self.draw(1, 3))
-        self.functions -= 1
+        self.functions, self.in_loop = self.functions - 1, in_loop
         body += [f"return {self.expr(inside, 'T')}"]
         self.own, self.loops = outer, loops
         call = f"{name}({self.expr(scope, 'T', 1)}, {self.expr(scope, 'I', 1)})"
@@ -623,6 +628,34 @@ class Program:
                 ["try:", f"    {name}.send(2)", "except StopIteration as e:", "    shared.append(e.value)"],
                 ["try:", f"    {name}.throw(ValueError('in'))", "except ValueError:", f"    {got} = 1"],
             ])
+        return lines
+
+
+    def own_generator(self, scope: dict[str, str], depth: int) -> list[str]:
+        """A generator function made here, whose body rebinds a variable around it; partly consumed.
+
+        Its body has no `try` and no `with`: when CPython drops a suspended generator is not compared."""
+        name, made, got = self.name("g"), self.name("gen"), self.name("t")
+        bound = self.assignable(scope, "I") or self.assignable(scope, "T")
+        outer, in_loop = self.own, self.in_loop
+        inside = dict(scope)
+        self.own, self.in_loop = {bound} if bound else set(), False
+        self.functions += 1
+        body = [f"nonlocal {bound}"] if bound else []
+        for _ in range(self.draw(1, 3)):
+            body += [*self.block(inside, 3, self.draw(1, 2)), f"yield {self.expr(inside, 'T')}"]
+        self.functions -= 1
+        self.own, self.in_loop = outer, in_loop
+        lines = [f"def {name}():", *indented(body), f"{made} = {name}()", f"{got} = next({made})"]
+        scope[got] = "T"
+        self.own.add(got)
+        lines += self.block(scope, depth + 1, 1)
+        lines += self.one([
+            [], [f"{got} = next({made}, {got})"], [f"for {got} in {made}:", *self.inner(scope, depth)],
+            [f"vecs.extend({made})"], [f"{made}.close()"], [f"if {self.expr(scope, 'B')}:",
+            f"    {got} += next({made})"],
+            ["try:", f"    {made}.throw(KeyError('k'))", "except KeyError as e:", "    shared.append(e.args)"],
+        ])
         return lines
 
 
