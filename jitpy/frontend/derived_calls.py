@@ -116,12 +116,15 @@ def _make_template(
     mark = recorder.sizes.checkpoint()
     try:
         return _run_on_shadows(recorder, fn, args, kwargs, tensors, recorder.sizes)
-    except (Uncapturable, UserError):
+    except (Uncapturable, UserError) as error:
         if recorder.sizes.unbacked_in_all(tuple(t.spec for t in tensors)):
             raise
         # Not every function takes symbolic sizes: try with the sizes of this call, which become guards.
         recorder.sizes.rollback(mark)
-        return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+        try:
+            return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+        except SizesByData:
+            raise error from error.__cause__  # nothing but symbols can stand for sizes that depend on data
 
 
 def _run_on_shadows(

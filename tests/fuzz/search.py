@@ -36,7 +36,8 @@ def signature(error: BaseException) -> str:
               if "/jitpy/" in f.filename][-2:]
     text = str(error).split("\n")[0]
     if isinstance(error, AssertionError):
-        text = text.replace(" became ", "\0").split("at ")[0]
+        kinds = re.search(r"'([A-Za-z]+)' became '([A-Za-z]+)'", text)  # of exceptions, mostly
+        text = text.split("at ")[0] + (f"{kinds[1]} became {kinds[2]}" if kinds else "")
     text = re.sub(r"tensor\(.*?\)|[-+]?\d+\.?\d*(e[-+]\d+)?|0x\w+|/\S+|'[^']*'|\[.*\]|\(.*\)", "", text)
     return f"{type(error).__name__} {' '.join(places)} {' '.join(text.split())[:60]}"
 
