@@ -356,7 +356,11 @@ def _is_below(dispatcher: Any) -> bool:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """Tracing makes many small objects that live as long as the trace: collecting among them doubles its time."""
+    """Tracing makes many small objects that live as long as the trace: collecting among them doubles its time.
+
+    What is left of a trace are cycles that hold the call's arguments. They go at once, all of them being young: a
+    generator or a tensor must not outlive the call because it was the one that compiled.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -364,6 +368,7 @@ def _collector_off() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+            gc.collect(0)
 
 
 def _in_fake_mode() -> bool:

@@ -218,6 +218,26 @@ def test_a_model_with_a_graph_break() -> None:
     assert all_gone(parts)
 
 
+def test_arguments_of_the_call_that_compiles_go_at_its_end() -> None:
+    def fn(x: torch.Tensor, numbers: Any) -> torch.Tensor:
+        for number in numbers:
+            x = x + number
+        return x
+
+    before = gc.get_threshold()
+    gc.set_threshold(0)  # what goes, goes without waiting for a collection
+    try:
+        run, numbers = jitted(fn), (n for n in (1, 2))
+        for size in (2, 3):
+            x: torch.Tensor | None = torch.ones(size)
+            gone = [weakref.ref(numbers), weakref.ref(x)]
+            assert torch.equal(run(x, numbers), torch.full((size,), 4.0))
+            numbers, x = (n for n in (1, 2)), None
+            assert [reference() for reference in gone] == [None, None]
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_methods_of_many_short_lived_instances() -> None:
     class Layer(Model):
         @jitpy.jit(backend="eager")
