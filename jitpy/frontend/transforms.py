@@ -17,7 +17,7 @@ import sympy
 import torch
 from torch.utils import _pytree as pytree
 
-from ..ir import CONSTANT, GETITEM, Graph, Node
+from ..ir import CONSTANT, GETITEM, Graph, Node, TensorSpec
 from ..ir.ops.quiet import without_compiler_import
 from . import derived_calls
 from .breaks import GraphBreak
@@ -223,6 +223,8 @@ def _record(ex: Executor, fn: TransformValue, call: Callable[..., Any], tree: An
         _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
         _prepare(fn.transform)
         run = _Run(call, tree, len(tensors), body, recorder, getattr(fn.func, "name", name))
+        if not all(isinstance(node.spec, TensorSpec) for node in body.captures):
+            raise _refusal("a number from outside that the graph computes or takes as an input")
         captures = [TracedTensor(recorder, Storage(node), (), node, node.tensor) for node in body.captures]
         try:
             results = derived_calls.run(recorder, run, (*[tensor.traced for tensor in tensors], *captures), {})

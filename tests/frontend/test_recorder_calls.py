@@ -222,7 +222,6 @@ def test_autocast_switched_while_tracing():
 def test_compile_time_questions():
     recorder, a = start(torch.ones(2))
     for fn, answer in (
-        (torch.compiler.is_compiling, True),
         (torch.compiler.is_dynamo_compiling, True),
         (torch.jit.is_scripting, False),
         (torch.jit.is_tracing, False),
