@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from .traced import DECLINED, TracedScalar, TracedTensor
+from .traced import DECLINED, TracedScalar, TracedTensor, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -58,17 +58,38 @@ def _kinds(data: Any) -> set[type]:
     return {int if isinstance(data, sympy.Basic) else type(data)}
 
 
-def _calls(function: Any, swapped: bool = False) -> Callable[..., Any]:
-    """A shortcut for a Python method that does nothing but call `function`."""
+#: What a tensor's operator does with its operands; TypeError where it does not take them.
+Operation = Callable[["Recorder", Any, Any], Any]
+
+
+def _operator_method(operation: Operation) -> Operation:
+    """A shortcut for an operator method of torch written in Python: what raises TypeError is NotImplemented there."""
 
     def shortcut(recorder: Recorder, self: Any, other: Any) -> Any:
-        from .torch_calls import record_call
-
-        return record_call(recorder, function, (other, self) if swapped else (self, other), {})
+        mark = recorder.checkpoint()
+        try:
+            return operation(recorder, self, other)
+        except UserError as error:
+            if not isinstance(error.exception, TypeError):
+                raise
+            recorder.rollback(mark)
+            return NotImplemented
 
     return shortcut
 
 
+def _calls(function: Any, swapped: bool = False) -> Operation:
+    """A shortcut for an operator method that does nothing but call `function`."""
+
+    def operation(recorder: Recorder, self: Any, other: Any) -> Any:
+        from .torch_calls import record_call
+
+        return record_call(recorder, function, (other, self) if swapped else (self, other), {})
+
+    return _operator_method(operation)
+
+
+@_operator_method
 def _reversed_division(recorder: Recorder, self: Any, other: Any) -> Any:
     from .torch_calls import record_call
 

@@ -57,7 +57,7 @@ OPERATORS: dict[str, Why] = {
     **_because(
         "unsupported_op",
         "the memory of a tensor is exchanged",
-        "resize_as_/function lu/out randn/out empty/out",
+        "resize_as_/function lu/out empty/out",
     ),
     **_because(
         "input_mutation",
