@@ -194,7 +194,9 @@ def _holds_tensor(value: Any, depth: int) -> bool:
     elif isinstance(value, dict):
         items = list(dict.values(value))
     elif type(value).__dictoffset__:
-        items = list(object.__getattribute__(value, "__dict__").values())
+        # a `typing.TypeVar` has a dict that nobody can reach, from 3.12 on
+        with contextlib.suppress(AttributeError):
+            items = list(object.__getattribute__(value, "__dict__").values())
     return any(_holds_tensor(item, depth - 1) for item in itertools.islice(items, 16))
 
 
