@@ -12,6 +12,7 @@ import operator
 import torch
 
 from .graph import Graph, Node
+from .spec import TensorSpec
 
 #: arithmetic on numbers that cannot raise
 _SAFE_ON_HOST = frozenset({
@@ -28,11 +29,26 @@ _LOOK_AT_VALUES = (
     "repeat_interleave", "ctc_loss", "histc", "_assert", "searchsorted", "segment_reduce", "pad_sequence", "ormqr",
 )
 
+#: parts of the names of ATen ops that raise where integers are divided by zero
+_DIVIDE = ("remainder", "fmod", "floor_divide", "div.")
+
+
+def _may_divide_by_zero(node: Node) -> bool:
+    """Integers divided by anything but a constant that is not zero."""
+    if not any(part in node.op.name for part in _DIVIDE) or len(node.args) < 2:
+        return False
+    if not isinstance(node.spec, TensorSpec) or node.spec.dtype.is_floating_point:
+        return False
+    divisor = node.args[1]
+    return type(divisor) not in (int, bool, float) or divisor == 0
+
 
 def may_fail(node: Node) -> bool:
     """Whether the values of a node's arguments may make it raise."""
     op, target = node.op, node.op.target
     if isinstance(target, torch._ops.OpOverload):
+        if _may_divide_by_zero(node):
+            return True
         return target.namespace != "aten" or any(part in op.name for part in _LOOK_AT_VALUES)
     if op.kind == "host":
         return target not in _SAFE_ON_HOST

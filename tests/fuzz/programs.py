@@ -61,6 +61,10 @@ class Program:
     def chance(self, percent: int) -> bool:
         return self.draw(0, 99) >= 100 - percent  # shrinks towards no
 
+    def risky(self, form: str, safe: str) -> str:
+        """Mostly the safe form: a program that raises early shows little."""
+        return form if self.chance(20) else safe
+
     def name(self, prefix: str) -> str:
         self.fresh += 1
         return f"{prefix}{self.fresh}"
@@ -89,7 +93,8 @@ class Program:
             "T": ["torch.arange(3.0)", "torch.ones(3)"], "S": ["torch.tensor(0.75)"], "I": ["0", "1", "2", "7", "-3"],
             "F": ["0.5", "-1.25", "2.0"], "B": ["True", "False"], "X": ["'a'", "'bc'"], "L": ["[1, 2, 3]", "[]"],
             "V": ["[]"], "D": ["{'a': 1}", "{}"], "O": ["kept", "Box(1, 0.5)", "Deep(2, 1.5)"],
-            "K": ["{1, 2}", "set()"], "E": ["{}"], "N": ["torch.arange(3)"], "M": ["torch.ones(3, dtype=torch.bool)"],
+            "K": ["{1, 2}", "set()"], "E": ["{}"], "N": ["torch.arange(3)"],
+            "M": ["(x > 0.25)", "torch.ones(3, dtype=torch.bool)"],
         }
         return str(self.one(constants[kind]))
 
@@ -107,7 +112,7 @@ class Program:
             lambda: f"{e('O')}.scaled({e('T')})",
             lambda: f"{e('O')}.scaled({e('T')}, by={e('F')})",
             lambda: f"sum({e('V')}, {e('T')})",
-            lambda: f"{e('V')}[{e('I')}]",
+            lambda: self.risky(f"{e('V')}[{e('I')}]", f"first({e('V')}[{e('I')}:], {e('T')})"),
             lambda: f"({e('T')} if {e('B')} else {e('T')})",
             lambda: f"(lambda v, w=2: v * w - {e('I')})({e('T')})",
             lambda: f"torch.stack([{e('T')}, {e('T')}]).mean(0)",
@@ -124,17 +129,17 @@ class Program:
             lambda: f"{e('T')}[{e('I')}:]",
             lambda: f"net({e('T')})",
             lambda: f"({e('N')} / 4)",
-            lambda: f"{e('T')}[{e('M')}]",
-            lambda: f"{e('T')}.masked_fill({e('M')}, {e('F')})",
+            lambda: (lambda t: f"{t}[{self.risky(e('M'), f'{t} > ' + e('F'))}]")(e("T")),
+            lambda: (lambda t: f"{t}.masked_fill({self.risky(e('M'), f'{t} > ' + e('F'))}, {e('F')})")(e("T")),
             lambda: f"{e('E')}.get({e('X')}, {e('T')})",
-            lambda: f"{e('E')}[{e('X')}]",
+            lambda: self.risky(f"{e('E')}[{e('X')}]", f"first({e('E')}.values(), {e('T')})"),
             lambda: f"next(walk({e('V')}), {e('T')})",
             lambda: f"{e('T')}[{e('N')}.clamp(0, 0)]",
             lambda: f"torch.rand({e('I')} % 4)",
             lambda: f"torch.rand_like({e('T')})",
-            lambda: f"{e('T')}.unsqueeze(0).expand(2, -1)[1]",
+            lambda: f"{e('T')}.unsqueeze(0).expand(2, -1)[1]", lambda: f"({e('T')} + x)",
             lambda: f"{e('T')}[::2]",
-            lambda: f"{e('T')}.split(2)[{e('I')}]",
+            lambda: f"{e('T')}.split(2)[{self.risky(e('I'), '0')}]",
             lambda: f"Named({e('T')}, {e('I')}).t",
             lambda: f"Pair({e('T')}, {e('I')}).left",
             lambda: f"Slim({e('I')}, {e('T')}).t",
@@ -178,19 +183,22 @@ class Program:
     def _I(self, scope: dict[str, str], e: Callable[[str], str]) -> str:
         forms: list[Callable[[], str]] = [
             lambda: f"({e('I')} + {e('I')})", lambda: f"({e('I')} * {e('I')} % 97)",
-            lambda: f"({e('I')} // {e('I')})", lambda: f"({e('I')} - {e('I')})", lambda: f"({e('I')} % {e('I')})",
+            lambda: f"({e('I')} - {e('I')})",
+            lambda: f"({e('I')} {self.one(['//', '%'])} {self.risky(e('I'), 'max(' + e('I') + ', 2)')})",
             lambda: f"len({e(self.one(['L', 'V', 'D', 'K', 'X', 'O']))})", lambda: f"{e('T')}.shape[0]",
             lambda: f"{e('T')}.dim()", lambda: f"{e('O')}.total", lambda: f"{e('O')}.double", lambda: f"sum({e('L')})",
             lambda: f"max({e('I')}, {e('I')})", lambda: f"abs({e('I')})", lambda: f"int({e('B')})",
-            lambda: f"{e('D')}.get({e('X')}, {e('I')})", lambda: f"{e('D')}[{e('X')}]",
-            lambda: f"({e('I')} if {e('B')} else {e('I')})", lambda: f"{e('L')}[{e('I')}]", lambda: "counter",
+            lambda: f"{e('D')}.get({e('X')}, {e('I')})",
+            lambda: self.risky(f"{e('D')}[{e('X')}]", f"first({e('D')}.values(), {e('I')})"),
+            lambda: f"({e('I')} if {e('B')} else {e('I')})",
+            lambda: self.risky(f"{e('L')}[{e('I')}]", f"first({e('L')}[{e('I')}:], 4)"), lambda: "counter",
             lambda: f"plus({e('I')})", lambda: f"plus({e('I')}, {e('I')}, *{e('L')}, k={e('I')})",
             lambda: f"plus(*[{e('I')}, {e('I')}], **{e('D')})", lambda: "kept.total", lambda: "Box.made",
             lambda: f"kept.{self.one(['abc', 'missing', 'total', 'x'])}", lambda: f"(shared[-1] + {e('I')})",
             lambda: f"min({e('K')}, default={e('I')})", lambda: f"{e('L')}.count({e('I')})",
             lambda: f"first(evens({e('L')}), {e('I')})", lambda: f"sum(chained({e('L')}))",
             lambda: f"sum(i * {e('I')} for i in {e('L')} if i != {e('I')})",
-            lambda: f"next(iter({e('L')}))", lambda: f"({e('I')} ^ {e('I')})",
+            lambda: f"next(iter({e('L')}), 5)", lambda: f"({e('I')} ^ {e('I')})",
             lambda: f"((w := {e('I')}) + w)", lambda: f"round({e('F')})",
         ]
         forms += [
@@ -316,7 +324,11 @@ class Program:
         ]
         if depth < 3 and self.chance(42):
             return list(self.one(nested)(scope, depth))
-        return list(self.one(simple)(scope))
+        known = dict(scope)
+        lines = list(self.one(simple)(scope))
+        if scope == known and self.chance(35):  # what is written before it raises stays
+            lines = ["try:", *indented(lines), "except Exception as e:", "    shared.append(type(e).__name__)"]
+        return lines
 
     def assign(self, scope: dict[str, str]) -> list[str]:
         kind = self.one("TTTTSIIFBXLVDOKNME")
@@ -350,7 +362,8 @@ class Program:
         t, v = self.expr(scope, "T", 1), self.expr(scope, "T", 1)
         return [str(self.one([
             lambda: f"{t}.mul_({self.expr(scope, 'F', 1)})", lambda: f"{t}.add_({self.expr(scope, 'I', 1)})",
-            lambda: f"{t}[{self.expr(scope, 'I', 1)}] = {self.expr(scope, 'F', 1)}", lambda: f"{t}.copy_({v})",
+            lambda: f"{t}[{self.risky(self.expr(scope, 'I', 1), '0')}] = {self.expr(scope, 'F', 1)}",
+            lambda: f"{t}.copy_({v})",
             lambda: f"{t}[1:] += {self.expr(scope, 'F', 1)}", lambda: f"{t}[:2] = {v}[:2]",
             lambda: f"{t}.add_({v}, alpha=0.5)", lambda: f"torch.sin({t}, out={t})", lambda: f"{t}.zero_()",
             lambda: f"{t}[{t} > 0.5] = {self.expr(scope, 'F', 1)}",
@@ -363,7 +376,7 @@ class Program:
             lambda: f"{t}.fill_({self.expr(scope, 'S', 1)})",
             lambda: f"{t}.requires_grad_()", lambda: f"{t}[1:].copy_({t}[:-1])",
             lambda: f"{t}.clamp_({self.expr(scope, 'F', 1)})",
-            lambda: f"{t}[{self.expr(scope, 'I', 1)}] += {self.expr(scope, 'S', 1)}",
+            lambda: f"{t}[{self.risky(self.expr(scope, 'I', 1), '-1')}] += {self.expr(scope, 'S', 1)}",
         ])())]
 
     def tensors_write(self, scope: dict[str, str]) -> list[str]:

@@ -31,4 +31,35 @@ def mask_of_wrong_length_uncaught(x, log):
     return x * 2 + x[torch.ones(3, dtype=torch.bool)]
 
 
+def _divided(divisor):
+    return lambda: (torch.tensor([4, 7, -3]), divisor, [])
+
+
+# Integers divided by zero raise when the graph runs: the handler around them was passed by, and the traceback showed
+# the first line of the function.
+@case(*map(_divided, (2, 0, 3, 0)))
+def integers_divided_by_zero_caught(t, divisor, log):
+    log.append(divisor)
+    try:
+        rest = t % divisor
+        parts = torch.div(t, divisor, rounding_mode="trunc") + torch.fmod(t, divisor)
+        log.append("divided")
+    except RuntimeError as error:
+        log.append(str(error))
+        rest = parts = t
+    return rest * 2, parts
+
+
+@case(*map(_divided, (2, 0, 3, 0)))
+def integers_divided_in_generator(t, divisor, log):
+    def parts():
+        log.append(1)
+        divided = t % (t * 0 + divisor)
+        log.append(2)
+        yield divided
+
+    doubled = t * 2
+    return doubled + next(parts())
+
+
 test_all = make_test(__name__)
