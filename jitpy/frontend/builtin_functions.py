@@ -53,7 +53,7 @@ from .operators import (
     truth,
     unary,
 )
-from .polyfills import builtins_
+from .polyfills import ORIGINALS, builtins_
 from .source import attr
 from .subscripts import contains, delete_item, get_item, set_item
 from .values.base import (
@@ -92,7 +92,14 @@ Kwargs = dict[str, Value]
 def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
         raise GraphBreak("unsupported_call", "type() with three arguments")
-    return ex.world.const_object(args[0].cls)
+    return ex.world.const_object(_shown_class(args[0]))
+
+
+def _shown_class(value: Value) -> type:
+    """A value's class; a class of `polyfills/` stands for one of C that programs must not find different."""
+    if isinstance(value, ObjectValue) and value.cls in ORIGINALS:
+        raise unsupported(value, "a question for its class")
+    return value.cls
 
 
 def classes_of(ex: Executor, value: Value) -> list[type]:
@@ -121,6 +128,7 @@ _PLAIN_METAS = {type, type(torch.Tensor), type(enum.Enum)}
 @builtin(isinstance)
 def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value, classes = args
+    _shown_class(value)
     for cls in classes_of(ex, classes):
         if _is_instance(ex, value, cls):
             return TRUE

@@ -161,7 +161,9 @@ def _give_up(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
 
 @builtin(torch.autograd.Function.apply.__func__)
 def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    raise GraphBreak("unsupported_call", "torch.autograd.Function.apply")
+    if ex.sync_depth:  # transforms have rules of their own for it
+        raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
+    return call(ex, ex.world.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
 
 
 @builtin(torch.compiler.is_compiling)

@@ -298,7 +298,11 @@ class Executor:
         """Call and wait for the result, in a nested loop. For callbacks of C code only."""
         from .calls import call
 
-        result = call(self, fn, args, kwargs or {})
+        self.sync_depth += 1
+        try:
+            result = call(self, fn, args, kwargs or {})
+        finally:
+            self.sync_depth -= 1
         return self.finish_sync(result)
 
     def finish_sync(self, result: Any) -> Value:

@@ -364,7 +364,6 @@ MODELS: dict[str, Tiny] = {
             "eos_token_id": 2,
         },
         masked_tokens,
-        broken="torch.autograd.Function",
     ),
     "falcon": Tiny(
         "FalconForCausalLM",
@@ -457,7 +456,7 @@ MODELS: dict[str, Tiny] = {
         "RecurrentGemmaConfig",
         {**DECODER, "num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 8},
         masked_tokens,
-        broken="torch.autograd.Function",
+        unrolled="a recursion over time in Python",
     ),
     "rwkv": Tiny(
         "RwkvForCausalLM",

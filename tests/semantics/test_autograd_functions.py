@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 LOG: Any = None
@@ -336,6 +337,212 @@ def function_replaced_between_calls():
         return fn(x)
 
     return outside, calls
+
+
+# -- where nobody asks for gradients, `forward` is traced
+
+
+class SavesReturned(Function):
+    @staticmethod
+    def forward(x):
+        return x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@case(one, leaf)
+def function_saves_what_it_returns(x):
+    return SavesReturned.apply(x)
+
+
+class SeesAll(Function):
+    @staticmethod
+    def forward(x, w, n):
+        return x * w + n, x, torch.is_grad_enabled()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w, ctx.n = inputs
+        ctx.save_for_backward(output[0])
+        LOG.append((ctx.needs_input_grad, ctx.saved_tensors, torch.is_grad_enabled(), len(output), len(ctx.to_save)))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[0], grads[0], None
+
+
+@case(two, lambda: (torch.randn(4), torch.randn(4)), globals={"LOG": list}, fullgraph=True)
+def function_without_gradients(x, w):
+    with torch.no_grad():
+        y, same, enabled = SeesAll.apply(x, w, 3)
+        values, order = Marked.apply(x)
+    return y, same is x, same, same.requires_grad, enabled, values, order, torch.is_grad_enabled()
+
+
+@case(one, lambda: (torch.randn(6),), lambda: (torch.randn(3, 2),), fullgraph=True)
+def function_of_no_gradients(x):
+    y = Identity.apply(x)
+    y.add_(1)
+    return y is x, y, x, AsView.apply(x), Cube.apply(x), GradModeSeen.apply(x)
+
+
+@case(leaf, one, fullgraph=True)
+def function_returns_detached(x):
+    with torch.no_grad():
+        y = Identity.apply(x)
+    return y, y.requires_grad, y is x, y + 1
+
+
+class Wrapped(Function):
+    @staticmethod
+    def forward(ctx, x, parts):
+        ctx.parts = parts
+        ctx.shape = x.shape
+        return [x, *parts] if isinstance(parts, list) else (x, parts, None, 3, x)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return None
+
+
+@case(one, fullgraph=True)
+def function_returns_other_things(x):
+    items = Wrapped.apply(x, [x])
+    several = Wrapped.apply(x, "text")
+    return items, items[0] is x, items[1] is x, several, several[0] is x, several[0] is several[4]
+
+
+class Enables(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        with torch.enable_grad():
+            return w * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad
+
+
+@case(lambda: (torch.randn(4), torch.randn(4, requires_grad=True)))
+def function_enables_gradients(x, w):
+    with torch.no_grad():
+        y = Enables.apply(x, w)
+    return y, y.requires_grad
+
+
+class Keeps(Function):
+    @staticmethod
+    def forward(ctx, x):
+        LOG.append(ctx)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@case(one, globals={"LOG": list})
+def function_leaks_context(x):
+    y = Keeps.apply(x) + 1
+    return y, isinstance(LOG.pop(), torch.autograd.function.BackwardCFunction)
+
+
+class Breaks(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        LOG.append("before")
+        jitpy.graph_break()
+        LOG.append("after")
+        return x * 2, ctx.needs_input_grad, torch.is_grad_enabled()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@case(one, leaf, globals={"LOG": list})
+def function_breaks_inside(x):
+    y = x + 1
+    with torch.no_grad():
+        return Breaks.apply(y), y, torch.is_grad_enabled()
+
+
+class AsksContext(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, hasattr(ctx, "missing"), ctx.name(), type(ctx).__name__
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[0]
+
+
+@case(one)
+def function_asks_context(x):
+    return AsksContext.apply(x)
+
+
+@case(one)
+def function_caught(x):
+    try:
+        Raises.apply(x)
+    except ValueError as error:
+        return str(error), torch.is_grad_enabled()
+
+
+@case(one)
+def function_raises_without_gradients(x):
+    with torch.no_grad():
+        return Raises.apply(x)
+
+
+class Nested(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Cube.apply(x) + Identity.apply(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@case(one, fullgraph=True)
+def function_nested(x):
+    return Nested.apply(x)
+
+
+@case(one)
+def function_under_vmap(x):
+    try:
+        return torch.vmap(Cube.apply)(x)
+    except RuntimeError as error:
+        return str(error)[:20]
+
+
+@case(one)
+def function_defaults_with_setup(x):
+    return WithDefault.apply(x)
+
+
+class WithDefault(Function):
+    @staticmethod
+    def forward(x, n=2):
+        return x * n
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        LOG.append(len(inputs)) if LOG is not None else None
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
 
 
 # -- checkpointing

@@ -1,6 +1,19 @@
 """Plain Python bodies for C builtins and library functions: the executor traces `POLYFILLS[f]` in the place of `f`."""
 
-from . import builtins_, deques, functional, iterators, mappings, numbers, objects, operators, proxies, sequences, types
+from . import (
+    autograd,
+    builtins_,
+    deques,
+    functional,
+    iterators,
+    mappings,
+    numbers,
+    objects,
+    operators,
+    proxies,
+    sequences,
+    types,
+)
 from .builtins_ import iterate_call, zip_strict
 from .mappings import find_entry, mapping_fromkeys, subscript
 from .registry import (
@@ -21,8 +34,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (builtins_, deques, functional, iterators, mappings, numbers, objects, operators, proxies, sequences,
-           types)
+MODULES = (autograd, builtins_, deques, functional, iterators, mappings, numbers, objects, operators, proxies,
+           sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",

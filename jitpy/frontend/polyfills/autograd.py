@@ -1,0 +1,76 @@
+"""`torch.autograd.Function.apply` where nobody asks for gradients: `forward`, with a context that nobody reads."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.function import BackwardCFunction, Function, FunctionCtx, _SingleLevelFunction
+
+from .registry import ORIGINALS, give_up, substitute
+
+
+class Context(FunctionCtx):
+    """What `forward` is told. A real one belongs to C code that must have made it: this one never leaves the trace."""
+
+    to_save = None
+    saved_for_forward = None
+    non_differentiable = None
+    materialize_grads = True
+
+    def __init__(self, needs_input_grad):
+        self.needs_input_grad = needs_input_grad
+
+    @property
+    def saved_tensors(self):
+        return ()  # they are saved after `forward`
+
+    def mark_dirty(self, *args):
+        return give_up("mark_dirty")  # counts as a change of the tensors
+
+    def __getattr__(self, name):
+        return give_up("an attribute of the context of an autograd function that was not set")
+
+
+#: code generation refuses to make instances of what stands for a type of C: the call of `apply` breaks the graph then
+ORIGINALS[Context] = BackwardCFunction
+
+
+@substitute(Function.apply.__func__)
+def apply(cls, /, *args, **kwargs):
+    needs_input_grad = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
+    before = torch.is_grad_enabled()
+    if before and any(needs_input_grad):
+        give_up("torch.autograd.Function.apply of tensors that require grad")
+    ctx = Context(needs_input_grad)
+    torch.set_grad_enabled(False)
+    try:
+        if cls.setup_context is _SingleLevelFunction.setup_context:
+            made = cls.forward(ctx, *args, **kwargs)
+        else:
+            code = cls.forward.__code__
+            if kwargs or code.co_kwonlyargcount or code.co_argcount != len(args):
+                give_up("arguments of an autograd function left to their defaults")
+            made = cls.forward(*args)
+            cls.setup_context(ctx, args, made)
+            for saved in ctx.to_save or ():
+                if _is_in(saved, args) and _is_in(saved, made if isinstance(made, tuple) else (made,)):
+                    give_up("an argument is returned and saved: eager refuses")
+        if isinstance(made, tuple):
+            return tuple([_result(one, args) for one in made])
+        return _result(made, args)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def _is_in(tensor, others):
+    return isinstance(tensor, torch.Tensor) and any([tensor is other for other in others])
+
+
+def _result(made, args):
+    """An argument that is returned as it came gives a tensor of its own."""
+    if not isinstance(made, torch.Tensor):
+        return made
+    if _is_in(made, args):
+        return made.detach() if made.requires_grad else made.view_as(made)
+    if made.requires_grad:
+        give_up("an autograd function whose result requires grad by itself")
+    return made
