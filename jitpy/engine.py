@@ -41,7 +41,7 @@ from .frontend.source import LocalSource
 from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import History, World
 from .instances import is_method_call, split
-from .ir import Graph
+from .ir import Graph, interrupts
 from .ir.passes import run_passes
 from .options import Options
 from .runtime.compiler import CompilerError
@@ -98,7 +98,7 @@ class Engine:
 
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         """Compile for this call; None runs it as plain Python."""
-        with _lock, _collector_off(), config.patch(**self.options.options):
+        with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options):
             if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
                 return None
             self._note(dispatcher, params)
@@ -222,13 +222,14 @@ class Engine:
         frames_below.own(made, self)
         if needs_hook:
             frames_below.install()
-        entry = dispatcher.add_entry(guards, made, needs_hook, None)
-        times["total"] = time.perf_counter() - start
-        variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
-                          record, list(world.specialized), times, _effects(ex), is_resume_code(code))
-        self.variants.append(variant)
+        with interrupts.held():  # all of an entry's registration, or none of it
+            entry = dispatcher.add_entry(guards, made, needs_hook, None)
+            times["total"] = time.perf_counter() - start
+            variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
+                              record, list(world.specialized), times, _effects(ex), is_resume_code(code))
+            self.variants.append(variant)
+            self._drop_with_its_own(dispatcher, variant)
         self._log(variant)
-        self._drop_with_its_own(dispatcher, variant)
         return entry
 
     def _drop_with_its_own(self, dispatcher: Any, variant: Variant) -> None:

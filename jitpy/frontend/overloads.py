@@ -16,10 +16,11 @@ import sympy
 import torch
 
 from jitpy.ir import SizeEnv
+from jitpy.ir.interrupts import CaptureMode
 
 from .scalars import SAMPLES
 from .schemas import SchemaFacts, schema_facts
-from .shadow import DispatchMode, ShadowTensor, shadow_of
+from .shadow import ShadowTensor, shadow_of
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload
@@ -314,7 +315,7 @@ class _FirstCall(Exception):
         self.call = overload, args, kwargs
 
 
-class _Probe(DispatchMode):
+class _Probe(CaptureMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return args[0].device

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from jitpy.ir import Dim, NotCovered, SizeEnv, TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.interrupts import CaptureMode
 from jitpy.ir.ops import symbolic
 from jitpy.ir.sizes import simplify
 
@@ -171,15 +171,7 @@ class SizesByData(Exception):
     """A call on plain sizes has a result whose size depends on data: it needs an environment for the symbol."""
 
 
-class DispatchMode(TorchDispatchMode):
-    """A dispatch mode that does not make torch import its compiler."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class Tape(DispatchMode):
+class Tape(CaptureMode):
     """Writes down the ATen calls made on shadows."""
 
     def __init__(self, inputs: list[ShadowTensor], env: SizeEnv | None = None) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from jitpy.ir import interrupts
+
 from .guards import GuardSet, TorchStateGuard
 from .traced import TracedTensor, Uncapturable
 
@@ -99,8 +101,8 @@ class TorchState:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Make the process run under this state for a block (casts are not cached)."""
-        with contextlib.ExitStack() as stack:
+        """Make the process run under this state for a block (casts are not cached); signal handlers wait."""
+        with interrupts.held(), contextlib.ExitStack() as stack:
             if self.inference_mode != torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(self.inference_mode))
             stack.enter_context(_restored_grad_mode())

@@ -116,6 +116,74 @@ def test_signal_handlers_run_while_tracing() -> None:
     """) == "fine\n"
 
 
+def test_interrupts_at_many_moments_leave_everything_usable() -> None:
+    assert run("""
+        import gc, os, signal, torch, jitpy
+        from jitpy.frontend import hook
+        def make():
+            def body(x, y):
+                for i in range(12):
+                    x = torch.nn.functional.softplus(x + i).cumsum(0) + torch.ones(3)
+                if x.sum() > 1e9:
+                    x = x - 1
+                with torch.no_grad():
+                    z = torch.logaddexp(y, x)
+                return z, x.sin()
+            return body
+        x, y = torch.zeros(3), torch.ones(3)
+        body = make()
+        want = body(x, y)
+        jitpy.jit(make(), backend="eager")(x, y)
+        handler = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        caught = 0
+        for step in range(40):
+            fn = jitpy.jit(make(), backend="eager")
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.0012 * step)
+                fn(x, y)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                caught += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
+            assert torch.is_grad_enabled() and gc.isenabled() and not torch.is_inference_mode_enabled()
+            assert not hook.is_active() and not hook.is_installed() and not jitpy.is_compiling()
+            assert signal.getsignal(signal.SIGINT) is handler
+            for got in (fn(x, y), fn(x, y)):
+                assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+        assert caught > 3, caught
+        print("fine")
+    """) == "fine\n"
+
+
+def test_what_a_signal_handler_raises_reaches_the_caller() -> None:
+    assert run("""
+        import signal, torch, jitpy
+        class TooLate(Exception):
+            pass
+        def late(*_):
+            raise TooLate
+        def slow(x):
+            for i in range(3000):
+                x = torch.logaddexp(x, x + i)
+            return x
+        signal.signal(signal.SIGALRM, late)
+        fn = jitpy.jit(slow, backend="eager")
+        x = torch.zeros(3)
+        jitpy.jit(lambda x: x + 1, backend="eager")(x)
+        for delay in (0.01, 0.02, 0.05, 0.1):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                fn(x)
+                raise AssertionError("the handler's exception is lost")
+            except TooLate as error:
+                assert error.__cause__ is None
+        assert torch.equal(fn(x), slow(x))
+        print("fine")
+    """) == "fine\n"
+
+
 def test_exit_while_another_thread_compiles() -> None:
     assert run("""
         import threading, torch, jitpy

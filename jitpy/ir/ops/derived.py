@@ -14,8 +14,8 @@ from typing import Any
 
 import sympy
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..interrupts import CaptureMode, held
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import ScalarSpec, Spec, TensorSpec
@@ -239,7 +239,7 @@ def call(
             return _number(op, value)
         return value
 
-    with torch.set_grad_enabled(grad_enabled), _undispatched(), without_compiler_import():
+    with _undispatched(), torch.set_grad_enabled(grad_enabled), without_compiler_import():
         call_args = tuple(convert(a) for a in args)
         call_kwargs = {k: convert(v) for k, v in kwargs.items()}
         if not inputs and isinstance(op.target, torch._ops.OpOverload):
@@ -250,8 +250,8 @@ def call(
 
 @contextlib.contextmanager
 def _undispatched() -> Iterator[None]:
-    """Keep the user's autocast and torch-function modes (`torch.device` as a context, ...) away from the stand-ins."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+    """Keep the user's autocast, torch-function modes (`torch.device` as a context, ...) and signal handlers away."""
+    with held(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
         yield
 
 
@@ -305,12 +305,8 @@ def _run_for_real(
     return zeros
 
 
-class _Valueless(TorchDispatchMode):
+class _Valueless(CaptureMode):
     """Refuses ops whose results depend on their inputs' values in more than values."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler at the first call
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags:

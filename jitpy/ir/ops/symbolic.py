@@ -12,8 +12,8 @@ from typing import Any
 
 import sympy
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..interrupts import CaptureMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, SizeUnknown, floordiv, mod, simplify
 from ..spec import Dim, TensorSpec
@@ -410,12 +410,8 @@ def _described(found: derived.Derived) -> derived.Derived:
     return derived.Derived(convert(found.spec), found.aliasing)
 
 
-class _SymbolicShapes(TorchDispatchMode):
+class _SymbolicShapes(CaptureMode):
     """Runs each op by Python shape code, as torch's C++ shape code takes only plain sizes."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler at the first call
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -1,0 +1,129 @@
+"""Signal handlers while a call is compiled: the user's code, which Python may run between any two instructions.
+
+A handler that runs inside a dispatch mode of ours would have its tensors' operations taken by that mode, and one that
+raises there would leave the mode behind. So handlers wait for the end of such places, and run at once elsewhere. What
+they raise reaches the caller whole: wrapped, so that no `except Exception` of the compiler takes it for its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_SIGNALS = tuple(int(number) for number in signal.valid_signals())
+
+
+class _State(threading.local):
+    """Of each thread; handlers run in the main thread and read its own."""
+
+    active = False  # inside `handlers_guarded`
+    held = 0  # how many places hold handlers off
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+
+_state = _State()
+
+
+class HandlerRaised(BaseException):
+    """Carries what a signal handler raised through the compiler."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Guarded:
+    """Stands for a signal handler while a call is compiled."""
+
+    def __init__(self, handler: Callable[..., Any]) -> None:
+        self.handler = handler
+
+    def __call__(self, *args: Any) -> None:
+        if _state.held:
+            _state.waiting.append((self.handler, args))
+        elif _state.active:
+            _run(self.handler, args)
+        else:
+            self.handler(*args)
+
+
+def _run(handler: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        handler(*args)
+    except Exception as error:
+        raise HandlerRaised(error) from None
+
+
+def hold() -> None:
+    """Signal handlers wait from here on in this thread; each call needs a `release`."""
+    _state.held += 1
+
+
+def release() -> None:
+    """Handlers that waited run now, unless another place still holds them off."""
+    _state.held -= 1
+    while _state.active and not _state.held and _state.waiting:
+        _run(*_state.waiting.pop(0))
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Signal handlers wait for the end of a `with` block inside `handlers_guarded`."""
+    hold()
+    try:
+        yield
+    finally:
+        release()
+
+
+@contextlib.contextmanager
+def handlers_guarded() -> Iterator[None]:
+    """For a block, Python signal handlers respect `hold`; put back unless the program changed them."""
+    if _state.active or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    guarded: dict[int, _Guarded] = {}
+    try:
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler) and not isinstance(handler, _Guarded):
+                guarded[number] = _Guarded(handler)
+                signal.signal(number, guarded[number])
+        _state.active, _state.held = True, 0
+        yield
+    except HandlerRaised as raised:
+        raise raised.error from None
+    finally:
+        _state.held = 1
+        for number, stand_in in guarded.items():
+            if signal.getsignal(number) is stand_in:
+                signal.signal(number, stand_in.handler)
+        _state.active, _state.held = False, 0
+        while _state.waiting:
+            handler, args = _state.waiting.pop(0)
+            handler(*args)
+
+
+class CaptureMode(TorchDispatchMode):
+    """A dispatch mode of ours: no signal handler runs inside, and torch does not import its compiler for it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler at the first call
+
+    def __enter__(self) -> Any:
+        hold()
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> Any:
+        try:
+            return super().__exit__(*raised)
+        finally:
+            release()
