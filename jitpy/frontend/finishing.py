@@ -22,6 +22,7 @@ from .resume import (
     Resumable,
     ResumePoint,
     TailCall,
+    calls_inner,
     first_argument,
     is_resume_code,
     origin_of,
@@ -335,6 +336,8 @@ class Finisher:
         self.needs_hook = True
         frame = frames[-1]
         index = ins.index
+        if calls_inner(frame.code, index):
+            raise Skip("nested_call", frame.code.co_name)  # plain Python runs the resume function as it is
         if raises_at(frame.code, index):
             exc = names[id(frame.stack[-1])]
             self._write_resume(emitter, frames, names, frame.stack[:-1], index, captured=False, raises=exc)

@@ -159,6 +159,16 @@ def raises_at(code: types.CodeType, index: int) -> bool:
     return found is not None and found[2][index] <= -2
 
 
+def calls_inner(code: types.CodeType, index: int) -> bool:
+    """Whether an instruction of a resume function belongs to its call of the inner one, which the original lacks."""
+    found = _origins.get(id(code))
+    if found is None:
+        return False
+    places = found[2]
+    first = places.index(places[index])
+    return index > first and view_of(code).instructions[first + 1].name == "JUMP_FORWARD"  # see `_insert_inner_call`
+
+
 def is_resume_code(code: types.CodeType) -> bool:
     return id(code) in _origins
 

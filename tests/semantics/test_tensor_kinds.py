@@ -271,4 +271,23 @@ def integer_overflow(x):
     return x * 2, x - 1, x.abs(), x // 3, x % 3
 
 
+@case(one)
+def operator_methods_that_decline(x):
+    return x.__rsub__("x"), x.__rpow__("x"), x.__rmod__(None), x.__floordiv__("x"), torch.Tensor.__rsub__(2, 3)
+
+
+class Stranger:
+    pass
+
+
+@case(one)
+def operator_of_a_stranger(x):
+    return x // Stranger()
+
+
+@case(one)
+def reflected_operator_of_a_stranger(x):
+    return Stranger() ** x
+
+
 test_all = make_test(__name__)
