@@ -119,6 +119,8 @@ def classes_of(ex: Executor, value: Value) -> list[type]:
             return [c for c in typing.get_args(obj) if isinstance(c, type)]
         if isinstance(typing.get_origin(obj), type):
             return [typing.get_origin(obj)]  # type: ignore[list-item]
+    if not isinstance(value, ConstValue):
+        raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
     raise ex.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
 
 

@@ -183,12 +183,15 @@ def _run_on_shadows(
 
 
 def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
-    """Eager's own error where a run on zeros fails as well; otherwise the graph breaks, and eager raises (or not)."""
+    """Eager's own error where runs on zeros and on ones fail alike; otherwise the graph breaks, and eager raises
+    (or not: what is wrong with zeros as lengths says nothing about others)."""
     name = getattr(fn, "__name__", str(fn))
-    other = _error_on_zeros(recorder, fn, args, kwargs)
+    other = _error_on(0, recorder, fn, args, kwargs)
     if type(other) is type(error):
-        other.__traceback__ = None
-        return UserError(other)
+        again = _error_on(1, recorder, fn, args, kwargs)
+        if type(again) is type(other) and str(again) == str(other):
+            other.__traceback__ = None
+            return UserError(other)
     return Uncapturable("exception", f"{name}: {type(error).__name__}: {error}")
 
 
@@ -196,8 +199,8 @@ def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs:
 _ZEROS_LIMIT = 1 << 26
 
 
-def _error_on_zeros(recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
-    """What eager raises for zeros of these sizes, if anything."""
+def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
+    """What eager raises for tensors of these sizes that are full of a number, if anything."""
     size = 0
     made: dict[int, torch.Tensor] = {}
 
@@ -214,6 +217,8 @@ def _error_on_zeros(recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Exce
                     raise MemoryError
                 tensor = torch.empty_strided(shape, stride, dtype=spec.dtype)
                 tensor.untyped_storage().fill_(0)
+                if number:
+                    tensor.fill_(number)
                 made[id(value)] = tensor.requires_grad_(spec.requires_grad and value.is_leaf)
             return made[id(value)]
         if kind is tuple or kind is list:

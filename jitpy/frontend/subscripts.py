@@ -117,6 +117,8 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
         raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
     if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
         return as_int(ex, ex.call_sync(load_attr(ex, key, "__index__"), []), "subscript")
+    if hasattr(key.cls, "__index__"):
+        raise GraphBreak("unsupported_value", f"{key.describe()} as index of a Python sequence")
     raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {key.cls.__name__}")
 
 
