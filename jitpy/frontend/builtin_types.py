@@ -188,10 +188,8 @@ def exception_text(ex: Executor, value: Value, function: Any) -> Value:
 
 @builtin(range)
 def make_range(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    values = [a if not isinstance(a, ObjectValue) else const(as_int(ex, a, "range")) for a in args]
-    for v in values:
-        if not issubclass(v.cls, int):
-            raise ex.throw(TypeError, f"{v.cls.__name__!r} object cannot be interpreted as an integer")
+    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(as_int(ex, a, "range"))
+              for a in args]
     if len(values) == 1:
         return RangeValue(const(0), values[0], const(1))
     step = values[2] if len(values) > 2 else const(1)
