@@ -12,7 +12,7 @@ from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
 from .indexing import one_device, row_major_only
-from .layout import broadcast_shapes, is_contiguous, is_static, less, normalize_dim, preserved_stride
+from .layout import is_contiguous, is_static, less, normalize_dim, preserved_stride
 from .pointwise import elementwise
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
@@ -339,8 +339,10 @@ def _attention(
     if not batch_matches:
         raise Invalid("attention batches")
     if mask is not None:
-        scores = (*q.shape[:-1], k.shape[-2])
-        if len(mask.shape) > ndim or broadcast_shapes(env, (mask.shape, scores)) != scores:
+        last = (*q.shape[:-1], k.shape[-2])[ndim - len(mask.shape) :]
+        if len(mask.shape) > ndim or not all(
+            a == 1 or env.equal(a, c, "attention mask") for a, c in zip(mask.shape, last, strict=True)
+        ):
             raise NotCovered("attention mask")
         if mask.dtype is not torch.bool and mask.dtype is not q.dtype or is_causal:
             raise NotCovered("attention mask")
