@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -34,6 +35,18 @@ def _seeded() -> None:
     import torch
 
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _modules_as_they_were() -> Iterator[None]:
+    """torch.compile, where a test uses it, replaces methods of nn.Module for good: they are put back."""
+    import torch
+
+    kept = {name: torch.nn.Module.__dict__[name] for name in ("__init__", "__setstate__")}
+    yield
+    for name, method in kept.items():
+        if torch.nn.Module.__dict__[name] is not method:
+            setattr(torch.nn.Module, name, method)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

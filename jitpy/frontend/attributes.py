@@ -503,13 +503,22 @@ def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Valu
 # -- writing ------------------------------------------------------------------------------------------------
 
 
+def _writes_to_dict(module: types.ModuleType, name: str) -> bool:
+    """Whether a module keeps an attribute in its `__dict__`; those of a class of their own (`torch.backends.cudnn`) may
+    have setters."""
+    cls = type(module)
+    plain = cls.__setattr__ is types.ModuleType.__setattr__ and cls.__delattr__ is types.ModuleType.__delattr__
+    found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
+    return plain and not hasattr(type(found), "__set__")
+
+
 def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
     """`value.name = new`: None, or PUSHED where a setter in Python has to run (its result is to be dropped)."""
     from .calls import call
 
     world = ex.world
     if isinstance(value, PyValue):
-        if isinstance(value.obj, types.ModuleType):
+        if isinstance(value.obj, types.ModuleType) and _writes_to_dict(value.obj, name):
             world.dict_set(world.module_dict(world.pin(value)), name, new, const(name))
             return None
         raise unsupported(value, f".{name} = ...")
@@ -595,7 +604,7 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
 
     world = ex.world
     if isinstance(value, PyValue):
-        if isinstance(value.obj, types.ModuleType):
+        if isinstance(value.obj, types.ModuleType) and _writes_to_dict(value.obj, name):
             space = world.module_dict(world.pin(value))
             if world.dict_get(space, name) is None:
                 raise ex.throw(AttributeError, f"'module' object has no attribute {name!r}")

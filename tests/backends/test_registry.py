@@ -51,7 +51,7 @@ def names() -> Any:
 # -- registry
 
 def test_names(names: Any) -> None:
-    assert list_backends() == ["codegen", "eager", "inductor"]
+    assert {"codegen", "eager", "inductor"} <= set(list_backends())
     fn = register_backend("mine", lambda module, inputs: module.forward)
     assert callable(fn) and "mine" in list_backends()
 

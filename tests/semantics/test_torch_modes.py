@@ -486,6 +486,31 @@ def backend_flag_set(x):
     return x * 2, inside
 
 
+@case(one, factory=True)
+def module_with_a_setter():
+    import types
+
+    class Setting:
+        def __get__(self, owner, cls=None):
+            return 1
+
+        def __set__(self, owner, value):
+            seen.append(value)
+
+    class Settings(types.ModuleType):
+        level = Setting()
+
+    seen = []
+    settings = Settings("settings")
+
+    def fn(x):
+        settings.level = 3
+        settings.other = 4
+        return x * settings.other
+
+    return fn, seen
+
+
 @case(lambda: (torch.randn(1, 1, 4, 4),))
 def attention_kernels_chosen(x):
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
