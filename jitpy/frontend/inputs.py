@@ -10,7 +10,7 @@ import torch
 from jitpy.ir import Dim, TensorSpec
 
 from .guards import TensorGuard
-from .source import Source
+from .source import Source, short_name
 from .traced import GraphInput, Storage, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def make_tensor_input(
     guard, spec = describe(recorder, tensor, source, dims)
     recorder.guards.add(source, "tensor", guard)
     node = recorder.graph.add_input(
-        spec, str(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
+        spec, short_name(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
     )
     payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=tensor.is_leaf)
     recorder._inputs.append(GraphInput(tensor, source, payload))

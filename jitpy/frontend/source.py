@@ -205,3 +205,25 @@ def slot(base: Source, descriptor: Any) -> Source:
 
 def cell_contents(base: Source) -> Source:
     return StepSource(base, "cell")
+
+
+#: parts of paths that say how an object is kept, not what it is
+_PLUMBING = frozenset({"_modules", "_parameters", "_buffers", "self", "args", "kwargs", "<cell target>", "__dict__"})
+
+
+def short_name(source: Source) -> str:
+    """What a reader would call the value: `encoder.layers.0.weight` for a parameter, deep in a module's dicts."""
+    words: list[str] = []
+    at: Source | None = source
+    while isinstance(at, StepSource):
+        if at.kind in ("attr", "item", "index"):
+            words.append(str(at.arg))
+        elif at.kind == "slot":
+            words.append(getattr(at.arg, "__name__", "slot"))
+        at = at.parent
+    if at is not None and not isinstance(at, GlobalsSource):
+        words.append(str(at))
+    told = [word for word in reversed(words) if word not in _PLUMBING]
+    if not told or told[0].isdigit():
+        told.insert(0, words[-1])  # args[0]
+    return ".".join(told)
