@@ -20,16 +20,22 @@ from .lower import Lowering
 from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
 from .values import Pointwise, Probe, Reduction, Scan, Stored, Value, base_of
 
-#: Limits of one kernel: expressions and distinct memory operands.
-MAX_EXPRESSIONS = 400
-MAX_BUFFERS = 40
-#: What an addition weighs against a byte of memory traffic, when recomputing is weighed against storing.
-BYTES_PER_OPERATION = 0.5
-#: Work per element above which a value is never recomputed.
-MAX_COST = 40
-#: Rows below which stages that depend on each other are not put into one kernel: too few to share among threads.
-FEW_ROWS = 8
-LARGE = 1 << 17
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one kernel may hold, and how work weighs against memory traffic, on a kind of device."""
+
+    #: expressions and distinct memory operands of a kernel
+    expressions: int = 400
+    buffers: int = 40
+    #: what an addition weighs against a byte, when recomputing is weighed against storing
+    bytes_per_operation: float = 0.5
+    #: work per element above which a value is never recomputed
+    cost: int = 40
+    #: rows below which stages that depend on each other are kept apart: too few to share among threads, ...
+    few_rows: int = 8
+    #: ... where there are at least as many points as this
+    large: int = 1 << 17
 
 
 @dataclass(eq=False, slots=True)
@@ -101,8 +107,10 @@ class Fusion:
         required: Iterable[Value],
         calls: list[tuple[Node, list[Value], list[Value]]],
         enabled: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         self.low = low
+        self.limits = limits or Limits()
         self.env = low.env
         self.required = set(required)
         self.enabled = enabled
@@ -159,7 +167,7 @@ class Fusion:
         candidates = [v for v in self.live if v not in self.required and isinstance(v, Pointwise)]
         for value in candidates:
             probe = self.probe(value)
-            if not probe.reads and probe.cost <= MAX_COST:
+            if not probe.reads and probe.cost <= self.limits.cost:
                 self._inline(value)
         if self.enabled:
             for value in reversed(candidates):
@@ -329,12 +337,12 @@ class Fusion:
         if any(isinstance(m, Scan) for m in (*a.members, *b.members)):
             raise Refused("a scan is a kernel of its own")
         space = self._joint_space(a, b)
-        if a.expressions + b.expressions > MAX_EXPRESSIONS:
+        if a.expressions + b.expressions > self.limits.expressions:
             raise Refused("the kernel would be too long")
         both = {*a.members, *b.members}
         operands = {operand for v in both for operand, _ in self.reads(v)} - both
         stored = [v for v in both if v in self.required or any(r not in both for r in self.readers.get(v, ()))]
-        if len(operands) + len(stored) > MAX_BUFFERS:
+        if len(operands) + len(stored) > self.limits.buffers:
             raise Refused("the kernel would use too many buffers")
         if self._path(a, b) or self._path(b, a):
             raise Refused("another kernel or call must run in between")
@@ -343,7 +351,7 @@ class Fusion:
             raise Refused("they read shared inputs in different orders")
         if space is not None and self._depends_on_rows(both, space):
             rows, points = self.env.hint(outer_size(space)), self.env.hint(full_size(space))
-            if rows < FEW_ROWS and points >= LARGE:
+            if rows < self.limits.few_rows and points >= self.limits.large:
                 raise Refused("too few rows to share among threads")
         return space
 
@@ -463,7 +471,7 @@ class Fusion:
             if not outside or any(self.group_of.get(operand) is group for operand, _ in probe.reads):
                 continue
             stored, again = self._traffic(value, outside, len(outside) < len(self.readers[value]))
-            if probe.cost > MAX_COST or again > stored:
+            if probe.cost > self.limits.cost or again > stored:
                 names = "+".join(r.describe() for r in outside)
                 reason = "stored: computing it again would cost more"
                 self.refusals.append(Refusal(value.describe(), names, reason, 2 * self.bytes(value)))
@@ -479,7 +487,7 @@ class Fusion:
         stored = self.bytes(value) + sum(points) * value.dtype.itemsize
         again = sum(min(self.bytes(o), p * o.dtype.itemsize) for o in operands for p in points)
         computed = sum(points) - (0 if stays else self.env.hint(value.numel))
-        return stored, again + BYTES_PER_OPERATION * probe.cost * computed
+        return stored, again + self.limits.bytes_per_operation * probe.cost * computed
 
     def _drop_member(self, value: Value, group: Group) -> None:
         readers = list(self.readers.get(value, ()))
@@ -547,4 +555,4 @@ def _shape_key(probe: Probe, position: Index) -> Any:
     return terms, position.const, probe.shape
 
 
-__all__ = ["Call", "Fusion", "Group", "Refusal", "Stored", "is_outer"]
+__all__ = ["Call", "Fusion", "Group", "Limits", "Refusal", "Stored", "is_outer"]

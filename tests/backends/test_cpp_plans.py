@@ -13,7 +13,8 @@ import torch.nn.functional as F
 import jitpy
 from jitpy import config
 from jitpy.backends.cpp import backend, compile_graph, plan_graph
-from jitpy.backends.cpp.planner import Planner
+from jitpy.backends.cpp.target import CppTarget
+from jitpy.backends.planner import Planner
 from jitpy.runtime.executable import make_executable
 from jitpy.runtime.plan import AllocStep, CallStep, CopyStep, KernelStep
 from tests.graph_tools import trace
@@ -75,7 +76,7 @@ def test_without_fusion_each_op_is_a_kernel() -> None:
 def test_same_text_for_the_same_graph() -> None:
     def text() -> str:
         x, w = torch.randn(8, 40), torch.randn(40)
-        return Planner(trace(norm_chain, [x, x.clone(), w])).text()
+        return Planner(trace(norm_chain, [x, x.clone(), w]), CppTarget()).text()
 
     assert text() == text()
     assert "// " in text() and "rsqrt" in text()
@@ -89,7 +90,7 @@ def test_equal_kernels_are_compiled_once() -> None:
             x = F.gelu(x @ w) + 1
         return x
 
-    text = Planner(trace(fn, [x, w])).text()
+    text = Planner(trace(fn, [x, w]), CppTarget()).text()
     assert text.count('extern "C" void kernel') == 1
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from jitpy import config, logs
+from jitpy import logs
 
 from ...ir.alias import any_needs_grad, shows_grad_input
 from ...ir.graph import Graph
@@ -22,10 +22,10 @@ from ...ir.passes.attention import ATTENTION
 from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.pattern import apply
 from ...ir.spec import TensorSpec
-from ...runtime.compiler import CompilerError, load_text_cached
+from ...runtime.compiler import CompilerError
 from ...runtime.plan import Plan, ScheduleNotes
-from .flags import compiler_flags
-from .planner import Planner
+from ..planner import Planner
+from .target import CppTarget
 
 _warned: set[str] = set()
 
@@ -67,16 +67,14 @@ def plan_graph(graph: Graph) -> Plan:
     if fused:
         logs.log("graph", "\n".join(fused))
         remove_dead_code(graph)
-    planner = Planner(graph)
+    planner = Planner(graph, CppTarget())
     text = planner.text()
     printed = time.perf_counter()
     logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {printed - started:.3f} s")
     logs.log("fusion", planner.report)
-    library = None
     if text:
         logs.log("output_code", text)
-        library = load_text_cached(text, compiler_flags(config.simd))
-    plan = planner.plan(library)
+    plan = planner.plan()
     eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
     plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
     return plan

@@ -1,9 +1,8 @@
 """A graph to kernels' text and a `Plan`: where every value lives, and the order of allocations, kernels, calls and
-frees."""
+frees. What differs between devices is the `Target`'s part."""
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +11,11 @@ import torch
 
 from jitpy import config
 
-from ...ir.alias import alias_kind, copies_before_write
-from ...ir.failures import may_fail
-from ...ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes, visit_nodes
-from ...ir.spec import Dim, TensorSpec, contiguous_stride
-from ...runtime.plan import (
+from ..ir.alias import alias_kind, copies_before_write
+from ..ir.failures import may_fail
+from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes, visit_nodes
+from ..ir.spec import Dim, TensorSpec, contiguous_stride
+from ..runtime.plan import (
     AllocStep,
     CallStep,
     CopyStep,
@@ -31,17 +30,14 @@ from ...runtime.plan import (
     ViewStep,
     Workspace,
 )
-from ...schedule.fuse import Call, Fusion, Group
-from ...schedule.index import Axis, Index, flatten, of
-from ...schedule.loops import Kernel, build
-from ...schedule.lower import Lowering, lower
-from ...schedule.memory import Scratch, can_write_over
-from ...schedule.values import HostScalar, Pointwise, Reduction, Scan, Stored, Value, View, base_of
-from ..size_table import SizeTable
-from .codegen import print_kernel
-from .prelude import assemble
-
-_CPU = torch.device("cpu")
+from ..schedule.fuse import Call, Fusion, Group
+from ..schedule.index import Axis, Index, flatten, of
+from ..schedule.loops import Kernel, build
+from ..schedule.lower import Lowering, lower
+from ..schedule.memory import Scratch, can_write_over
+from ..schedule.values import HostScalar, Pointwise, Reduction, Scan, Stored, Value, View, base_of
+from .size_table import SizeTable
+from .target import Printed, Target
 
 
 @dataclass(slots=True)
@@ -62,8 +58,7 @@ class _Unit:
 
     kernel: Kernel | None = None
     call: Call | None = None
-    function: str = ""
-    operands: list[Value] = field(default_factory=list)
+    printed: Printed | None = None
     in_place: dict[Value, Value] = field(default_factory=dict)
     checks: bool = False
     #: entries of the size table that the kernel reads
@@ -76,11 +71,15 @@ class _Unit:
 
 
 class Planner:
-    """Schedules one graph. `text()` is the C++ file ('' if there is no kernel), `plan(library)` the plan that calls
-    it."""
+    """Schedules one graph for a target. `text()` is the source of all kernels ('' if there is none), `plan()` compiles
+    them and gives the plan that calls them.
 
-    def __init__(self, graph: Graph) -> None:
+    Raises NotCovered where the graph has sizes that no kernel takes.
+    """
+
+    def __init__(self, graph: Graph, target: Target) -> None:
         self.graph = graph
+        self.target = target
         self.env = graph.sizes
         self.table = SizeTable(graph)
         self.low: Lowering = lower(graph)
@@ -92,7 +91,7 @@ class Planner:
         self.kernels: list[KernelInfo] = []
         #: values that must be in memory under their own strides, by the node or call that wants them
         self._want()
-        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion)
+        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, target.limits)
         self.refusals = self.fusion.refusals
         self._build_kernels()
         self._find_lifetimes()
@@ -286,34 +285,22 @@ class Planner:
         )
 
     def _print(self) -> None:
-        functions: dict[str, str] = {}
-        bodies: list[str] = []
         for unit in self.units:
             kernel = unit.kernel
             if kernel is None:
                 continue
             self._sizes_used = unit.sizes
-            printed = print_kernel(kernel, self._size_index, config.threads_grain, unit.in_place)
-            unit.operands = printed.operands
-            lines = printed.body.split("\n")
-            code = "\n".join(line for line in lines if not line.startswith("//"))
-            name = functions.get(code)
-            if name is None:
-                name = functions[code] = f"kernel{len(functions)}"
-                bodies.append(printed.body.replace("{name}", name))
-            unit.function = name
-            nodes = [node.name for node in kernel.nodes]
+            unit.printed = self.target.print_kernel(kernel, self._size_index, unit.in_place)
             self.kernels.append(
                 KernelInfo(
-                    name,
-                    name,
-                    nodes,
+                    unit.printed.function,
+                    unit.printed.function,
+                    [node.name for node in kernel.nodes],
                     sum(self._bytes(v) for v in kernel.reads),
                     sum(self._bytes(v) for v in kernel.writes),
                     kernel.style,
                 )
             )
-        self._bodies = bodies
 
     def _size_index(self, expr: sympy.Expr) -> int:
         found = self.table.ref(expr)
@@ -321,20 +308,19 @@ class Planner:
         self._sizes_used.add(found.index)
         return found.index
 
+    def _size_ref(self, size: Dim) -> Size:
+        found = self.table.ref(size)
+        if isinstance(found, SizeRef):
+            self._sizes_used.add(found.index)
+        return found
+
     def _bytes(self, value: Value) -> int:
         return self.env.hint(value.numel) * value.dtype.itemsize
 
     def text(self) -> str:
-        """The C++ file with every kernel; '' where there is none."""
-        if not self._bodies:
-            return ""
+        """The source of every kernel; '' where there is none."""
         self._steps()
-        body = "\n".join(self._bodies)
-        if len(self.table):
-            body += "\n" + self.table.c_functions("sizes") + "\n"
-        if any(unit.checks for unit in self.units):
-            body = body + "// index_error\n"
-        return assemble(body, config.simd != "scalar")
+        return self.target.text(self.table)
 
     def report(self) -> str:
         """What was fused, and what was not."""
@@ -351,13 +337,14 @@ class Planner:
     # steps
 
     def _steps(self) -> None:
-        """Fill `self.steps`; kernels are named, their addresses come with the library."""
+        """Fill `self.steps`, once."""
+        if hasattr(self, "steps"):
+            return
         self.steps: list[Step] = []
         self.slots: dict[Value, int] = {}
         self.views: dict[Value, int] = {}
         self.scratch = Scratch()
         self.places: dict[Value, int] = {}
-        self.kernel_steps: list[tuple[KernelStep, str]] = []
         self.kernel_sizes: dict[int, set[int]] = {}
         self.n_slots = len(self.graph.inputs)
         self.free_at: dict[int, list[int]] = {}
@@ -450,7 +437,7 @@ class Planner:
 
     def _kernel(self, k: int, unit: _Unit) -> None:
         kernel = unit.kernel
-        assert kernel is not None
+        assert kernel is not None and unit.printed is not None
         writes: list[int] = []
         for value in kernel.writes:
             source = unit.in_place.get(value)
@@ -458,20 +445,21 @@ class Planner:
                 self._take_over(value, source, writes)
             else:
                 self._allocate(value)
-        pointers: list[SlotRef | Workspace] = []
-        for value in unit.operands:
-            if value in self.places:
-                pointers.append(Workspace(self.places[value]))
-            else:
-                pointers.append(SlotRef(self._slot(value)))
-        step = KernelStep(0, tuple(pointers), unit.function, tuple(writes))
-        self.kernel_steps.append((step, unit.function))
-        self.kernel_sizes[id(step)] = unit.sizes
-        self.steps.append(step)
-        if unit.checks:
-            self.steps.append(CallStep(_NeedsLibrary, (), {}, (self._new_slot(),)))
+        scratch: list[Workspace] = []
+        for size in unit.printed.scratch:
+            scratch.append(Workspace(self.scratch.place(size, k, k).offset))
+        pointers = {value: self._pointer(value) for value in (*kernel.reads, *kernel.writes)}
+        self._sizes_used = unit.sizes
+        for step in self.target.steps(unit.printed, pointers, scratch, self._size_ref, tuple(writes)):
+            if isinstance(step, CallStep):
+                step.slots = (self._new_slot(),)
+            self.kernel_sizes[id(step)] = unit.sizes
+            self.steps.append(step)
         for value in {*kernel.reads, *kernel.writes}:
             self._free_after(value, k)
+
+    def _pointer(self, value: Value) -> SlotRef | Workspace:
+        return Workspace(self.places[value]) if value in self.places else SlotRef(self._slot(value))
 
     def _take_over(self, value: Value, source: Value, writes: list[int]) -> None:
         if source in self.places:
@@ -491,7 +479,7 @@ class Planner:
         slot = self.slots[value] = self._new_slot()
         ref = self.table.ref
         sizes, strides = tuple(map(ref, value.shape)), tuple(map(ref, self._fresh_stride(value)))
-        self.steps.append(AllocStep(slot, sizes, strides, value.dtype, _CPU))
+        self.steps.append(AllocStep(slot, sizes, strides, value.dtype, self.target.device))
 
     def _fresh_stride(self, value: Value) -> tuple[Dim, ...]:
         """The strides as torch gives them to a new tensor: a size of 0, which data may decide on, counts as 1."""
@@ -620,21 +608,10 @@ class Planner:
             if source is not None:
                 self.steps.append(CopyStep(mutation.input, source))
 
-    def plan(self, library: ctypes.CDLL | None) -> Plan:
-        """The plan, with the kernels' addresses in `library`."""
-        if not self._bodies:
-            self._steps()
-        keep: list[Any] = []
-        if library is not None:
-            keep.append(library)
-            for step, name in self.kernel_steps:
-                step.address = _address(library, name)
-            self.table.link("sizes", lambda name: _address(library, name))
-        for k, step in enumerate(self.steps):
-            if isinstance(step, CallStep) and step.function is _NeedsLibrary:
-                assert library is not None
-                self.steps[k] = CallStep(_IndexCheck(library), (), {}, step.slots)
-        sized = len(self.table) > 0
+    def plan(self) -> Plan:
+        """The plan, with its kernels compiled. Raises CompilerError."""
+        self._steps()
+        linked = self.target.link(self.table)
         return Plan(
             len(self.graph.inputs),
             self.n_slots,
@@ -642,12 +619,12 @@ class Planner:
             self.steps,
             symbols=self.table.symbols,
             n_sizes=len(self.table),
-            size_function=_address(library, "sizes") if sized and library is not None else 0,
+            size_function=linked.size_function,
             size_function_py=self.table.python_function(),
             size_entries=self.table.start_entries,
             n_symbols=self.table.n_symbols,
             workspace=self.scratch.size,
-            keep_alive=keep,
+            keep_alive=linked.keep_alive,
             notes=ScheduleNotes(
                 self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals
             ),
@@ -659,22 +636,6 @@ class _Argument:
     """A value inside the arguments of a call."""
 
     value: Any
-
-
-class _NeedsLibrary:
-    """Stands for the index check until the library is loaded."""
-
-
-class _IndexCheck:
-    """Raises IndexError if a kernel met an index out of range."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.flag = ctypes.c_int64.in_dll(library, "index_error")
-
-    def __call__(self) -> None:
-        if self.flag.value:
-            self.flag.value = 0
-            raise IndexError("index out of range in self")
 
 
 #: Eager kernels whose results are always row-major.
@@ -696,17 +657,11 @@ def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
         a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True)
     ):
         return tensor
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
 
 
 def sizes_in(value: Any) -> set[int]:
