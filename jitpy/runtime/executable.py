@@ -18,6 +18,9 @@ from typing import Any, Protocol
 import torch
 
 from jitpy import config, logs
+from jitpy.runtime.gpu import through_triton
+from jitpy.runtime.gpu.kernel import GpuKernel
+from jitpy.runtime.gpu.through_triton import POINTEES
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 from jitpy.runtime.plan import (
     AllocStep,
@@ -26,6 +29,7 @@ from jitpy.runtime.plan import (
     CopyStep,
     FreeStep,
     KernelStep,
+    LaunchStep,
     Plan,
     Size,
     SizeCheckFailed,
@@ -67,6 +71,8 @@ class Executable(Protocol):
 
 def make_executable(plan: Plan) -> Executable:
     """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed."""
+    if plan.device.type == "cpu" and any(isinstance(step, LaunchStep) for step in plan.steps):
+        return PythonExecutable(plan)  # GPU kernels in Triton's interpreter
     try:
         native = load_native("runtime")
     except NativeUnavailable as error:
@@ -128,6 +134,16 @@ def check_plan(plan: Plan) -> None:
                     read(pointer.slot, what)
             if not set(step.writes) <= set(range(plan.n_inputs)):
                 raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
+        elif isinstance(step, LaunchStep):
+            for argument in step.arguments:
+                if isinstance(argument, SlotRef):
+                    read(argument.slot, what)
+            for kernel, grid in launch_variants(step):
+                if len(kernel.parameters) != len(step.arguments) or not 1 <= len(grid) <= 3:
+                    raise ValueError(f"plan: {what}: kernel {kernel.name} takes {len(kernel.parameters)} arguments and "
+                                     f"1 to 3 grid dimensions, not {len(step.arguments)} and {len(grid)}")
+            if not set(step.writes) <= set(range(plan.n_inputs)):
+                raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
         elif isinstance(step, CallStep):
             for ref in _refs_in((step.args, step.kwargs)):
                 if isinstance(ref, SlotRef):
@@ -154,6 +170,12 @@ def check_plan(plan: Plan) -> None:
         read(slot, "an output")
     if filled and not (min(filled) >= 0 and max(filled) < plan.n_slots):
         raise ValueError(f"plan: slots {sorted(filled)} do not fit into n_slots={plan.n_slots}")
+
+
+def launch_variants(step: LaunchStep) -> list[tuple[GpuKernel, tuple[Size, ...]]]:
+    """Every kernel that a step may launch, with its grid: the usual one, the general one, then candidates."""
+    general = [] if step.general is None else [(step.general, step.general_grid or step.grid)]
+    return [(step.kernel, step.grid), *general, *step.candidates]
 
 
 def _refs_in(value: Any) -> Iterator[SlotRef | SizeRef]:
@@ -188,7 +210,7 @@ class PythonExecutable:
         for number, binding in enumerate(plan.symbols):
             call.symbols[number] = _symbol(binding, slots)
         call.fill_sizes(plan.size_function, plan.size_function_py, plan.size_entries)
-        call.open_workspace(call.size(plan.workspace))
+        call.open_workspace(call.size(plan.workspace), plan.device)
         # the graph holds autocast's casts as nodes already
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
             torch._C.DispatchKey.AutocastCUDA)
@@ -212,6 +234,7 @@ class _Call:
         self.sizes = (ctypes.c_int64 * n_sizes)()
         self.symbols = (ctypes.c_int64 * n_symbols)()
         self.workspace = 0
+        self.scratch: torch.Tensor | None = None
         self.caller_keys = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
 
     def fill_sizes(self, address: int, function: Callable[[tuple[int, ...]], list[int]] | None,
@@ -224,9 +247,9 @@ class _Call:
         elif address:
             _KERNEL_TYPE(address)(ctypes.addressof(self.symbols), ctypes.addressof(self.sizes))
 
-    def open_workspace(self, size: int) -> None:
+    def open_workspace(self, size: int, device: torch.device) -> None:
         if size:
-            self.scratch = torch.empty(size + _WORKSPACE_ALIGNMENT, dtype=torch.uint8)
+            self.scratch = torch.empty(size + _WORKSPACE_ALIGNMENT, dtype=torch.uint8, device=device)
             self.workspace = -(-self.scratch.data_ptr() // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT
 
     def size(self, size: Size) -> int:
@@ -282,6 +305,8 @@ def _bind(step: BindStep, call: _Call) -> None:
 def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
     if isinstance(step, KernelStep):
         return _kernel_action(step, plan)
+    if isinstance(step, LaunchStep):
+        return _launch_action(step, plan)
     if isinstance(step, CallStep):
         return _call_action(step, plan)
     if isinstance(step, AllocStep):
@@ -340,6 +365,33 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
 
         pointers = (ctypes.c_void_p * len(step.pointers))(*[address(pointer) for pointer in step.pointers])
         kernel(ctypes.addressof(pointers), ctypes.addressof(call.sizes))
+        for slot in step.writes:
+            torch.autograd.graph.increment_version(call.slots[slot])
+
+    return run
+
+
+def _launch_action(step: LaunchStep, plan: Plan) -> Callable[[_Call], None]:
+    kernel, grid = launch_variants(step)[1 if step.general is not None else 0]  # the one that takes all arguments
+
+    def argument(call: _Call, value: Any, kind: str) -> Any:
+        if isinstance(value, Workspace):
+            dtype, scratch = POINTEES[kind.lstrip("*")], call.scratch
+            if scratch is None:
+                return torch.empty(0, dtype=dtype, device=plan.device)
+            start = call.workspace + call.size(value.offset) - scratch.data_ptr()
+            usable = (scratch.numel() - start) // dtype.itemsize * dtype.itemsize
+            return scratch[start:start + usable].view(dtype)
+        value = call.slots[value.slot] if isinstance(value, SlotRef) else call.size(value)
+        if isinstance(value, torch.Tensor) != kind.startswith("*"):
+            raise TypeError(f"kernel {step.name} takes a {kind}, not {type(value).__name__}")
+        return value
+
+    def run(call: _Call) -> None:
+        arguments = [argument(call, value, kind)
+                     for value, (_, kind) in zip(step.arguments, kernel.parameters, strict=True)]
+        with torch.cuda.device(plan.device) if plan.device.type == "cuda" else contextlib.nullcontext():
+            through_triton.launch(kernel, call.resolve(grid), arguments)
         for slot in step.writes:
             torch.autograd.graph.increment_version(call.slots[slot])
 
@@ -407,6 +459,10 @@ def _step_text(step: Step) -> str:
     if isinstance(step, KernelStep):
         writes = f" writes {', '.join(f'%{slot}' for slot in step.writes)}" if step.writes else ""
         return f"kernel {step.name}({', '.join(_text(pointer) for pointer in step.pointers)}){writes}"
+    if isinstance(step, LaunchStep):
+        writes = f" writes {', '.join(f'%{slot}' for slot in step.writes)}" if step.writes else ""
+        grid, arguments = _text(list(step.grid)), ", ".join(_text(argument) for argument in step.arguments)
+        return f"launch {step.name}{grid}({arguments}){writes}"
     if isinstance(step, CallStep):
         arguments = [_text(arg) for arg in step.args] + [f"{key}={_text(arg)}" for key, arg in step.kwargs.items()]
         targets = ", ".join("_" if slot is None else f"%{slot}" for slot in step.slots)

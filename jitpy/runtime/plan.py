@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from ..ir.sizes import SizeCheckFailed
+from .gpu.kernel import GpuKernel
 
 __all__ = [
-    "AllocStep", "BindStep", "BoundSymbol", "CallStep", "CopyStep", "FreeStep", "KernelStep", "Plan", "ScheduleNotes",
-    "Size", "SizeCheckFailed", "SizeRef", "SlotRef", "Step", "SymbolBinding", "ViewStep", "Workspace",
+    "AllocStep", "BindStep", "BoundSymbol", "CallStep", "CopyStep", "FreeStep", "KernelStep", "LaunchStep", "Plan",
+    "ScheduleNotes", "Size", "SizeCheckFailed", "SizeRef", "SlotRef", "Step", "SymbolBinding", "ViewStep", "Workspace",
 ]
 
 
@@ -53,7 +54,7 @@ class SlotRef:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A kernel pointer into the call's scratch memory: `offset` bytes from its start."""
+    """A kernel pointer into the call's scratch memory, which is on the plan's device: `offset` bytes from its start."""
 
     offset: Size
 
@@ -83,6 +84,32 @@ class KernelStep:
     pointers: tuple[SlotRef | Workspace, ...]
     name: str
     writes: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class LaunchStep:
+    """Launch a Triton kernel on the plan's device, on torch's current stream.
+
+    `grid` is one to three numbers of programs; where one of them is 0 nothing is launched. `arguments` are those of the
+    kernel's signature that are no constexpr, in its order: for a pointer the SlotRef of a tensor or a Workspace; for a
+    number an int or float, a SizeRef, or the SlotRef of a slot that holds a number.
+
+    What the kernel takes for granted of its arguments (`GpuKernel.divisible`, ints that fit their type) is checked at
+    each launch; where it does not hold, `general` runs instead: it takes the same arguments, over `general_grid` (None:
+    the same grid). Without it that is the kernel compiled without these facts, and an int that does not fit its type
+    raises OverflowError. `writes` lists the inputs' slots that the kernel writes to, so that their version counters
+    move. `name` is for reports and profilers. `candidates` are kernels of the same arguments that compute the same
+    with other launch parameters, each with its grid: what `mode="max-autotune"` chooses from.
+    """
+
+    kernel: GpuKernel
+    grid: tuple[Size, ...]
+    arguments: tuple[SlotRef | Workspace | SizeRef | int | float, ...]
+    name: str
+    writes: tuple[int, ...] = ()
+    general: GpuKernel | None = None
+    general_grid: tuple[Size, ...] | None = None
+    candidates: tuple[tuple[GpuKernel, tuple[Size, ...]], ...] = ()
 
 
 @dataclass(slots=True)
@@ -153,7 +180,7 @@ class FreeStep:
     slots: tuple[int, ...]
 
 
-Step = AllocStep | KernelStep | CallStep | ViewStep | CopyStep | BindStep | FreeStep
+Step = AllocStep | KernelStep | LaunchStep | CallStep | ViewStep | CopyStep | BindStep | FreeStep
 
 
 @dataclass(slots=True)
@@ -173,7 +200,8 @@ class Plan:
     `size_function` is the address of `void sizes(const int64_t* symbols, int64_t* table)`, 0 where there is none;
     `size_function_py` the same as a Python callable (tuple of all symbols -> list of the values of `size_entries`, None
     meaning all entries), used where there is no address. `n_symbols` counts those that BindSteps add as well.
-    `workspace` is the scratch size in bytes. `keep_alive` holds what the addresses belong to.
+    `workspace` is the scratch size in bytes. `device` is where it and the kernels of LaunchSteps are, with its index.
+    `keep_alive` holds what the addresses belong to.
     """
 
     n_inputs: int
@@ -187,6 +215,7 @@ class Plan:
     size_entries: tuple[int, ...] | None = None
     n_symbols: int = 0
     workspace: Size = 0
+    device: torch.device = torch.device("cpu")
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early
     autograd: bool = False
