@@ -83,9 +83,10 @@ class Lowering:
         except NotCovered as reason:
             self.reasons[node] = str(reason) or "no lowering"
             return self._call(node)
-        for value in result if isinstance(result, tuple) else (result,):
+        parts = ((result, node.spec),) if not isinstance(result, tuple) else zip(result, node.spec, strict=True)
+        for value, spec in parts:
             if isinstance(value, Value):
-                self._place(value, node)
+                self._place(value, node, spec)
         return result
 
     def native(self, node: Node) -> Lowered:
@@ -145,12 +146,11 @@ class Lowering:
             raise NotCovered("nested results")
         return None
 
-    def _place(self, value: Any, node: Node | None = None) -> Any:
-        """Give a value its name and, where it is what a node returns, that node's strides."""
+    def _place(self, value: Any, node: Node | None = None, spec: Any = None) -> Any:
+        """Give a value its name and, where it is (part of) what a node returns, the strides of its `spec`."""
         if isinstance(value, Value):
             if node is not None and node not in value.nodes:
                 value.nodes.append(node)
-                spec = node.spec
                 if not value.name:
                     value.name = node.name
                 if (

@@ -15,12 +15,14 @@ from ..sizes import SizeEnv, simplify
 from ..spec import Spec, TensorSpec
 from . import (  # noqa: F401
     activations,
+    backward,
     casts,
     data_sizes,
     factories,
     indexing,
     matmul,
     nn,
+    norm_backward,
     pointwise,
     reductions,
     resize,

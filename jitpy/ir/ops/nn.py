@@ -78,7 +78,7 @@ def _native_layer_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), statistics, statistics
 
 
-def _affine(b: Any, value: Any, weight: Any, bias: Any) -> Any:
+def affine(b: Any, value: Any, weight: Any, bias: Any) -> Any:
     if weight is not None:
         value = b.call("aten.mul.Tensor", value, cast(b, weight, value.spec.dtype))
     if bias is not None:
@@ -86,7 +86,7 @@ def _affine(b: Any, value: Any, weight: Any, bias: Any) -> Any:
     return value
 
 
-def _normalized(b: Any, x: Any, axes: list[int], eps: float) -> tuple[Any, Any, Any]:
+def normalized(b: Any, x: Any, axes: list[int], eps: float) -> tuple[Any, Any, Any]:
     """(x - mean) / sqrt(variance + eps) over `axes`, the mean, and the reciprocal deviation; x in its compute dtype."""
     if any(x.spec.shape[a] == 0 for a in axes):
         raise NotCovered("nothing to normalise")
@@ -105,8 +105,8 @@ def _layer_norm_parts(
     cudnn_enable: bool = True,
 ) -> Any:
     axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
-    value, _, _ = _normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
-    return cast(b, _affine(b, value, weight, bias), x.spec.dtype)
+    value, _, _ = normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
+    return cast(b, affine(b, value, weight, bias), x.spec.dtype)
 
 
 def _native_layer_norm_parts(
@@ -114,8 +114,8 @@ def _native_layer_norm_parts(
 ) -> tuple[Any, Any, Any]:
     statistics = _native_layer_norm(b.env, x.spec, shape, weight and weight.spec, bias and bias.spec, eps)[1].dtype
     axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
-    value, mean, scale = _normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
-    return cast(b, _affine(b, value, weight, bias), x.spec.dtype), cast(b, mean, statistics), cast(b, scale, statistics)
+    value, mean, scale = normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
+    return cast(b, affine(b, value, weight, bias), x.spec.dtype), cast(b, mean, statistics), cast(b, scale, statistics)
 
 
 define("aten.layer_norm.default", infer=_layer_norm, decompose=_layer_norm_parts)
@@ -147,7 +147,7 @@ def _rms_norm_parts(b: Any, x: Any, shape: Sequence[Any], weight: Any = None, ep
     x = cast(b, x, compute)
     square = mean_of(b, b.call("aten.mul.Tensor", x, x), axes, True)
     value = b.call("aten.mul.Tensor", x, b.call("aten.rsqrt.default", b.call("aten.add.Tensor", square, eps)))
-    return cast(b, _affine(b, value, weight, None), dtype)
+    return cast(b, affine(b, value, weight, None), dtype)
 
 
 define("aten.rms_norm.default", infer=_rms_norm, decompose=_rms_norm_parts)
@@ -174,7 +174,7 @@ def _group_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
-def _per_channel(b: Any, parameter: Any, ndim: int) -> Any:
+def per_channel(b: Any, parameter: Any, ndim: int) -> Any:
     """A parameter of size C, shaped to broadcast along axis 1."""
     if parameter is None or ndim == 2:
         return parameter
@@ -189,9 +189,9 @@ def _group_norm_parts(
     grouped = b.call(
         "aten.reshape.default", cast(b, x, compute_dtype(dtype)), [shape[0], groups, floordiv(inner, groups)]
     )
-    value = b.call("aten.reshape.default", _normalized(b, grouped, [2], eps)[0], list(shape))
+    value = b.call("aten.reshape.default", normalized(b, grouped, [2], eps)[0], list(shape))
     ndim = len(shape)
-    return cast(b, _affine(b, value, _per_channel(b, weight, ndim), _per_channel(b, bias, ndim)), dtype)
+    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
 
 
 define("aten.group_norm.default", infer=_group_norm, decompose=_group_norm_parts)
@@ -242,9 +242,9 @@ def _batch_norm_parts(
     dtype, ndim = x.spec.dtype, x.spec.ndim
     compute = compute_dtype(dtype)
     scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", cast(b, running_var, compute), eps))
-    centered = b.call("aten.sub.Tensor", cast(b, x, compute), _per_channel(b, cast(b, running_mean, compute), ndim))
-    value = b.call("aten.mul.Tensor", centered, _per_channel(b, scale, ndim))
-    return cast(b, _affine(b, value, _per_channel(b, weight, ndim), _per_channel(b, bias, ndim)), dtype)
+    centered = b.call("aten.sub.Tensor", cast(b, x, compute), per_channel(b, cast(b, running_mean, compute), ndim))
+    value = b.call("aten.mul.Tensor", centered, per_channel(b, scale, ndim))
+    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
 
 
 define("aten.batch_norm.default", infer=_batch_norm, decompose=_batch_norm_parts)
@@ -510,11 +510,13 @@ def _cross_entropy(
     return _class_loss(env, x, target, weight, reduction)
 
 
-def _nll_of(b: Any, logs: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
-    """Negative log likelihood of log probabilities that are in their compute dtype, [N, C] or [C]."""
+def nll_of(
+    b: Any, logs: Any, target: Any, weight: Any, reduction: int, ignore_index: int, axis: int
+) -> tuple[Any, Any]:
+    """Negative log likelihood of log probabilities that are in their compute dtype, with the classes along `axis`; and
+    the sum of the weights that count (None where nothing is reduced)."""
     counted = b.call("aten.ne.Scalar", target, ignore_index)
     safe = b.call("aten.where.ScalarOther", counted, target, 0)
-    axis = logs.spec.ndim - 1
     picked = b.call("aten.gather.default", logs, axis, b.call("aten.unsqueeze.default", safe, axis))
     value = b.call("aten.neg.default", b.call("aten.squeeze.dim", picked, axis))
     counts = b.call("aten.to.dtype", counted, logs.spec.dtype)
@@ -524,15 +526,15 @@ def _nll_of(b: Any, logs: Any, target: Any, weight: Any, reduction: int, ignore_
         counts = b.call("aten.mul.Tensor", counts, weights)
     value = b.call("aten.where.ScalarOther", counted, value, 0.0)
     if reduction == 0:
-        return value
-    total = b.call("aten.sum.default", value)
-    return total if reduction == 2 else b.call("aten.div.Tensor", total, b.call("aten.sum.default", counts))
+        return value, None
+    total, count = b.call("aten.sum.default", value), b.call("aten.sum.default", counts)
+    return (total if reduction == 2 else b.call("aten.div.Tensor", total, count)), count
 
 
 def _nll_parts(b: Any, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     _class_loss(b.env, x.spec, target.spec, weight and weight.spec, reduction)
     logs = cast(b, x, compute_dtype(x.spec.dtype))
-    return cast(b, _nll_of(b, logs, target, weight, reduction, ignore_index), x.spec.dtype)
+    return cast(b, nll_of(b, logs, target, weight, reduction, ignore_index, logs.spec.ndim - 1)[0], x.spec.dtype)
 
 
 def _cross_entropy_parts(
@@ -548,7 +550,7 @@ def _cross_entropy_parts(
         raise NotCovered("label smoothing")
     _class_loss(b.env, x.spec, target.spec, weight and weight.spec, reduction)
     logs = b.call("aten.log_softmax.int", cast(b, x, compute_dtype(x.spec.dtype)), -1)
-    return cast(b, _nll_of(b, logs, target, weight, reduction, ignore_index), x.spec.dtype)
+    return cast(b, nll_of(b, logs, target, weight, reduction, ignore_index, logs.spec.ndim - 1)[0], x.spec.dtype)
 
 
 define("aten.cross_entropy_loss.default", infer=_cross_entropy, decompose=_cross_entropy_parts)

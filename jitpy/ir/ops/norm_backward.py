@@ -1,0 +1,278 @@
+"""Normalisation while training: statistics of the batch, and the gradients.
+
+With the normalised input `h = (x - mean) * scale` and the gradient `g` of `h`, taken over the n elements that share
+statistics, the gradient of `x` is `scale * (g - sum(g) / n - h * sum(g * h) / n)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..op import NotCovered
+from ..sizes import floordiv
+from ..spec import prod
+from .nn import affine, normalized, per_channel
+from .promotion import compute_dtype
+from .reductions import cast, mean_of, variance_of
+from .table import define
+
+
+def _times(b: Any, x: Any, y: Any) -> Any:
+    return b.call("aten.mul.Tensor", x, y)
+
+
+def _through(b: Any, g: Any, h: Any, scale: Any, axes: list[int]) -> Any:
+    """The gradient of the input, from that of the normalised input."""
+    inner = b.call("aten.sub.Tensor", g, mean_of(b, g, axes, True))
+    inner = b.call("aten.sub.Tensor", inner, _times(b, h, mean_of(b, _times(b, g, h), axes, True)))
+    return _times(b, scale, inner)
+
+
+def _total(b: Any, value: Any, axes: Sequence[int], like: Any, shape: Sequence[Any]) -> Any:
+    """The sum over `axes`, in the shape and dtype of a parameter."""
+    if axes:
+        value = b.call("aten.sum.dim_IntList", value, list(axes))
+    return cast(b, b.call("aten.reshape.default", value, list(shape)), like.spec.dtype)
+
+
+def _layer_norm(
+    b: Any, grad: Any, x: Any, shape: Sequence[Any], mean: Any, scale: Any, weight: Any, bias: Any, mask: Sequence[bool]
+) -> tuple[Any, Any, Any]:
+    dtype, compute = x.spec.dtype, compute_dtype(x.spec.dtype)
+    lead = list(range(x.spec.ndim - len(shape)))
+    axes = list(range(len(lead), x.spec.ndim))
+    grad, x, mean, scale = (cast(b, v, compute) for v in (grad, x, mean, scale))
+    h = _times(b, b.call("aten.sub.Tensor", x, mean), scale)
+    g = grad if weight is None else _times(b, grad, cast(b, weight, compute))
+    return (
+        cast(b, _through(b, g, h, scale, axes), dtype) if mask[0] else None,
+        _total(b, _times(b, grad, h), lead, weight, shape) if mask[1] and weight is not None else None,
+        _total(b, grad, lead, bias, shape) if mask[2] and bias is not None else None,
+    )
+
+
+define("aten.native_layer_norm_backward.default", decompose=_layer_norm)
+
+
+def _rms_norm_forward(
+    b: Any, x: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None
+) -> tuple[Any, Any]:
+    dtype, compute = x.spec.dtype, compute_dtype(x.spec.dtype)
+    if eps is None:
+        eps = torch.finfo(compute).eps
+    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
+    x = cast(b, x, compute)
+    square = mean_of(b, _times(b, x, x), axes, True)
+    scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", square, eps))
+    return cast(b, affine(b, _times(b, x, scale), weight, None), dtype), scale
+
+
+def _rms_norm(
+    b: Any, grad: Any, x: Any, shape: Sequence[Any], scale: Any, weight: Any, mask: Sequence[bool]
+) -> tuple[Any, Any]:
+    dtype, compute = x.spec.dtype, compute_dtype(x.spec.dtype)
+    lead = list(range(x.spec.ndim - len(shape)))
+    axes = list(range(len(lead), x.spec.ndim))
+    grad, x, scale = (cast(b, v, compute) for v in (grad, x, scale))
+    h = _times(b, x, scale)
+    g = grad if weight is None else _times(b, grad, cast(b, weight, compute))
+    share = _times(b, h, mean_of(b, _times(b, g, h), axes, True))
+    return (
+        cast(b, _times(b, scale, b.call("aten.sub.Tensor", g, share)), dtype) if mask[0] else None,
+        _total(b, _times(b, grad, h), lead, weight, shape) if mask[1] and weight is not None else None,
+    )
+
+
+define("aten._fused_rms_norm.default", decompose=_rms_norm_forward)
+define("aten._fused_rms_norm_backward.default", decompose=_rms_norm)
+
+
+# -- Groups of channels -------------------------------------------------------------------------------------------
+
+
+def _grouped(b: Any, x: Any, n: Any, channels: Any, rest: Any, groups: int) -> Any:
+    return b.call("aten.reshape.default", x, [n, groups, floordiv(channels, groups) * rest])
+
+
+def _group_norm_forward(
+    b: Any, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
+) -> tuple[Any, Any, Any]:
+    shape, dtype = x.spec.shape, x.spec.dtype
+    grouped = _grouped(b, cast(b, x, compute_dtype(dtype)), n, channels, rest, groups)
+    value, mean, scale = normalized(b, grouped, [2], eps)
+    value = b.call("aten.reshape.default", value, list(shape))
+    value = affine(b, value, per_channel(b, weight, len(shape)), per_channel(b, bias, len(shape)))
+    parameter = weight if weight is not None else bias
+    statistics = dtype if parameter is None else parameter.spec.dtype
+    flat = [b.call("aten.reshape.default", cast(b, v, statistics), [n, groups]) for v in (mean, scale)]
+    return cast(b, value, dtype), flat[0], flat[1]
+
+
+def _group_norm(
+    b: Any,
+    grad: Any,
+    x: Any,
+    mean: Any,
+    scale: Any,
+    weight: Any,
+    n: Any,
+    channels: Any,
+    rest: Any,
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple[Any, Any, Any]:
+    shape, dtype = x.spec.shape, x.spec.dtype
+    compute = compute_dtype(dtype)
+    split = [n, groups, floordiv(channels, groups), rest]
+    grad, x = (b.call("aten.reshape.default", cast(b, v, compute), split) for v in (grad, x))
+    mean, scale = (b.call("aten.reshape.default", cast(b, v, compute), [n, groups, 1, 1]) for v in (mean, scale))
+    h = _times(b, b.call("aten.sub.Tensor", x, mean), scale)
+    g = grad
+    if weight is not None:
+        g = _times(b, grad, b.call("aten.reshape.default", cast(b, weight, compute), [groups, split[2], 1]))
+    result = None
+    if mask[0]:
+        result = cast(b, b.call("aten.reshape.default", _through(b, g, h, scale, [2, 3]), list(shape)), dtype)
+    like = x if weight is None else weight
+    return (
+        result,
+        _total(b, _times(b, grad, h), [0, 3], like, [channels]) if mask[1] and weight is not None else None,
+        _total(b, grad, [0, 3], like, [channels]) if mask[2] and weight is not None else None,
+    )
+
+
+define("aten.native_group_norm.default", decompose=_group_norm_forward)
+define("aten.native_group_norm_backward.default", decompose=_group_norm)
+
+
+# -- Batches ------------------------------------------------------------------------------------------------------
+
+
+def _others(x: Any) -> list[int]:
+    """Every axis but that of the channels."""
+    return [0, *range(2, x.spec.ndim)]
+
+
+def _of_channels(b: Any, value: Any, compute: torch.dtype, ndim: int) -> Any:
+    return per_channel(b, cast(b, value, compute), ndim)
+
+
+def _scale_of(b: Any, variance: Any, eps: float) -> Any:
+    return b.call("aten.rsqrt.default", b.call("aten.add.Tensor", variance, eps))
+
+
+def _batch_statistics(b: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
+    """Mean, variance and scale of each channel, [1, C, 1, ...], of a node in its compute dtype."""
+    variance, mean = variance_of(b, x, _others(x), 0, True)
+    return mean, variance, _scale_of(b, variance, eps)
+
+
+def _normal_by(b: Any, x: Any, mean: Any, scale: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Any:
+    ndim = x.spec.ndim
+    value = _times(b, b.call("aten.sub.Tensor", x, mean), scale)
+    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
+
+
+def _batch_norm_by_batch(b: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    """The result, and the statistics [C] in the dtype that kernels keep them in: mean, scale, variance."""
+    dtype = x.spec.dtype
+    if x.spec.ndim < 2 or any(s == 0 for s in x.spec.shape):
+        raise NotCovered("nothing to normalise")
+    x = cast(b, x, compute_dtype(dtype))
+    mean, variance, scale = _batch_statistics(b, x, eps)
+    result = _normal_by(b, x, mean, scale, weight, bias, dtype)
+    flat = [b.call("aten.reshape.default", v, [x.spec.shape[1]]) for v in (mean, scale, variance)]
+    return result, flat[0], flat[1], flat[2]
+
+
+def _statistics_dtype(x: Any, *parameters: Any) -> torch.dtype:
+    return next((p.spec.dtype for p in parameters if p is not None), x.spec.dtype)
+
+
+def _batch_norm_functional(
+    b: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Any, ...]:
+    """The result, mean and scale of the batch, and the new running statistics."""
+    if not training:
+        raise NotCovered("batch_norm that updates nothing")
+    kept = _statistics_dtype(x, weight, bias, running_mean)
+    result, mean, scale, variance = _batch_norm_by_batch(b, x, weight, bias, eps)
+    count = prod(tuple(x.spec.shape[a] for a in _others(x)))
+    if type(count) is int and count < 2:
+        raise NotCovered("the variance of one element")
+    variance = b.call("aten.mul.Tensor", variance, count)
+    variance = b.call("aten.div.Tensor", variance, count - 1)
+
+    def moved(before: Any, now: Any) -> Any:
+        compute = compute_dtype(before.spec.dtype)
+        old = _times(b, cast(b, before, compute), 1 - momentum)
+        return cast(b, b.call("aten.add.Tensor", _times(b, cast(b, now, compute), momentum), old), before.spec.dtype)
+
+    return (
+        result,
+        cast(b, mean, kept),
+        cast(b, scale, kept),
+        moved(running_mean, mean),
+        moved(running_var, variance),
+    )
+
+
+def _batch_norm_no_statistics(
+    b: Any, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, Any, Any]:
+    kept = _statistics_dtype(x, weight, bias)
+    result, mean, scale, _ = _batch_norm_by_batch(b, x, weight, bias, eps)
+    return result, cast(b, mean, kept), cast(b, scale, kept)
+
+
+def _batch_norm(
+    b: Any,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    mean: Any,
+    scale: Any,
+    training: bool,
+    eps: float,
+    mask: Sequence[bool],
+) -> tuple[Any, Any, Any]:
+    dtype, ndim = x.spec.dtype, x.spec.ndim
+    compute = compute_dtype(dtype)
+    axes, channels = _others(x), x.spec.shape[1]
+    grad, x = cast(b, grad, compute), cast(b, x, compute)
+    if training:
+        if mean is None or scale is None:
+            raise NotCovered("no statistics of the batch")
+        mean, scale = (_of_channels(b, v, compute, ndim) for v in (mean, scale))
+    else:
+        mean = _of_channels(b, running_mean, compute, ndim)
+        scale = _of_channels(b, _scale_of(b, cast(b, running_var, compute), eps), compute, ndim)
+    h = _times(b, b.call("aten.sub.Tensor", x, mean), scale)
+    g = grad if weight is None else _times(b, grad, _of_channels(b, weight, compute, ndim))
+    result = None
+    if mask[0]:
+        result = cast(b, _through(b, g, h, scale, axes) if training else _times(b, g, scale), dtype)
+    like = weight if weight is not None else x
+    return (
+        result,
+        _total(b, _times(b, grad, h), axes, like, [channels]) if mask[1] and weight is not None else None,
+        _total(b, grad, axes, like, [channels]) if mask[2] else None,
+    )
+
+
+define("aten._native_batch_norm_legit_functional.default", decompose=_batch_norm_functional)
+define("aten._native_batch_norm_legit.no_stats", decompose=_batch_norm_no_statistics)
+define("aten.native_batch_norm_backward.default", decompose=_batch_norm)
