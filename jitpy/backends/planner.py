@@ -707,12 +707,11 @@ def strided(value: View) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim] | None:
     known = set(axes)
     if any(not isinstance(atom, Axis) or atom not in known for atom, _ in position.terms):
         return None
-    spec = value.nodes[0].spec if value.nodes else None
     for k, axis in enumerate(axes):
         step = position.coefficient(axis)
         assert step is not None
-        if type(axis.size) is int and axis.size == 1 and isinstance(spec, TensorSpec):
-            step = spec.stride[k]  # any will do: eager's
+        if type(axis.size) is int and axis.size == 1 and value.spec is not None:
+            step = value.spec.stride[k]  # any will do: eager's
         steps.append(step)
     return value.shape, tuple(steps), position.const
 

@@ -151,6 +151,8 @@ class Lowering:
         if isinstance(value, Value):
             if node is not None and node not in value.nodes:
                 value.nodes.append(node)
+                if value.spec is None and isinstance(spec, TensorSpec):
+                    value.spec = spec
                 if not value.name:
                     value.name = node.name
                 if (

@@ -22,10 +22,10 @@ Body = Callable[["Trace", IndexTuple], Expr]
 
 
 class Value:
-    """A tensor. `stride` is that of its memory, once it has some; `nodes` are the graph nodes it stands for, `origin`
-    the one whose lowering made it."""
+    """A tensor. `stride` is that of its memory, once it has some; `nodes` are the graph nodes it stands for, `spec`
+    what the first of them says of it, `origin` the one whose lowering made it."""
 
-    __slots__ = ("shape", "dtype", "numel", "stride", "name", "nodes", "position", "origin")
+    __slots__ = ("shape", "dtype", "numel", "stride", "name", "nodes", "spec", "position", "origin")
 
     def __init__(self, shape: tuple[Dim, ...], dtype: torch.dtype, name: str = "") -> None:
         self.shape = shape
@@ -34,6 +34,7 @@ class Value:
         self.stride: tuple[Dim, ...] = contiguous_stride(shape)
         self.name = name
         self.nodes: list[Node] = []
+        self.spec: TensorSpec | None = None
         self.position = 0
         self.origin: Node | None = None
 

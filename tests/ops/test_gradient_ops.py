@@ -1,0 +1,114 @@
+"""Ops of backward passes as generated kernels: no further from a float64 reference than eager's kernels are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from jitpy.backends.cpp.backend import compile_graph
+from jitpy.ir import Graph, ops
+from jitpy.ir.graph import GETITEM
+from jitpy.schedule.lower import lower
+from tests.graph_tools import spec_of
+from tests.ops.gradient_calls import Call, recorded
+
+#: Ops, and the operators of torch's database whose samples call them.
+OPS: dict[str, tuple[str, ...]] = {
+    "threshold_backward": ("nn.functional.relu", "nn.functional.threshold"),
+    "gelu_backward": ("nn.functional.gelu",),
+    "silu_backward": ("nn.functional.silu",),
+    "mish_backward": ("nn.functional.mish",),
+    "tanh_backward": ("tanh", "nn.functional.tanhshrink"),
+    "sigmoid_backward": ("sigmoid",),
+    "softplus_backward": ("nn.functional.softplus",),
+    "hardtanh_backward": ("nn.functional.hardtanh", "nn.functional.relu6"),
+    "hardswish_backward": ("nn.functional.hardswish",),
+    "hardsigmoid_backward": ("nn.functional.hardsigmoid",),
+    "hardshrink_backward": ("nn.functional.hardshrink",),
+    "softshrink_backward": ("nn.functional.softshrink",),
+    "leaky_relu_backward": ("nn.functional.leaky_relu",),
+    "elu_backward": ("nn.functional.elu", "nn.functional.selu", "nn.functional.celu"),
+    "log_sigmoid_backward": ("nn.functional.logsigmoid",),
+    "glu_backward": ("nn.functional.glu",),
+    "_softmax_backward_data": ("softmax", "nn.functional.softmin"),
+    "_log_softmax_backward_data": ("log_softmax", "nn.functional.cross_entropy"),
+    "mse_loss_backward": ("nn.functional.mse_loss",),
+    "smooth_l1_loss_backward": ("nn.functional.smooth_l1_loss",),
+    "huber_loss_backward": ("nn.functional.huber_loss",),
+    "nll_loss_forward": ("nn.functional.nll_loss", "nn.functional.cross_entropy"),
+    "nll_loss_backward": ("nn.functional.nll_loss", "nn.functional.cross_entropy"),
+    "nll_loss2d_forward": ("nn.functional.nll_loss", "nn.functional.cross_entropy"),
+    "nll_loss2d_backward": ("nn.functional.nll_loss", "nn.functional.cross_entropy"),
+    "native_layer_norm_backward": ("nn.functional.layer_norm", "native_layer_norm"),
+    "native_group_norm": ("nn.functional.group_norm",),
+    "native_group_norm_backward": ("nn.functional.group_norm",),
+    "native_batch_norm_backward": ("nn.functional.batch_norm", "nn.functional.instance_norm"),
+}
+
+
+def compiled(call: Call) -> Any:
+    """The call as a graph of its own through the C++ backend, and whether kernels do all of it."""
+    graph = Graph()
+
+    def node(value: Any) -> Any:
+        return graph.add_input(spec_of(value)) if isinstance(value, torch.Tensor) else value
+
+    args, kwargs = tree_map(node, call.args), tree_map(node, call.kwargs)
+    op = ops.get(call.op)
+    spec = ops.infer(op, graph.sizes, args, kwargs, False)
+    made = graph.add(op, args, kwargs, spec)
+    if isinstance(spec, tuple):
+        graph.outputs = [
+            graph.add(GETITEM, (made, k), {}, part) for k, part in enumerate(spec) if part is not None
+        ]
+    else:
+        graph.outputs = [made]
+    return compile_graph(graph), lower(graph).reasons
+
+
+def wide(value: Any) -> Any:
+    """The argument in float64."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.double()
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def error(found: torch.Tensor, reference: torch.Tensor) -> float:
+    same = (found == reference) | (found.isnan() & reference.isnan())
+    return float(torch.where(same, 0.0, (found.double() - reference).abs()).nan_to_num(torch.inf).max())
+
+
+def check(call: Call) -> bool:
+    """Compare one call; whether kernels did it."""
+    eager = tensors(call.op(*call.args, **call.kwargs))
+    reference = tensors(call.op(*tree_map(wide, call.args), **tree_map(wide, call.kwargs)))
+    run, reasons = compiled(call)
+    found = run(*tensors((call.args, call.kwargs)))
+    assert len(found) == len(eager), call.origin
+    for got, wanted, exact in zip(found, eager, reference, strict=True):
+        assert got.dtype is wanted.dtype and got.shape == wanted.shape and got.stride() == wanted.stride(), call.origin
+        if not got.numel():
+            continue
+        # the reference is no more exact than float64 results are
+        unit = 1e-12 if got.dtype is torch.float64 else torch.finfo(got.dtype).eps
+        slack = unit * max(1.0, float(exact.nan_to_num(0, 0, 0).abs().max()))
+        assert error(got, exact) <= 1.1 * error(wanted, exact) + 4 * slack, call.origin
+    return not reasons
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", OPS)
+def test_no_further_off_than_eager(name: str, dtype: torch.dtype) -> None:
+    calls = recorded(OPS[name], frozenset({f"aten.{name}.default"}), dtype)
+    if not calls and dtype is torch.bfloat16:
+        pytest.skip("no samples of this dtype")
+    assert calls
+    native = [check(call) for call in calls[:: -(-len(calls) // 6)]]
+    assert any(native), "every call was left to eager"
