@@ -120,6 +120,9 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
     tensors: list[TracedTensor | None] = []
     for part in parts:
         kind = type(part)
+        if kind is TracedTensor and part.ndim == 0 and _is_plain_index(part):
+            part = item(recorder, part)
+            kind = type(part)
         if part is None:
             result = recorder.record(_aten.unsqueeze.default, (result, dim), {})
             dim += 1
@@ -128,10 +131,7 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
         elif kind is slice:
             result = _apply_slice(recorder, result, dim, part)
             dim += 1
-        elif kind is TracedTensor and not (part.ndim == 0 and not _is_plain_index(part)):
-            if part.ndim == 0:
-                result = _select_computed(recorder, result, dim, item(recorder, part))
-                continue
+        elif kind is TracedTensor and part.ndim:
             if part.dtype not in _MASKS and part.dtype not in (torch.int64, torch.int32):
                 raise _Declined
             tensors += [None] * (dim - len(tensors))

@@ -13,6 +13,7 @@ import torch
 from jitpy.ir import Node, Op, ScalarSpec
 
 from .known_numbers import known_result, pinned_arguments
+from .known_tensors import known_number
 from .traced import TracedScalar, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
@@ -172,13 +173,16 @@ def kind_of(dtype: torch.dtype) -> type:
     return complex if dtype.is_complex else int
 
 
-def item(recorder: Recorder, self: TracedTensor) -> TracedScalar:
-    """`self.item()`."""
+def item(recorder: Recorder, self: TracedTensor) -> Any:
+    """`self.item()`: a number that the graph computes, or one that is known already."""
     if not recorder.sizes.equal(self.spec.numel, 1, "item()"):
         raise UserError(
             RuntimeError(f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
         )
     node = recorder.node(self)
+    known = known_number(recorder.sizes, node)
+    if known is not None:
+        return known
     found = recorder.items.get(node)
     if found is None:
         found = recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
@@ -187,15 +191,21 @@ def item(recorder: Recorder, self: TracedTensor) -> TracedScalar:
     return found
 
 
-def _number(kind: type) -> Callable[..., TracedScalar]:
-    def handler(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+def _number(kind: type) -> Callable[..., Any]:
+    def handler(recorder: Recorder, self: TracedTensor) -> Any:
         found = item(recorder, self)
-        return found if found.kind is kind else record_scalar_op(recorder, kind, (found,))
+        if type(found) in SAMPLES:
+            try:
+                return kind(found)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise UserError(error) from None
+        is_kind = kind is (found.kind if type(found) is TracedScalar else int)
+        return found if is_kind else record_scalar_op(recorder, kind, (found,))
 
     return handler
 
 
-def _truth(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+def _truth(recorder: Recorder, self: TracedTensor) -> Any:
     count = self.spec.numel
     if not recorder.sizes.equal(count, 1, "bool()"):
         what = "no values" if recorder.sizes.equal(count, 0, "bool()") else "more than one value"
@@ -203,7 +213,7 @@ def _truth(recorder: Recorder, self: TracedTensor) -> TracedScalar:
     return _number(bool)(recorder, self)
 
 
-def _as_index(recorder: Recorder, self: TracedTensor) -> TracedScalar:
+def _as_index(recorder: Recorder, self: TracedTensor) -> Any:
     dtype = self.dtype
     if dtype.is_floating_point or dtype.is_complex or not recorder.sizes.equal(self.spec.numel, 1, "an index"):
         raise UserError(TypeError("only integer tensors of a single element can be converted to an index"))
@@ -225,7 +235,7 @@ def _tolist(recorder: Recorder, self: TracedTensor) -> Any:
     return [_tolist(recorder, recorder.record(_aten.select.int, (self, 0, i), {})) for i in range(shape[0])]
 
 
-def _is_nonzero(recorder: Recorder, input: TracedTensor) -> TracedScalar:
+def _is_nonzero(recorder: Recorder, input: TracedTensor) -> Any:
     return _truth(recorder, input)
 
 

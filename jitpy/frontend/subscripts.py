@@ -114,6 +114,9 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
                                                                 or isinstance(key.value, int)):
         return as_int(ex, key, "subscript")
     if isinstance(key, TensorValue):
+        number = record(ex, torch._C.TensorBase.__index__, [key], {})
+        if isinstance(number, (ConstValue, SymValue)):
+            return as_int(ex, number, "subscript")
         raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
     if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
         return as_int(ex, ex.call_sync(load_attr(ex, key, "__index__"), []), "subscript")

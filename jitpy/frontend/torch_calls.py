@@ -10,6 +10,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
 from jitpy.ir import NotCovered
@@ -18,10 +19,10 @@ from . import derived_calls, fast_calls
 from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
 from .indexing import getitem, setitem
-from .scalars import scalar_methods
+from .scalars import item, scalar_methods
 from .tensor_attrs import metadata_methods
 from .torch_state import torch_state_functions
-from .traced import DECLINED, Uncapturable, UserError
+from .traced import DECLINED, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -136,6 +137,7 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     if mark is None:
         mark = recorder.checkpoint()
     state = recorder.state
+    args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
     computed = has_computed_int(args) or has_computed_int(kwargs)
     if computed and fn in _NUMBERS_ARE_SIZES:
         args, kwargs, computed = as_sizes(recorder, args), as_sizes(recorder, kwargs), False
@@ -168,6 +170,35 @@ def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     except Exception:
         return DECLINED  # the derived path raises eager's error, if it is one
 
+
+def _sizes_in_tensors(
+    recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with one-element tensors as numbers where torch reads a size out of them: beside ints in a list, and
+    among the arguments of functions that take sizes one by one."""
+    first = _FIRST_SIZE.get(fn, len(args))
+
+    def convert(value: Any, is_size: bool) -> Any:
+        kind = type(value)
+        if kind is TracedTensor and is_size and not value.shape and value.dtype in (torch.int64, torch.int32):
+            return item(recorder, value)
+        if (kind is tuple or kind is list) and any(type(v) is TracedTensor for v in value):
+            beside_ints = is_size or any(type(v) is int or isinstance(v, sympy.Basic) for v in value)
+            return kind([convert(v, True) for v in value]) if beside_ints else value
+        return value
+
+    if first == len(args) and not any(type(a) is tuple or type(a) is list for a in (*args, *kwargs.values())):
+        return args, kwargs
+    return tuple([convert(a, i >= first) for i, a in enumerate(args)]), {
+        name: convert(value, False) for name, value in kwargs.items()}
+
+
+#: Functions that take sizes as arguments of their own: the position of the first.
+_FIRST_SIZE: dict[Any, int] = {
+    **dict.fromkeys((torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn), 0),
+    **dict.fromkeys((getattr(torch._C.TensorBase, name) for name in (
+        "view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_empty")), 1),
+}
 
 #: Factories whose Python numbers decide the size of the result.
 _NUMBERS_ARE_SIZES = frozenset({torch.arange, torch.range, torch.ops.aten.arange, torch.ops.aten.arange.default,

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
 import torch
 
 from ..alias import AliasGroups
 from ..builder import Builder
+from ..folding import compute, foldable, is_factory
 from ..graph import CONSTANT, GETITEM, Graph, Node
 from ..spec import TensorSpec
 from .pattern import Rewriter, base_name
-
-#: Largest result, in elements, that constant folding computes and keeps.
-FOLD_LIMIT = 4096
-
-#: Factories whose elements follow from their arguments. They are not folded themselves (a kernel makes them as it
-#: goes), but what is computed from them is.
-_KNOWN_FACTORIES = frozenset({"full", "zeros", "ones", "arange", "eye", "linspace", "scalar_tensor"})
 
 #: Ops that raise for some values of their arguments, where eager would have told the user: kept even if unused.
 _RAISES_BY_VALUE = frozenset({
@@ -52,13 +45,13 @@ def fold_constants(graph: Graph) -> list[str]:
         kept = node
         if node.op is CONSTANT:
             values[node] = node.args[0]
-        elif _foldable(node, values):
+        elif foldable(node, values):
             groups = groups or AliasGroups(graph)
             if not groups.escapes(node):
-                value = _compute(node, values)
+                value = compute(node, values)
                 if value is not None:
                     values[node] = value
-                    if not _is_factory(node):
+                    if not is_factory(node):
                         kept = Builder(graph, into=[], loc=node.loc, grad_enabled=node.grad_enabled).constant(
                             value, node.name)
                         mapping[node] = kept
@@ -68,46 +61,6 @@ def fold_constants(graph: Graph) -> list[str]:
     graph.nodes[:] = nodes
     graph.replace_results(mapping)
     return done
-
-
-def _is_factory(node: Node) -> bool:
-    return base_name(node.op.name) in _KNOWN_FACTORIES
-
-
-def _foldable(node: Node, values: dict[Node, torch.Tensor]) -> bool:
-    op, spec = node.op, node.spec
-    if not op.name.startswith("aten.") or op.is_random or not op.is_pure or not isinstance(spec, TensorSpec):
-        return False
-    if spec.device.type != "cpu" or spec.requires_grad or not spec.is_static or int(spec.numel) > FOLD_LIMIT:
-        return False
-    inputs = node.input_nodes()
-    if not inputs:
-        return _is_factory(node)
-    return all(n in values for n in inputs) and not _mentions_symbol((node.args, tuple(node.kwargs.values())))
-
-
-def _compute(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | None:
-    from ..interpret import resolve
-
-    if _mentions_symbol((node.args, tuple(node.kwargs.values()))):
-        return None
-    try:
-        with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():
-            value = node.op.target(*resolve(node.args, values, {}), **resolve(node.kwargs, values, {}))
-    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
-        # eager raises it when the graph runs, and so shall the compiled code
-        return None
-    spec = node.tensor
-    if not isinstance(value, torch.Tensor) or (value.dtype, tuple(value.shape), value.stride()) != (
-            spec.dtype, spec.shape, spec.stride):
-        return None
-    return value
-
-
-def _mentions_symbol(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_mentions_symbol, value))
-    return isinstance(value, sympy.Basic)
 
 
 def share_subexpressions(graph: Graph) -> list[str]:

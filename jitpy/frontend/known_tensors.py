@@ -1,0 +1,78 @@
+"""Numbers in tensors that tracing knows: they follow from constants, or from sizes by integer arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+
+from jitpy.ir import CONSTANT, Dim, Node, SizeEnv, TensorSpec
+from jitpy.ir.folding import known_value
+from jitpy.ir.sizes import floordiv
+
+#: How many operations between sizes and a number are followed.
+_DEPTH = 8
+_INTEGERS = (torch.int64,)
+
+
+def known_number(sizes: SizeEnv, node: Node) -> int | float | bool | complex | sympy.Expr | None:
+    """The number in a tensor of one element, where every call computes the same one, or one that sizes tell."""
+    if not node.op.name.startswith(("aten.", "ir.constant")):
+        return None
+    expr = _size_of(sizes, node, _DEPTH)
+    if expr is not None:
+        return expr
+    value = known_value(node)
+    return None if value is None else value.item()
+
+
+def _size_of(sizes: SizeEnv, node: Any, depth: int) -> Dim | None:
+    """A 0-d int64 tensor as an expression over sizes; an int among a node's arguments as it is."""
+    if type(node) is int or isinstance(node, sympy.Expr):
+        return node
+    if not depth or not isinstance(node, Node) or not isinstance(node.spec, TensorSpec):
+        return None
+    if node.op is CONSTANT or node.spec.dtype not in _INTEGERS or node.spec.shape:
+        return None
+    rule = _RULES.get(node.op.name)
+    if rule is None:
+        return None
+    operands = [_size_of(sizes, arg, depth - 1) for arg in node.args[:2]]
+    if None in operands or not any(isinstance(o, sympy.Expr) for o in operands):
+        return None
+    return rule(sizes, *operands, **{k: v for k, v in node.kwargs.items() if k in ("alpha", "rounding_mode")})
+
+
+def _linear(sign: int) -> Callable[..., Dim | None]:
+    def rule(sizes: SizeEnv, a: Dim, b: Dim, alpha: Any = 1) -> Dim | None:
+        return a + sign * alpha * b if type(alpha) is int else None
+
+    return rule
+
+
+def _product(sizes: SizeEnv, a: Dim, b: Dim) -> Dim | None:
+    return a * b if type(a) is int or type(b) is int else None
+
+
+def _quotient(sizes: SizeEnv, a: Dim, b: Dim, rounding_mode: str | None = "floor") -> Dim | None:
+    """Rounding towards zero and down are the same for what is not negative."""
+    if type(b) is not int or b <= 0 or rounding_mode is None:
+        return None
+    return floordiv(a, b) if rounding_mode == "floor" or sizes.known(sympy.Ge(a, 0)) else None
+
+
+_RULES: dict[str, Callable[..., Dim | None]] = {
+    "aten.scalar_tensor.default": lambda sizes, a, *_: a,
+    "aten.add.Tensor": _linear(1),
+    "aten.add.Scalar": _linear(1),
+    "aten.sub.Tensor": _linear(-1),
+    "aten.sub.Scalar": _linear(-1),
+    "aten.mul.Tensor": _product,
+    "aten.mul.Scalar": _product,
+    "aten.div.Tensor_mode": _quotient,
+    "aten.div.Scalar_mode": _quotient,
+    "aten.floor_divide.default": _quotient,
+    "aten.floor_divide.Scalar": _quotient,
+}
