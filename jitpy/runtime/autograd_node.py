@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from jitpy.runtime.native_build import NativeUnavailable, load_native
+
 #: `(gradients of the wanted inputs, None where there is none)` of `(*saved values, *defined gradients)`
 Backward = Callable[..., Sequence[torch.Tensor | None]]
 
@@ -81,7 +83,11 @@ class NodeSpec:
 
 def make_differentiable(forward: Callable[..., tuple[Any, ...]], spec: NodeSpec) -> Callable[..., tuple[Any, ...]]:
     """`call(*inputs) -> outputs`, of which `spec.grad_outputs` have a history where a grad input requires grad."""
-    return PythonDifferentiable(forward, spec)
+    try:
+        native = load_native("runtime")
+    except NativeUnavailable:
+        return PythonDifferentiable(forward, spec)
+    return native.Differentiable(forward, spec)
 
 
 @dataclass(slots=True)

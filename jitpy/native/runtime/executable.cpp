@@ -9,6 +9,7 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 
+#include "executable.h"
 #include "module.h"
 #include "pool.h"
 #include "steps.h"
@@ -460,6 +461,41 @@ bool PlanReader::has_refs(PyObject* value) const {
   return false;
 }
 
+void PlanReader::visit_slots(PyObject* value, const std::function<void(int32_t)>& visit) const {
+  if (is_slot_ref(value)) {
+    visit(slot_attribute(value, "slot"));
+  } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+      visit_slots(PySequence_Fast_GET_ITEM(value, i), visit);
+  } else if (PyDict_CheckExact(value)) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &item)) visit_slots(item, visit);
+  } else if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) visit_slots(part, visit);
+  }
+}
+
+std::vector<int32_t> PlanReader::slots_read(PyObject* step) const {
+  std::vector<int32_t> found;
+  auto add = [&](int32_t slot) { found.push_back(slot); };
+  if (Py_TYPE(step) == call_) {
+    visit_slots(attribute(step, "args").get(), add);
+    visit_slots(attribute(step, "kwargs").get(), add);
+  } else if (Py_TYPE(step) == kernel_) {
+    visit_slots(attribute(step, "pointers").get(), add);
+  } else if (Py_TYPE(step) == view_) {
+    add(slot_attribute(step, "base"));
+  } else if (Py_TYPE(step) == copy_) {
+    add(slot_attribute(step, "target"));
+    add(slot_attribute(step, "source"));
+  } else if (Py_TYPE(step) != alloc_ && Py_TYPE(step) != free_) {
+    for (int32_t i = 0; i < n_slots; ++i) add(i);  // of what may read anything nothing is known
+  }
+  return found;
+}
+
 // A view needs the bookkeeping of autograd and version counters only where somebody can see it as a tensor object, and
 // something else that shares its memory as well.
 void PlanReader::find_plain_views(PyObject* plan) {
@@ -469,20 +505,7 @@ void PlanReader::find_plain_views(PyObject* plan) {
     TORCH_CHECK_VALUE(i >= 0, "plan: an output is None");
     visible_[i] = true;
   }
-  std::function<void(PyObject*)> mark = [&](PyObject* value) {
-    if (is_slot_ref(value)) {
-      visible_[slot_attribute(value, "slot")] = true;
-    } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) mark(PySequence_Fast_GET_ITEM(value, i));
-    } else if (PyDict_CheckExact(value)) {
-      PyObject *key, *item;
-      Py_ssize_t position = 0;
-      while (PyDict_Next(value, &position, &key, &item)) mark(item);
-    } else if (PySlice_Check(value)) {
-      auto* slice = reinterpret_cast<PySliceObject*>(value);
-      for (PyObject* part : {slice->start, slice->stop, slice->step}) mark(part);
-    }
-  };
+  auto mark = [&](PyObject* value) { visit_slots(value, [&](int32_t number) { visible_[number] = true; }); };
   // `home[slot]`: the slot whose memory a view shows, where an AllocStep made it; else -1
   std::vector<int32_t> home(n_slots, -1), views;
   Ref steps = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
@@ -606,6 +629,7 @@ struct Program {
   SizeFill size_fill;
   Size workspace;
   std::vector<std::unique_ptr<Step>> steps;
+  std::vector<std::vector<int32_t>> last_reads;  // per step: the inputs that no later step reads
   std::vector<int32_t> outputs;
 
   // `kept` receives the Python objects that the program points to.
@@ -633,10 +657,14 @@ struct Program {
       has_calls |= dynamic_cast<AllocStep*>(step) == nullptr && dynamic_cast<KernelStep*>(step) == nullptr &&
                    dynamic_cast<FreeStep*>(step) == nullptr;
     }
+    find_last_reads(reader, items.get());
     *kept = reader.take_kept();
   }
 
-  Ref run(PyObject* const* args) const {
+  // `load(frame)` fills the input slots, `take(frame)` reads the outputs. `owned`: the inputs are the program's own, to
+  // be dropped when nothing reads them any more.
+  template <class Load, class Take>
+  void run(const Load& load, const Take& take, bool owned = false) const {
     c10::SmallVector<Slot, 16> slots;
     slots.resize(n_slots);
     c10::SmallVector<int64_t, 32> sizes(n_sizes);
@@ -646,7 +674,7 @@ struct Program {
     frame.sizes = sizes.data();
     frame.symbols = values.data();
     frame.autograd = autograd;
-    load_inputs(frame, args);
+    load(frame);
     if (n_sizes != 0) fill_sizes(frame);
     Scratch scratch(workspace_bytes(frame));
     frame.workspace = scratch.data();
@@ -656,14 +684,13 @@ struct Program {
     if (has_calls && !autograd) {
       // nothing needs a gradient here: operators skip autograd, but not the bookkeeping of views and versions
       at::AutoDispatchBelowAutograd below;
-      run_steps(frame);
+      run_steps(frame, owned);
     } else {
-      run_steps(frame);
+      run_steps(frame, owned);
     }
-    return take_outputs(frame);
+    take(frame);
   }
 
- private:
   void load_inputs(Frame& frame, PyObject* const* args) const {
     for (int32_t i = 0; i < n_inputs; ++i) {
       PyObject* value = args[i];
@@ -694,8 +721,23 @@ struct Program {
     return bytes;
   }
 
-  void run_steps(Frame& frame) const {
-    for (const auto& step : steps) step->run(frame);
+  void run_steps(Frame& frame, bool owned) const {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      steps[i]->run(frame);
+      if (!owned) continue;
+      for (int32_t slot : last_reads[i]) frame.slots[slot].clear();
+    }
+  }
+
+  void find_last_reads(const PlanReader& reader, PyObject* items) {
+    std::vector<bool> read_later(n_slots, false);
+    for (int32_t slot : outputs) read_later[slot] = true;
+    last_reads.resize(steps.size());
+    for (size_t i = steps.size(); i-- > 0;)
+      for (int32_t slot : reader.slots_read(PySequence_Fast_GET_ITEM(items, i))) {
+        if (slot < n_inputs && !read_later[slot]) last_reads[i].push_back(slot);
+        read_later[slot] = true;
+      }
   }
 
   Ref take_outputs(Frame& frame) const {
@@ -715,19 +757,20 @@ struct Executable {
   Program* program;
 };
 
-// As HANDLE_TH_ERRORS does it: warnings of operators become Python warnings, exceptions Python exceptions.
-Ref run_with_warnings(const Program& program, PyObject* const* args) {
-  Ref result;
-  {
-    torch::PyWarningHandler handler;
-    try {
-      result = program.run(args);
-    } catch (...) {
-      handler.set_in_exception();
-      throw;
-    }
+// As HANDLE_TH_ERRORS does it: warnings of operators become Python warnings.
+template <class Load, class Take>
+void run_program(const Program& program, const Load& load, const Take& take, bool owned = false) {
+  if (!program.has_calls) {
+    program.run(load, take, owned);
+    return;
   }
-  return result;
+  torch::PyWarningHandler handler;
+  try {
+    program.run(load, take, owned);
+  } catch (...) {
+    handler.set_in_exception();
+    throw;
+  }
 }
 
 PyObject* executable_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
@@ -739,7 +782,10 @@ PyObject* executable_call(PyObject* self, PyObject* const* args, size_t nargsf, 
     return nullptr;
   }
   try {
-    return (program->has_calls ? run_with_warnings(*program, args) : program->run(args)).release();
+    Ref result;
+    run_program(*program, [&](Frame& frame) { program->load_inputs(frame, args); },
+                [&](Frame& frame) { result = program->take_outputs(frame); });
+    return result.release();
   } catch (const std::exception&) {
     torch::translate_exception_to_python(std::current_exception());
     return nullptr;
@@ -842,6 +888,29 @@ PyMethodDef module_methods[] = {
 };
 
 }  // namespace
+
+bool is_executable(PyObject* object) { return Py_TYPE(object) == &executable_type; }
+
+void run_executable(PyObject* executable, Slots inputs, Slots& outputs) {
+  const Program& program = *reinterpret_cast<Executable*>(executable)->program;
+  if (static_cast<int32_t>(inputs.size()) != program.n_inputs)
+    throw torch::TypeError("this executable takes " + std::to_string(program.n_inputs) + " inputs, got " +
+                           std::to_string(inputs.size()));
+  run_program(
+      program, [&](Frame& frame) { std::move(inputs.begin(), inputs.end(), frame.slots); },
+      [&](Frame& frame) {
+        for (int32_t slot : program.outputs) {
+          const Slot& from = frame.slots[slot];
+          TORCH_CHECK(!from.empty(), "an output was never computed");
+          Slot& to = outputs.emplace_back();
+          to.tensor = from.tensor;
+          Py_XINCREF(from.object);
+          to.object = from.object;
+        }
+      },
+      true);
+}
+
 }  // namespace jitpy
 
 int init_executable(PyObject* module) {

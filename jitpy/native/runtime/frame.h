@@ -28,6 +28,12 @@ struct Slot {
   Slot(Slot&& other) noexcept : tensor(std::move(other.tensor)), object(other.object), integer(other.integer) {
     other.object = nullptr;
   }
+  Slot& operator=(Slot&& other) noexcept {
+    std::swap(tensor, other.tensor);
+    std::swap(object, other.object);
+    integer = other.integer;
+    return *this;
+  }
   ~Slot() { Py_XDECREF(object); }
 
   bool empty() const { return !tensor.defined() && object == nullptr; }

@@ -1,6 +1,7 @@
 // The steps of a program in native form, one class per step class of jitpy/runtime/plan.py.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,9 @@ class PlanReader {
   // Does a nested argument mention a slot or a size?
   bool has_refs(PyObject* value) const;
 
+  // The slots that a step reads (for steps not known here: all).
+  std::vector<int32_t> slots_read(PyObject* step) const;
+
   std::unique_ptr<Step> step(PyObject* value) const;
   std::unique_ptr<Step> bind_step(PyObject* value) const;
 
@@ -71,6 +75,7 @@ class PlanReader {
 
  private:
   void find_plain_views(PyObject* plan);
+  void visit_slots(PyObject* value, const std::function<void(int32_t)>& visit) const;
 
   // per slot: may anything but kernels see the tensor object? (inputs, outputs, what is given to calls)
   std::vector<bool> visible_;

@@ -1,0 +1,543 @@
+// `Differentiable`: a forward executable whose calls autograd sees as one node, with backward passes made on demand.
+//
+// Locks: all that a node changes after it was made is changed with the GIL held; no other lock is taken.
+#include "autograd_node.h"
+
+#include <algorithm>
+
+#include <ATen/ops/detach.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "module.h"
+
+namespace jitpy {
+
+using torch::autograd::edge_list;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+Bits::Bits(PyObject* mask) {
+  Ref text = checked(PyNumber_ToBase(mask, 16));
+  const char* digits = PyUnicode_AsUTF8(text.get());
+  if (digits == nullptr) throw python_error();
+  TORCH_CHECK_VALUE(digits[0] != '-', "NodeSpec: a mask is negative");
+  size_t count = std::char_traits<char>::length(digits + 2);
+  words_.resize((count + 15) / 16);
+  for (size_t i = 0; i < count; ++i) {
+    char digit = digits[1 + count - i];
+    uint64_t value = digit <= '9' ? digit - '0' : digit - 'a' + 10;
+    words_[i / 16] |= value << (i % 16 * 4);
+  }
+}
+
+bool Bits::empty() const {
+  return std::all_of(words_.begin(), words_.end(), [](uint64_t word) { return word == 0; });
+}
+
+bool Bits::meets(const Bits& other) const {
+  for (size_t i = 0; i < std::min(words_.size(), other.words_.size()); ++i)
+    if (words_[i] & other.words_[i]) return true;
+  return false;
+}
+
+Bits& Bits::operator|=(const Bits& other) {
+  if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
+  for (size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
+  return *this;
+}
+
+Bits& Bits::operator&=(const Bits& other) {
+  if (words_.size() > other.words_.size()) words_.resize(other.words_.size());
+  for (size_t i = 0; i < words_.size(); ++i) words_[i] &= other.words_[i];
+  return *this;
+}
+
+Ref Bits::to_python() const {
+  std::string digits = "0";
+  for (size_t i = words_.size(); i-- > 0;) {
+    char word[17];
+    snprintf(word, sizeof(word), "%016llx", static_cast<unsigned long long>(words_[i]));
+    digits += word;
+  }
+  return checked(PyLong_FromString(digits.c_str(), nullptr, 16));
+}
+
+namespace {
+
+class WithGil {
+ public:
+  WithGil() : state_(PyGILState_Ensure()) {}
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+std::vector<int32_t> numbers(PyObject* owner, const char* name) {
+  Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
+  std::vector<int32_t> result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    long value = PyLong_AsLong(PySequence_Fast_GET_ITEM(items.get(), i));
+    if (value == -1 && PyErr_Occurred()) throw python_error();
+    result.push_back(static_cast<int32_t>(value));
+  }
+  return result;
+}
+
+std::vector<Place> places(PyObject* owner, const char* name) {
+  Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
+  std::vector<Place> result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    const char* kind;
+    int index;
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "si", &kind, &index)) throw python_error();
+    result.push_back({kind[0] == 'i' ? Kind::input : kind[0] == 'o' ? Kind::output : Kind::extra, index});
+  }
+  return result;
+}
+
+std::vector<Bits> masks(PyObject* owner, const char* name) {
+  Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
+  std::vector<Bits> result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
+    result.emplace_back(PySequence_Fast_GET_ITEM(items.get(), i));
+  return result;
+}
+
+// Nodes that hang below one another in a long chain must not be deleted recursively: torch has its own way.
+template <class T>
+NodePtr own(T* node) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
+    return NodePtr(node, [](auto* last) { deleteNode(last); });
+  } else {
+    return NodePtr::unsafe_steal_from_new(node);
+  }
+}
+
+[[noreturn]] void raise_changed(const std::string& what, uint32_t version, uint32_t expected) {
+  TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
+              what, " is at version ", version, "; expected version ", expected,
+              " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+              "with torch.autograd.set_detect_anomaly(True).");
+}
+
+}  // namespace
+
+Spec::Spec(PyObject* spec)
+    : object(spec), n_inputs(0), n_outputs(0), saved(places(spec, "saved")), watched(places(spec, "watched")),
+      grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")),
+      under(masks(spec, "under")), over(masks(spec, "over")) {
+  n_inputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_inputs").get()));
+  n_outputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_outputs").get()));
+  if (PyErr_Occurred()) throw python_error();
+  Ref text = attribute(spec, "name");
+  const char* chars = PyUnicode_AsUTF8(text.get());
+  if (chars == nullptr) throw python_error();
+  name = chars;
+  for (int32_t extra : numbers(spec, "hidden")) {
+    auto found = std::find_if(saved.begin(), saved.end(),
+                              [extra](Place place) { return place.kind == Kind::extra && place.index == extra; });
+    TORCH_CHECK_VALUE(found != saved.end(), "NodeSpec: the hidden extra ", extra, " is not saved");
+    hidden.push_back(static_cast<int32_t>(found - saved.begin()));
+  }
+  if (under.empty()) {  // everything hangs together
+    Bits one(1);
+    if (!saved.empty()) one.set(0);
+    under.assign(grad_outputs.size(), one);
+    over.assign(grad_inputs.size(), one);
+  }
+  TORCH_CHECK_VALUE(under.size() == grad_outputs.size() && over.size() == grad_inputs.size(),
+                    "NodeSpec: `under` has one mask per differentiable output, `over` one per input with gradient");
+}
+
+const Spec::Variant& Spec::variant(const Bits& defined, const Bits& wanted, bool differentiable) {
+  auto find = [&]() -> const Variant* {
+    for (const auto& found : variants)
+      if (found->differentiable == differentiable && found->defined == defined && found->wanted == wanted)
+        return found.get();
+    return nullptr;
+  };
+  if (const Variant* found = find()) return *found;
+  Ref make = attribute(object, differentiable ? "double" : "backward");
+  TORCH_CHECK(make.get() != Py_None, name, " cannot be differentiated twice");
+  Ref first = defined.to_python(), second = wanted.to_python();
+  Ref run = checked(PyObject_CallFunctionObjArgs(make.get(), first.get(), second.get(), nullptr));
+  if (const Variant* found = find()) return *found;  // another thread was faster
+  bool native = is_executable(run.get());
+  variants.push_back(std::make_unique<Variant>(Variant{defined, wanted, differentiable, std::move(run), native}));
+  return *variants.back();
+}
+
+JitNode::JitNode(PyObject* owner, Spec* spec, size_t first_bit, edge_list&& edges)
+    : Node(std::move(edges)), owner_(owner), spec_(spec), first_bit_(first_bit) {
+  Py_INCREF(owner);
+  saved_.reserve(spec->saved.size());
+}
+
+JitNode::~JitNode() {
+  if (!Py_IsInitialized()) return;  // at exit objects are left alone
+  WithGil gil;
+  for (Saved& saved : saved_) Py_XDECREF(saved.number);
+  Py_DECREF(owner_);
+}
+
+void JitNode::save(const Slot& value, bool is_output) {
+  Saved& saved = saved_.emplace_back();
+  if (value.tensor.defined()) {
+    saved.tensor = SavedVariable(value.tensor, is_output);
+  } else {
+    Py_XINCREF(value.object);
+    saved.number = value.object;
+  }
+}
+
+void JitNode::watch(const at::Tensor& tensor) {
+  std::ostringstream what;
+  what << "[torch." << (tensor.is_cuda() ? "cuda." : "") << c10::toString(tensor.scalar_type()) << "Tensor "
+       << tensor.sizes() << "]";
+  if (const auto& maker = tensor.grad_fn())
+    what << ", which is output " << tensor.output_nr() << " of " << maker->name() << ",";
+  watched_.push_back({torch::autograd::impl::version_counter(tensor), static_cast<uint32_t>(tensor._version()),
+                      what.str()});
+}
+
+Bits JitNode::defined(const variable_list& grads) const {
+  Bits result(spec_->grad_outputs.size() + spec_->hidden.size());
+  for (size_t i = 0; i < grads.size(); ++i)
+    if (grads[i].defined()) result.set(first_bit_ + i);
+  return result;
+}
+
+// What eager's nodes would do: one that has freed what it saved does not run again.
+void JitNode::refuse_second_run(const Bits& running) const {
+  TORCH_CHECK(!(is_hidden() ? freed_ : running.meets(ran_)), torch::autograd::ERR_BACKWARD_TWICE);
+}
+
+void JitNode::refuse_changes() const {
+  for (const Watched& watched : watched_)
+    if (watched.version.current_version() != watched.expected)
+      raise_changed(watched.what, watched.version.current_version(), watched.expected);
+}
+
+// After a pass that ran `running`: frees the saved values as soon as no pass can follow that does not meet a freed node.
+void JitNode::release(const Bits& running) {
+  ran_ |= running;
+  if (!is_hidden()) {
+    for (const Bits& under : spec_->under)
+      for (const Bits& over : spec_->over) {
+        Bits path = under;
+        path &= over;
+        if (!path.empty() && !path.meets(ran_)) return;
+      }
+  }
+  for (Saved& saved : saved_) saved.tensor.reset_data();
+  watched_.clear();
+  freed_ = true;
+}
+
+Slots JitNode::unpack() {
+  Slots values;
+  values.reserve(saved_.size());
+  NodePtr self = getptr();
+  for (const Saved& saved : saved_) {
+    Slot& value = values.emplace_back();
+    if (saved.number != nullptr) {
+      value.set_from_python(saved.number);
+    } else {
+      value.tensor = saved.tensor.unpack(self);
+    }
+  }
+  return values;
+}
+
+// For a pass that must be differentiable: saved intermediates become outputs of a node of their own, whose backward
+// pass is that of the forward graph with them as its results.
+void JitNode::restore_histories(Slots& values) {
+  const std::vector<int32_t>& hidden = spec_->hidden;
+  if (hidden.empty()) return;
+  auto* node = new JitNode(owner_, spec_, spec_->grad_outputs.size(), edge_list(next_edges()));
+  NodePtr owned = own(node);
+  for (int32_t place : hidden) {
+    values[place].tensor = values[place].tensor.variable_data();
+    torch::autograd::set_history(values[place].tensor, owned);
+  }
+  for (size_t i = 0; i < values.size(); ++i)
+    node->save(values[i], std::find(hidden.begin(), hidden.end(), static_cast<int32_t>(i)) != hidden.end());
+}
+
+variable_list JitNode::apply(variable_list&& grads) {
+  WithGil gil;
+  try {
+    size_t n_results = spec_->grad_inputs.size();
+    variable_list results(n_results);
+    Bits defined = this->defined(grads), wanted(n_results), under, over;
+    for (size_t i = 0; i < grads.size() && !is_hidden(); ++i)
+      if (grads[i].defined()) under |= spec_->under[i];
+    for (size_t i = 0; i < n_results; ++i)
+      if (task_should_compute_output(i)) {
+        wanted.set(i);
+        over |= spec_->over[i];
+      }
+    if (defined.empty() || wanted.empty()) return results;
+    under &= over;
+    refuse_second_run(under);
+    refuse_changes();
+    bool differentiable = c10::GradMode::is_enabled();
+    const Spec::Variant& variant = spec_->variant(defined, wanted, differentiable);
+
+    Slots values = unpack();
+    if (!torch::autograd::get_current_graph_task_keep_graph()) release(under);
+    if (differentiable) restore_histories(values);
+    for (at::Tensor& grad : grads)
+      if (grad.defined()) values.emplace_back().tensor = std::move(grad);
+    grads.clear();
+    Slots found = call(variant.run.get(), variant.native, std::move(values));
+
+    size_t next = 0;
+    for (size_t i = 0; i < n_results; ++i) {
+      if (!task_should_compute_output(i)) continue;
+      TORCH_CHECK(next < found.size(), name(), ": a backward pass returned too few gradients");
+      at::Tensor& grad = found[next++].tensor;
+      // a gradient that is a saved value itself has a history of its own
+      results[i] = grad.defined() && grad.requires_grad() && !differentiable ? grad.detach() : std::move(grad);
+    }
+    return results;
+  } catch (python_error& error) {
+    error.persist();  // the thread may lose its Python state with the GIL
+    throw;
+  }
+}
+
+namespace {
+
+// What the Python type holds.
+struct Differentiable {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* weak_references;
+  PyObject* forward;
+  PyObject* object;  // the NodeSpec
+  bool native;
+  Spec* spec;
+};
+
+// A value of an output or input that shares memory with a saved intermediate shares its version counter too, so that
+// a change in place is noticed.
+void share_versions(Slots& results, size_t n_outputs, const Slots& inputs) {
+  for (size_t i = n_outputs; i < results.size(); ++i) {
+    const at::Tensor& extra = results[i].tensor;
+    if (!extra.defined() || !extra.has_storage()) continue;
+    auto* memory = extra.storage().unsafeGetStorageImpl();
+    auto shares = [memory](const at::Tensor& other) {
+      return other.defined() && other.has_storage() && other.storage().unsafeGetStorageImpl() == memory;
+    };
+    auto take = [&](const Slot* begin, const Slot* end) {
+      auto found = std::find_if(begin, end, [&](const Slot& slot) { return shares(slot.tensor); });
+      if (found == end || found->tensor.is_inference()) return false;
+      torch::autograd::impl::set_version_counter(extra, torch::autograd::impl::version_counter(found->tensor));
+      return true;
+    };
+    take(results.begin(), results.begin() + n_outputs) || take(inputs.begin(), inputs.end());
+  }
+}
+
+void record(Differentiable* self, const Slots& inputs, Slots& results) {
+  Spec& spec = *self->spec;
+  edge_list edges;
+  edges.reserve(spec.grad_inputs.size());
+  for (int32_t i : spec.grad_inputs) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].tensor));
+  auto* node = new JitNode(reinterpret_cast<PyObject*>(self), &spec, 0, std::move(edges));
+  NodePtr owned = own(node);
+  for (int32_t i : spec.grad_outputs) {
+    at::Tensor& output = results[i].tensor;
+    TORCH_CHECK(output.defined(), spec.name, ": output ", i, " is not a tensor");
+    // an output is nobody's view: what it may be a view of, nobody sees
+    if (output.is_view()) output = output.variable_data();
+    TORCH_CHECK(!output.requires_grad(), spec.name, ": output ", i, " has a history already");
+    torch::autograd::set_history(output, owned);
+  }
+  if (results.size() > static_cast<size_t>(spec.n_outputs)) share_versions(results, spec.n_outputs, inputs);
+  auto value = [&](Place place) -> const Slot& {
+    size_t index = place.kind == Kind::extra ? spec.n_outputs + place.index : place.index;
+    const Slots& from = place.kind == Kind::input ? inputs : results;
+    TORCH_CHECK(index < from.size(), spec.name, ": there is no extra result ", place.index);
+    return from[index];
+  };
+  for (Place place : spec.saved) node->save(value(place), place.kind == Kind::output);
+  for (Place place : spec.watched) node->watch(value(place).tensor);
+}
+
+Slots from_python(PyObject* sequence) {
+  Ref items = checked(PySequence_Fast(sequence, "a compiled graph returns a tuple"));
+  Slots result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    Slot& slot = result.emplace_back();
+    if (item != Py_None) slot.set_from_python(item);
+  }
+  return result;
+}
+
+}  // namespace
+
+Slots call(PyObject* function, bool native, Slots values) {
+  if (native) {
+    Slots results;
+    run_executable(function, std::move(values), results);
+    return results;
+  }
+  std::vector<Ref> owned;
+  std::vector<PyObject*> args;
+  for (const Slot& value : values) {
+    owned.push_back(checked(value.to_python()));
+    args.push_back(owned.back().get());
+  }
+  values.clear();
+  return from_python(checked(PyObject_Vectorcall(function, args.data(), args.size(), nullptr)).get());
+}
+
+namespace {
+
+Ref differentiable_run(Differentiable* self, PyObject* const* args) {
+  const Spec& spec = *self->spec;
+  Slots inputs;
+  inputs.reserve(spec.n_inputs);
+  for (int32_t i = 0; i < spec.n_inputs; ++i) {
+    PyObject* value = args[i];
+    if (!THPVariable_Check(value) && !PyLong_Check(value) && !PyFloat_Check(value) && !PyComplex_Check(value))
+      throw torch::TypeError("input " + std::to_string(i) + " must be a tensor or a number, not " +
+                             Py_TYPE(value)->tp_name);
+    inputs.emplace_back().set_from_python(value);
+  }
+  bool needed = std::any_of(spec.grad_inputs.begin(), spec.grad_inputs.end(), [&](int32_t i) {
+    return inputs[i].tensor.defined() && inputs[i].tensor.requires_grad();
+  });
+  Slots given;
+  for (const Slot& input : inputs) {
+    Slot& copy = given.emplace_back();
+    copy.tensor = input.tensor;
+    Py_XINCREF(input.object);
+    copy.object = input.object;
+  }
+  Slots results;
+  {
+    c10::AutoGradMode no_grad(false);
+    results = call(self->forward, self->native, std::move(given));
+  }
+  TORCH_CHECK(results.size() >= static_cast<size_t>(spec.n_outputs), spec.name, ": the forward returned too little");
+  if (needed) record(self, inputs, results);
+  Ref tuple = checked(PyTuple_New(spec.n_outputs));
+  for (int32_t i = 0; i < spec.n_outputs; ++i)
+    PyTuple_SET_ITEM(tuple.get(), i, checked(results[i].to_python()).release());
+  return tuple;
+}
+
+PyObject* differentiable_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  auto* self = reinterpret_cast<Differentiable*>(object);
+  Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (count != self->spec->n_inputs || (kwnames != nullptr && PyTuple_GET_SIZE(kwnames) != 0)) {
+    PyErr_Format(PyExc_TypeError, "this function takes %d positional arguments, got %zd%s", self->spec->n_inputs,
+                 count, kwnames != nullptr && PyTuple_GET_SIZE(kwnames) != 0 ? " and keywords" : "");
+    return nullptr;
+  }
+  try {
+    return differentiable_run(self, args).release();
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+PyObject* differentiable_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject *forward, *object;
+  static const char* names[] = {"forward", "spec", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Differentiable", const_cast<char**>(names), &forward, &object))
+    return nullptr;
+  try {
+    auto spec = std::make_unique<Spec>(object);
+    auto* self = reinterpret_cast<Differentiable*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->vectorcall = differentiable_call;
+    self->forward = Py_NewRef(forward);
+    self->object = Py_NewRef(object);
+    self->native = is_executable(forward);
+    self->spec = spec.release();
+    return reinterpret_cast<PyObject*>(self);
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+int differentiable_traverse(PyObject* object, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<Differentiable*>(object);
+  Py_VISIT(self->forward);
+  Py_VISIT(self->object);
+  if (self->spec != nullptr)
+    for (const auto& variant : self->spec->variants) Py_VISIT(variant->run.get());
+  return 0;
+}
+
+// Nothing is cleared: nodes need the spec as long as they hold this object. Cycles are broken by the other objects.
+void differentiable_dealloc(PyObject* object) {
+  auto* self = reinterpret_cast<Differentiable*>(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weak_references != nullptr) PyObject_ClearWeakRefs(object);
+  delete self->spec;
+  Py_CLEAR(self->forward);
+  Py_CLEAR(self->object);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* differentiable_forward(PyObject* object, void*) {
+  return Py_NewRef(reinterpret_cast<Differentiable*>(object)->forward);
+}
+
+PyObject* differentiable_spec(PyObject* object, void*) {
+  return Py_NewRef(reinterpret_cast<Differentiable*>(object)->object);
+}
+
+PyGetSetDef differentiable_getset[] = {
+    {"forward", differentiable_forward, nullptr, "The forward executable.", nullptr},
+    {"spec", differentiable_spec, nullptr, "The NodeSpec.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyTypeObject differentiable_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject node_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+}  // namespace
+}  // namespace jitpy
+
+int init_autograd_node(PyObject* module) {
+  using namespace jitpy;
+  PyTypeObject& type = differentiable_type;
+  type.tp_name = "_jitpy_runtime.Differentiable";
+  type.tp_doc = "Differentiable(forward, spec): a compiled graph as one node of autograd's.";
+  type.tp_basicsize = sizeof(Differentiable);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
+  type.tp_new = differentiable_new;
+  type.tp_dealloc = differentiable_dealloc;
+  type.tp_traverse = differentiable_traverse;
+  type.tp_call = PyVectorcall_Call;
+  type.tp_vectorcall_offset = offsetof(Differentiable, vectorcall);
+  type.tp_weaklistoffset = offsetof(Differentiable, weak_references);
+  type.tp_getset = differentiable_getset;
+  if (PyType_Ready(&type) < 0) return -1;
+  // `type(tensor.grad_fn)`, with the methods that every node has
+  torch::autograd::_initFunctionPyTypeObject(node_type, "JitBackward", nullptr, nullptr);
+  torch::autograd::registerCppFunction(typeid(JitNode), &node_type);
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, "Differentiable", reinterpret_cast<PyObject*>(&type)) < 0) {
+    Py_DECREF(&type);
+    return -1;
+  }
+  return 0;
+}

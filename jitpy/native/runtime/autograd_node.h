@@ -1,0 +1,115 @@
+// The node of autograd's graph that one call of a compiled graph makes: see jitpy/runtime/autograd_node.py (NodeSpec).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include "executable.h"
+
+namespace jitpy {
+
+using NodePtr = decltype(torch::autograd::Edge::function);  // torch counted nodes by shared_ptr once
+
+// A set of small numbers.
+class Bits {
+ public:
+  explicit Bits(size_t count = 0) : words_((count + 63) / 64) {}
+  explicit Bits(PyObject* mask);  // a Python int that is not negative
+
+  void set(size_t bit) { words_[bit / 64] |= uint64_t{1} << (bit % 64); }
+  bool empty() const;
+  bool meets(const Bits& other) const;
+  Bits& operator|=(const Bits& other);
+  Bits& operator&=(const Bits& other);
+  bool operator==(const Bits& other) const { return words_ == other.words_; }
+  Ref to_python() const;
+
+ private:
+  c10::SmallVector<uint64_t, 2> words_;
+};
+
+enum class Kind { input, output, extra };
+
+struct Place {
+  Kind kind;
+  int32_t index;
+};
+
+// A NodeSpec in native form, and the backward passes made so far.
+struct Spec {
+  struct Variant {
+    Bits defined, wanted;
+    bool differentiable;
+    Ref run;
+    bool native;  // an Executable
+  };
+
+  explicit Spec(PyObject* spec);
+
+  PyObject* object;  // the NodeSpec, owned by the Differentiable
+  int32_t n_inputs, n_outputs;
+  std::vector<Place> saved, watched;
+  std::vector<int32_t> grad_outputs, grad_inputs;
+  std::vector<int32_t> hidden;  // positions in `saved` of the extras that carry gradients
+  std::vector<Bits> under, over;
+  std::string name;
+  std::vector<std::unique_ptr<Variant>> variants;  // under the GIL
+
+  // The backward pass for these masks, made now where need be.
+  const Variant& variant(const Bits& defined, const Bits& wanted, bool differentiable);
+};
+
+// A value kept for the backward pass: a tensor, or a Python number.
+struct Saved {
+  torch::autograd::SavedVariable tensor;
+  PyObject* number = nullptr;  // owned; released under the GIL
+
+  Saved() = default;
+  Saved(Saved&& other) noexcept : tensor(std::move(other.tensor)), number(other.number) { other.number = nullptr; }
+};
+
+// Calls a function on values: natively, where it is an Executable, else as Python.
+Slots call(PyObject* function, bool native, Slots values);
+
+class JitNode final : public torch::autograd::Node {
+ public:
+  // `owner`: the Differentiable. `first_bit`: where the masks have the gradients that this node receives.
+  JitNode(PyObject* owner, Spec* spec, size_t first_bit, torch::autograd::edge_list&& edges);
+  ~JitNode() override;
+
+  std::string name() const override { return spec_->name; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override;
+
+  // Keeps a value. `is_output`: of this node.
+  void save(const Slot& value, bool is_output);
+  void watch(const at::Tensor& tensor);
+
+ private:
+  struct Watched {
+    c10::VariableVersion version;
+    uint32_t expected;
+    std::string what;
+  };
+
+  Bits defined(const torch::autograd::variable_list& grads) const;
+  bool is_hidden() const { return first_bit_ != 0; }
+  void refuse_second_run(const Bits& running) const;
+  void refuse_changes() const;
+  void release(const Bits& running);
+  Slots unpack();
+  void restore_histories(Slots& values);
+
+  PyObject* owner_;
+  Spec* spec_;
+  size_t first_bit_;
+  std::vector<Saved> saved_;
+  std::vector<Watched> watched_;
+  Bits ran_;  // nodes of eager's that have run and freed what they had
+  bool freed_ = false;
+};
+
+}  // namespace jitpy
