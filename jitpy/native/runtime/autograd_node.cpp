@@ -125,7 +125,7 @@ NodePtr own(T* node) {
   TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
               what, " is at version ", version, "; expected version ", expected,
               " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
-              "with torch.autograd.set_detect_anomaly(True).");
+              "with torch.autograd.set_detect_anomaly(True, check_nan=False).");
 }
 
 }  // namespace
