@@ -58,6 +58,7 @@ FLAGS = {
         Flag("cxx", str, "", "C++ compiler; empty: $CXX, then g++, clang++, c++"),
         Flag("simd", str, "auto", "'auto', 'avx512', 'avx2' or 'scalar'"),
         Flag("threads_grain", int, 32768, "elements of work per thread below which a kernel stays on one thread"),
+        Flag("triton_on_cpu", bool, False, "run CPU graphs in Triton's interpreter: slow, for tests"),
         Flag("fusion", bool, True, "fuse loop nests into one kernel"),
         Flag("native", bool, True, "use the native guards, dispatch and runtime where they can be built"),
         Flag("hook", str, "auto", "frame hook: 'auto', 'native', 'monitoring' or 'none'"),
@@ -80,6 +81,7 @@ if TYPE_CHECKING:  # what a type checker sees where the module object answers
     cxx: str
     simd: str
     threads_grain: int
+    triton_on_cpu: bool
     fusion: bool
     native: bool
     hook: str

@@ -21,6 +21,7 @@ from ..runtime.plan import (
     CopyStep,
     FreeStep,
     KernelStep,
+    LaunchStep,
     Plan,
     ScheduleNotes,
     Size,
@@ -371,7 +372,7 @@ class Planner:
 
     def _entries_used(self, step: Step) -> set[int]:
         """The entries of the size table that a step needs."""
-        if isinstance(step, KernelStep):
+        if isinstance(step, (KernelStep, LaunchStep)):
             return self.kernel_sizes[id(step)]
         if isinstance(step, CallStep):
             return sizes_in((step.args, step.kwargs))
@@ -624,6 +625,7 @@ class Planner:
             size_entries=self.table.start_entries,
             n_symbols=self.table.n_symbols,
             workspace=self.scratch.size,
+            device=self.target.device,
             keep_alive=linked.keep_alive,
             notes=ScheduleNotes(
                 self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals

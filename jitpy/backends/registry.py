@@ -23,7 +23,7 @@ FxBackend = Callable[..., Callable[..., Any]]
 
 #: Backends that come with jitpy: name -> (module, function), imported on first use.
 _BUILT_IN = {
-    "codegen": ("jitpy.backends.cpp", "compile_graph"),
+    "codegen": ("jitpy.backends.codegen", "compile_graph"),
     "eager": ("jitpy.backends.eager", "compile_graph"),
     "inductor": ("jitpy.backends.inductor", "compile_graph"),
 }

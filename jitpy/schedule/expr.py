@@ -147,6 +147,24 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
     return result
 
 
+def order(roots: list[Expr], available: dict[Expr, str]) -> list[Expr]:
+    """What must be computed for `roots` beyond what is available, operands first. Constants need nothing."""
+    seen: set[Expr] = set()
+    result: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            result.append(expr)
+            continue
+        if expr in seen or expr in available or expr.op == "const":
+            continue
+        seen.add(expr)
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+    return result
+
+
 def children(expr: Expr) -> list[Expr]:
     """The operands, those inside index expressions included."""
     found = list(expr.args)

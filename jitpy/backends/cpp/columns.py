@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import torch
 
 from ...ir.spec import Dim, prod
-from ...schedule.expr import Expr, children
+from ...schedule.expr import Expr, children, order
 from ...schedule.index import Axis
 from ...schedule.loops import Kernel, Reduce
 from .emitter import KernelText, Text, Units, ceil_div
 from .prelude import TYPES
-from .printer import order
 from .reductions import ReductionPrinter, combine_text
 
 #: Bytes of a block of columns that are worked on together, so that all stages find them in the second-level cache.

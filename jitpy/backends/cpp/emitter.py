@@ -11,12 +11,12 @@ import torch
 
 from ...ir.sizes_expr import floordiv
 from ...ir.spec import Dim, prod
-from ...schedule.expr import Expr
+from ...schedule.expr import Expr, order
 from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel
 from ...schedule.values import HostScalar, Value
 from .prelude import STORAGE, TYPES
-from .printer import ExprPrinter, literal, order
+from .printer import ExprPrinter, literal
 
 
 @dataclass(slots=True)

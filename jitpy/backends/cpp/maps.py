@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ...ir.spec import prod
-from ...schedule.expr import Expr, children
+from ...schedule.expr import Expr, children, order
 from ...schedule.index import Axis
 from .emitter import KernelPrinter, Units
 from .prelude import TYPES
-from .printer import order
 
 #: Side of the square tiles of transposing kernels.
 TILE = 64

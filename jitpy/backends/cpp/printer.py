@@ -10,7 +10,7 @@ import sympy
 import torch
 
 from ...ir.spec import Dim
-from ...schedule.expr import Expr, children
+from ...schedule.expr import Expr
 from ...schedule.index import Axis, Index, Remainder
 from .prelude import TYPES
 
@@ -168,22 +168,4 @@ def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
     return f"({TYPES[target]}){text}"
 
 
-def order(roots: list[Expr], available: dict[Expr, str]) -> list[Expr]:
-    """What must be computed for `roots` beyond what is available, operands first. Constants need nothing."""
-    seen: set[Expr] = set()
-    result: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            result.append(expr)
-            continue
-        if expr in seen or expr in available or expr.op == "const":
-            continue
-        seen.add(expr)
-        stack.append((expr, True))
-        stack.extend((child, False) for child in reversed(children(expr)))
-    return result
-
-
-__all__ = ["ExprPrinter", "cast_text", "literal", "order", "sympy"]
+__all__ = ["ExprPrinter", "cast_text", "literal", "sympy"]

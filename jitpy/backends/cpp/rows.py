@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from ...ir.spec import Dim, prod
-from ...schedule.expr import Expr, children
+from ...schedule.expr import Expr, children, order
 from ...schedule.loops import Reduce
 from .emitter import Units
 from .prelude import TYPES
-from .printer import order
 from .reductions import ReductionPrinter
 
 #: Length of a row from which float32 sums are kept in float64 lanes.

@@ -1,4 +1,5 @@
-"""Kernels run by Triton itself: in its interpreter (`TRITON_INTERPRET=1`), or on a GPU by its own launcher.
+"""Kernels run by Triton itself: in its interpreter (`TRITON_INTERPRET=1`, or `config.triton_on_cpu`), or on a GPU by
+its own launcher.
 
 This is what a plan means where the native runtime is missing, and how kernels are tested without a GPU.
 """
@@ -14,6 +15,9 @@ from typing import Any
 
 import torch
 
+from jitpy import config
+
+from . import interpreter
 from .kernel import GpuKernel
 
 #: what pointers of the signature point to
@@ -27,7 +31,7 @@ POINTEES = {
 
 def interpreted() -> bool:
     """Does Triton run kernels in its interpreter, on the CPU?"""
-    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
+    return config.triton_on_cpu or os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
 
 
 def launch(kernel: GpuKernel, grid: Sequence[int], arguments: Sequence[Any]) -> None:
@@ -41,12 +45,15 @@ def launch(kernel: GpuKernel, grid: Sequence[int], arguments: Sequence[Any]) -> 
     if on_cpu and not interpreted():
         raise RuntimeError(f"kernel {kernel.name} runs on CPU tensors in Triton's interpreter only "
                            "(TRITON_INTERPRET=1)")
+    if on_cpu:
+        arguments = [value if isinstance(value, torch.Tensor) else interpreter.number(value, kind)
+                     for value, (_, kind) in zip(arguments, kernel.parameters, strict=True)]
     named = dict(zip((name for name, _ in kernel.parameters), arguments, strict=True))
     extra: dict[str, Any] = {}
     if not on_cpu:
         extra = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages,
                  "enable_fp_fusion": kernel.fp_fusion, "maxnreg": kernel.max_registers}
-    load(kernel.source, kernel.name, interpreted())[tuple(grid)](**named, **dict(kernel.constexprs), **extra)
+    load(kernel.source, kernel.name, on_cpu)[tuple(grid)](**named, **dict(kernel.constexprs), **extra)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -54,9 +61,15 @@ def load(source: str, name: str, interpreted: bool) -> Any:
     """The function `name` of a module with this text; `interpreted` is part of what it depends on.
 
     Triton reads a kernel's source back from its function, so the text is made known to `linecache`."""
-    importlib.import_module("triton")  # raises ImportError here rather than inside the text
+    triton = importlib.import_module("triton")  # raises ImportError here rather than inside the text
     file = f"<jitpy kernel {name} {abs(hash(source)):x}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": f"jitpy_kernel_{name}", "__file__": file}
-    exec(compile(source, file, "exec"), namespace)
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.interpret = interpreted
+        exec(compile(source, file, "exec"), namespace)
+    if interpreted:
+        interpreter.install()
+        if "libdevice" in namespace:
+            namespace["libdevice"] = interpreter.MathLibrary()
     return namespace[name]

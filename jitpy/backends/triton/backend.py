@@ -1,0 +1,94 @@
+"""Graph to callable by generated Triton kernels: lower, fuse, print, plan.
+
+Graphs that this backend does not take go to the eager backend; so does every graph on a GPU without Triton or a driver.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jitpy import config, logs
+
+from ...ir.alias import any_needs_grad, shows_grad_input
+from ...ir.graph import Graph
+from ...ir.op import NotCovered
+from ...ir.passes.attention import ATTENTION
+from ...ir.passes.cleanup import remove_dead_code
+from ...ir.passes.pattern import apply
+from ...runtime.plan import Plan, ScheduleNotes
+from ..planner import Planner
+from .target import TritonTarget
+
+_warned: set[str] = set()
+
+
+def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
+    """Make `graph`, all of whose tensors are on one device, callable: `compiled(*inputs) -> tuple`."""
+    from .. import eager
+    from ..codegen import device_of
+
+    device = device_of(graph)
+    assert device is not None
+    reason = unsupported(device)
+    if reason:
+        _warn(f"graphs on {device} run with eager kernels: {reason}")
+    if reason or any_needs_grad(graph.nodes) or shows_grad_input(graph):
+        return eager.compile_graph(graph, options or {})
+    from ...runtime.executable import make_executable
+
+    try:
+        return make_executable(plan_graph(graph, device))
+    except NotCovered as error:  # sizes that depend on data, in a form that no kernel takes
+        logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
+        return eager.compile_graph(graph, options or {})
+
+
+def unsupported(device: torch.device) -> str:
+    """Why kernels cannot run on a device; '' where they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if device.type == "cpu":
+        return ""
+    if not torch.cuda.is_available():
+        return "there is no usable CUDA driver"
+    if torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 0):
+        return f"{torch.cuda.get_device_name(device)} is older than Triton's kernels need"
+    return ""
+
+
+def _warn(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(f"jitpy: {text}", RuntimeWarning, stacklevel=3)
+
+
+def plan_graph(graph: Graph, device: torch.device | None = None) -> Plan:
+    """The graph as a plan of launches, for tensors on `device` (by default where the graph's are)."""
+    from ..codegen import device_of
+
+    started = time.perf_counter()
+    device = device or device_of(graph) or torch.device("cpu")
+    fused = apply(graph, ATTENTION)
+    if fused:
+        logs.log("graph", "\n".join(fused))
+        remove_dead_code(graph)
+    planner = Planner(graph, TritonTarget(device))
+    text = planner.text()
+    printed = time.perf_counter()
+    logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {printed - started:.3f} s")
+    logs.log("fusion", planner.report)
+    if text:
+        logs.log("output_code", text)
+    plan = planner.plan()
+    eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
+    plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
+    return plan
+
+
+__all__ = ["compile_graph", "config", "plan_graph"]

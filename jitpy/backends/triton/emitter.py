@@ -1,0 +1,415 @@
+"""What all kernels have in common: parameters, tiles, memory accesses, the order of computations."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from ...ir.graph import Node
+from ...ir.spec import Dim, prod
+from ...schedule.expr import Expr, children, order, walk
+from ...schedule.index import Axis, Index, Remainder
+from ...schedule.loops import Kernel
+from ...schedule.values import HostScalar, Value
+from .helpers import module
+from .printer import SIGNATURE, TYPES, ExprPrinter, closed, literal, typed
+from .tiles import Launch, Tile, place_tiles
+
+#: Longest text that is put into its only reader instead of getting a name.
+INLINE = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Scratch memory of a kernel: area `number`, elements of `dtype`."""
+
+    number: int
+    dtype: torch.dtype
+
+
+#: What a parameter stands for: an operand, scratch memory or a size.
+Parameter = Value | Partial | sympy.Expr
+
+
+@dataclass(slots=True)
+class KernelText:
+    """One launch: the module's text, its function's name, parameters with their Triton types, and the grid."""
+
+    source: str
+    name: str
+    signature: list[tuple[str, str]]
+    parameters: list[Parameter]
+    grid: tuple[Dim, ...]
+    warps: int
+    checks: bool = False
+
+
+@dataclass(slots=True)
+class Program:
+    """The text of a kernel's programs, and its launches."""
+
+    launches: list[KernelText] = field(default_factory=list)
+    #: areas of scratch memory: bytes
+    scratch: list[int] = field(default_factory=list)
+
+
+class Emitter:
+    """Prints one function. `launch` says what a program holds; `stem` names the function.
+
+    Every tensor of the program has one axis for each tile with a block, of size 1 where it does not vary along that.
+    """
+
+    def __init__(self, kernel: Kernel, launch: Launch, stem: str) -> None:
+        self.kernel = kernel
+        self.launch = launch
+        self.stem = stem
+        self.lines: list[str] = []
+        self.depth = 1
+        self.counter = 0
+        self.parameters: dict[Parameter, str] = {}
+        self.sizes: dict[sympy.Expr, str] = {}
+        self.checks = False
+        tiles = [*launch.tiles, *([launch.r] if launch.r is not None else [])]
+        self.blocks = place_tiles(tiles)
+        self.tile_of = {axis: tile for tile in tiles for axis in tile.axes}
+        self.axis_names: dict[Axis, str] = {}
+        self.names: dict[Expr, str] = {}
+        self.printer = ExprPrinter(lambda expr: self.names[expr])
+        self.wide = _is_wide(kernel, tiles)
+        for k, value in enumerate(kernel.reads):
+            self.parameters[value] = f"in{k}"
+        for k, value in enumerate(kernel.writes):
+            self.parameters[value] = f"out{k}"
+
+    # lines and names
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line if line else line)
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.add(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    def fresh(self, stem: str = "t") -> str:
+        self.counter += 1
+        return f"{stem}{self.counter}"
+
+    def size(self, size: Dim) -> str:
+        """A size as text; symbolic ones are parameters."""
+        if isinstance(size, int) or size.is_Integer:
+            return str(int(size))
+        found = self.sizes.get(size)
+        if found is None:
+            found = self.sizes[size] = f"n{len(self.sizes)}"
+        return found
+
+    # tiles
+
+    def shape_suffix(self, tile: Tile) -> str:
+        """The subscript that puts a vector along its tile's axis."""
+        if len(self.blocks) < 2:
+            return ""
+        return "[" + ", ".join(":" if t is tile else "None" for t in self.blocks) + "]"
+
+    @property
+    def shape(self) -> str:
+        """The full shape of the program's tensors."""
+        return "[" + ", ".join(str(t.block) for t in self.blocks) + "]"
+
+    def tiles_of(self, axes: Any) -> list[Tile]:
+        """The tiles with a block on which something with these axes depends."""
+        found = {self.tile_of[a] for a in axes if a in self.tile_of}
+        return [t for t in self.blocks if t in found]
+
+    def begin_program(self, splits: int = 1) -> None:
+        """Where this program is along each tile but `r`; with splits, which part of `r` it has."""
+        pid = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        parts: list[tuple[str, Dim]] = [(tile.name, tile.count) for tile in self.launch.tiles]
+        if splits > 1:
+            parts.insert(0, ("part", splits))
+        parts = [p for p in parts if not (type(p[1]) is int and p[1] == 1)]
+        texts = {tile.name: "0" for tile in self.launch.tiles}
+        if len(parts) == 1:
+            texts[parts[0][0]] = pid
+        elif parts:
+            self.add(f"pid = {pid}")
+            left = "pid"
+            for k in range(len(parts) - 1, -1, -1):
+                name, count = parts[k]
+                texts[name] = f"{left} % {self.size(count)}" if k else left
+                if k:
+                    self.add(f"pid_{k} = {left} // {self.size(count)}")
+                    left = f"pid_{k}"
+        if splits > 1:
+            self.add(f"part = {texts.pop('part')}")
+        for tile in self.launch.tiles:
+            self.define(tile, texts[tile.name])
+
+    def define(self, tile: Tile, at: str) -> None:
+        """The tile's index in this program, where `at` is the number of its block."""
+        if tile.block == 1:
+            self.add(f"{tile.name} = {at}")
+        else:
+            text = f"tl.arange(0, {tile.block}){self.shape_suffix(tile)}"
+            if at != "0":
+                text = f"{at} * {tile.block} + {text}" if " " not in at else f"({at}) * {tile.block} + {text}"
+            self.add(f"{tile.name} = {text}")
+        self.split_axes(tile)
+
+    def split_axes(self, tile: Tile) -> None:
+        """The axes of a tile from its flat index, and its mask."""
+        if len(tile.axes) == 1:
+            self.axis_names[tile.axes[0]] = tile.name
+        else:
+            used = self._used_axes()
+            for k, axis in enumerate(tile.axes):
+                name = self.axis_names[axis] = f"{tile.name}{k}"
+                if axis not in used:
+                    continue
+                below = prod(tuple(a.size for a in tile.axes[k + 1 :]))
+                text = tile.name if type(below) is int and below == 1 else f"{tile.name} // {self.size(below)}"
+                self.add(f"{name} = {text} % {self.size(axis.size)}" if k else f"{name} = {text}")
+        if tile.masked:
+            self.add(f"{tile.name}_in = {tile.name} < {self.size(tile.size)}")
+
+    def _used_axes(self) -> set[Axis]:
+        """Axes that some index mentions other than as part of a tile's flat index."""
+        if not hasattr(self, "_used"):
+            self._used: set[Axis] = set()
+            for index in self._indices():
+                self._collect(index)
+        return self._used
+
+    def _collect(self, index: Index) -> None:
+        for atom, _ in self._regrouped(index)[0]:
+            if isinstance(atom, Axis):
+                self._used.add(atom)
+            elif not isinstance(atom, Expr):
+                self._collect(atom.index)
+
+    def _indices(self) -> list[Index]:
+        kernel = self.kernel
+        found = [s.index for s in kernel.stores] + [r.position for r in kernel.reductions if r.position is not None]
+        for expr in walk(kernel.roots()):
+            if expr.op == "load":
+                found.append(expr.attr[1])
+            elif expr.op == "index":
+                found.append(expr.attr)
+        return found
+
+    # indices
+
+    def _regrouped(self, index: Index) -> tuple[list[tuple[Any, Dim]], list[tuple[Tile, Dim]]]:
+        """The terms of an index; those that walk a whole tile in order as one term of the tile."""
+        terms = dict(index.terms)
+        flat: list[tuple[Tile, Dim]] = []
+        for tile in {self.tile_of[a]: None for a in terms if isinstance(a, Axis) and a in self.tile_of}:
+            if len(tile.axes) < 2:
+                continue
+            step: Dim = terms.get(tile.axes[-1], 0)
+            expected, whole = step, not (type(step) is int and step == 0)
+            for axis in reversed(tile.axes):
+                whole = whole and axis in terms and terms[axis] == expected
+                expected = expected * axis.size
+            if whole:
+                for axis in tile.axes:
+                    del terms[axis]
+                flat.append((tile, step))
+        return list(terms.items()), flat
+
+    def index(self, index: Index) -> str:
+        """An index expression as text."""
+        terms, flat = self._regrouped(index)
+        parts = [self._term(tile.name, step) for tile, step in flat]
+        parts += [self._term(self._atom(atom), step) for atom, step in terms]
+        if not (type(index.const) is int and index.const == 0) or not parts:
+            parts.append(self.size(index.const))
+        text = parts[0]
+        for part in parts[1:]:
+            text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
+        return text
+
+    def _term(self, text: str, step: Dim) -> str:
+        if type(step) is int:
+            return text if step == 1 else f"-{text}" if step == -1 else f"{text} * {step}"
+        return f"{text} * {self.size(step)}"
+
+    def _atom(self, atom: Any) -> str:
+        if isinstance(atom, Axis):
+            return self.axis_names[atom]
+        if isinstance(atom, Expr):
+            return typed(atom.attr, atom.dtype) if atom.op == "const" else closed(self.names[atom])
+        sign = "%" if isinstance(atom, Remainder) else "//"
+        return f"(({self.index(atom.index)}) {sign} {self.size(atom.divisor)})"
+
+    # computations
+
+    def emit(self, roots: list[Expr]) -> None:
+        """Name what `roots` need and has no name yet."""
+        needed = order(roots, self.names)
+        uses: dict[Expr, int] = {}
+        for expr in needed:
+            for child in children(expr):
+                uses[child] = uses.get(child, 0) + 1
+        wanted = set(roots)
+        for expr in needed:
+            text = self._value(expr)
+            single = uses.get(expr, 0) == 1 and expr not in wanted and expr.op not in ("load", "check", "index")
+            if re.fullmatch(r"\w+", text):
+                self.names[expr] = text
+            elif single and len(text) <= INLINE:
+                self.names[expr] = text
+            else:
+                name = self.names[expr] = self.fresh()
+                self.add(f"{name} = {text}")
+
+    def _value(self, expr: Expr) -> str:
+        if expr.op == "load":
+            return self._load(expr)
+        if expr.op == "index":
+            text = self.index(expr.attr)
+            return f"{closed(text)}.to(tl.int64)"
+        if expr.op == "size":
+            return self.size(expr.attr)
+        if expr.op == "check":
+            return self._check(expr)
+        return self.printer.value(expr)
+
+    def masks(self, tiles: list[Tile]) -> list[str]:
+        return [f"{t.name}_in" for t in tiles if t.masked]
+
+    def _load(self, expr: Expr) -> str:
+        value, index = expr.attr
+        name = self.parameters[value]
+        if isinstance(value, HostScalar):
+            return name
+        text, masks = self.index(index), self.masks(self.tiles_of(expr.axes))
+        if expr.args:
+            condition = expr.args[0]
+            masks.append(closed(self.printer.argument(condition)))
+            if set(self.tiles_of(condition.axes)) - set(self.tiles_of(index.all_axes())):
+                # the mask is larger than the index
+                text = f"tl.where({masks[-1]}, {text}, 0)"
+        pointer = _pointer(name, text)
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        if masks and (expr.args or not value.dtype.is_floating_point):
+            mask += ", other=0"
+        loaded = f"tl.load({pointer}{mask})"
+        return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
+
+    def _check(self, expr: Expr) -> str:
+        """An index that must be in range: a failure stops the program, as in eager's kernels."""
+        self.checks = True
+        at, limit = closed(self.printer.argument(expr.args[0])), self.printer.operand(expr.args[1])
+        inside = f"({at} >= 0) & ({at} < {limit})"
+        masks = self.masks(self.tiles_of(expr.axes))
+        if len(expr.args) == 3:
+            masks.append(closed(self.printer.argument(expr.args[2])))
+        outside = "".join(f" | ~{mask}" for mask in masks)
+        self.add(f'tl.device_assert({f"({inside}){outside}" if outside else inside}, "index out of range")')
+        return at
+
+    def store(self, value: Value, index: Index, expr: Expr) -> None:
+        """Write `expr`, named already, to `value[index]`."""
+        text = self.index(index)
+        masks = self.masks(self.tiles_of(index.all_axes()))
+        value_text = literal(expr.attr, expr.dtype) if expr.op == "const" else self.names[expr]
+        self.write(self.parameters[value], text, value_text, masks)
+
+    def write(self, pointer: str, index: str, value: str, masks: list[str]) -> None:
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        self.add(f"tl.store({_pointer(pointer, index)}, {value}{mask})")
+
+    def scratch(self, number: int, dtype: torch.dtype) -> str:
+        """The pointer to an area of scratch memory."""
+        return self.parameters.setdefault(Partial(number, dtype), f"partial{number}")
+
+    # the whole
+
+    def finish(self, grid: tuple[Dim, ...], suffix: str = "") -> KernelText:
+        """The module with this function: its parameters are what its lines mention."""
+        name = self.stem + suffix
+        body = "\n".join(self.lines) + "\n"
+        words = set(re.findall(r"\w+", body))
+        signature, used = [], []
+        for parameter, text in [*self.parameters.items(), *((e, n) for e, n in self.sizes.items())]:
+            if text not in words:
+                continue
+            signature.append((text, _kind(parameter)))
+            used.append(parameter)
+        head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
+        return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks)
+
+
+def _kind(parameter: Parameter) -> str:
+    """The Triton type of a parameter."""
+    if isinstance(parameter, HostScalar):
+        return "fp64" if parameter.kind is float else "i64"
+    if isinstance(parameter, (Value, Partial)):
+        return "*" + SIGNATURE[parameter.dtype]
+    return "i64"
+
+
+def _pointer(name: str, index: str) -> str:
+    if index == "0":
+        return name
+    return f"{name} + {index}" if re.fullmatch(r"\w+", index) else f"{name} + ({index})"
+
+
+def _is_wide(kernel: Kernel, tiles: list[Tile]) -> bool:
+    """Whether positions may need 64 bits."""
+    for tile in tiles:
+        if type(tile.size) is not int or tile.size + tile.block >= 1 << 31:
+            return True
+    for value in (*kernel.reads, *kernel.writes):
+        if isinstance(value, HostScalar):
+            continue
+        reach: Dim = 1
+        for size, stride in zip(value.shape, value.stride, strict=True):
+            reach = reach + (size - 1) * (stride if type(stride) is not int else abs(stride))
+        # masked lanes may compute positions of twice the reach
+        if type(reach) is not int or reach >= 1 << 30:
+            return True
+    return False
+
+
+def comment_lines(kernel: Kernel, text: KernelText) -> list[str]:
+    """For readers: the user's lines, and what the parameters are."""
+    import linecache
+
+    lines = [f"# {', '.join(dict.fromkeys(_op_name(n) for n in kernel.nodes))}"]
+    places = dict.fromkeys((n.loc.filename, n.loc.line) for n in kernel.nodes if n.loc is not None)
+    for filename, number in list(places)[:12]:
+        source = linecache.getline(filename, number).strip()
+        lines.append(f"#   {filename}:{number}  {source}".rstrip())
+    for (name, kind), parameter in zip(text.signature, text.parameters, strict=True):
+        if isinstance(parameter, Partial):
+            what = "partial results"
+        elif isinstance(parameter, Value):
+            what = f"{parameter.describe()} {list(parameter.shape)}"
+        else:
+            what = str(parameter)
+        lines.append(f"#   {name}: {kind} {what}")
+    return lines
+
+
+def _op_name(node: Node) -> str:
+    return node.op.name.removeprefix("aten.").removesuffix(".default")
+
+
+def stem_of(kernel: Kernel) -> str:
+    """A function name from the ops that the kernel computes."""
+    names = dict.fromkeys(re.sub(r"\W", "_", _op_name(node).split(".")[0]) for node in kernel.nodes)
+    return ("fused_" + "_".join(names))[:64].rstrip("_") or "fused"
+
+
+__all__ = ["Emitter", "KernelText", "Parameter", "Partial", "Program", "TYPES", "comment_lines", "stem_of"]

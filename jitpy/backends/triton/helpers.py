@@ -1,0 +1,113 @@
+"""Functions that kernels call, as Triton text: combinations for reductions and scans, and arithmetic as torch has it.
+
+A kernel's module holds those that it uses."""
+
+from __future__ import annotations
+
+import re
+
+HEAD = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+
+_HELPERS: dict[str, str] = {}
+
+
+def _helper(text: str) -> None:
+    match = re.search(r"^def (\w+)", text, re.MULTILINE)
+    assert match is not None
+    _HELPERS[match[1]] = text.strip("\n")
+
+
+_helper("""
+@triton.jit
+def combine_sum(a, b):
+    return a + b
+""")
+_helper("""
+@triton.jit
+def combine_prod(a, b):
+    return a * b
+""")
+_helper("""
+@triton.jit
+def combine_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""")
+_helper("""
+@triton.jit
+def combine_min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""")
+_helper("""
+@triton.jit
+def combine_argmax(a, i, b, j):
+    # NaN is the largest; of equals the first
+    first = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+""")
+_helper("""
+@triton.jit
+def combine_argmin(a, i, b, j):
+    # NaN is the smallest; of equals the first
+    first = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+""")
+_helper("""
+@triton.jit
+def floor_div_int(a, b):
+    q = a // b
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), q - 1, q)
+""")
+_helper("""
+@triton.jit
+def floor_mod_int(a, b):
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+""")
+_helper("""
+@triton.jit
+def floor_mod(a, b):
+    r = libdevice.fmod(a, b)
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+""")
+_helper("""
+@triton.jit
+def floor_div(a, b):
+    # exact where the quotient is close to an integer
+    r = libdevice.fmod(a, b)
+    q = (a - r) / b
+    q = tl.where((r != 0) & ((r < 0) != (b < 0)), q - 1, q)
+    whole = tl.floor(q)
+    whole = tl.where(q - whole > 0.5, whole + 1, whole)
+    plain = a / b
+    return tl.where(b == 0, plain, tl.where(q != 0, whole, libdevice.copysign(plain * 0, plain)))
+""")
+_helper("""
+@triton.jit
+def floor_div_f32(a, b):
+    # exact where the quotient is close to an integer
+    r = libdevice.fmod(a, b)
+    q = tl.div_rn(a - r, b)
+    q = tl.where((r != 0) & ((r < 0) != (b < 0)), q - 1, q)
+    whole = tl.floor(q)
+    whole = tl.where(q - whole > 0.5, whole + 1, whole)
+    plain = tl.div_rn(a, b)
+    return tl.where(b == 0, plain, tl.where(q != 0, whole, libdevice.copysign(plain * 0, plain)))
+""")
+
+
+def module(body: str) -> str:
+    """The text of a module with these kernels and the helpers that they need."""
+    needed: dict[str, None] = {}
+
+    def visit(text: str) -> None:
+        for word in re.findall(r"\b\w+\b", text):
+            if word in _HELPERS and word not in needed:
+                visit(_HELPERS[word].split("\n", 2)[2])
+                needed[word] = None
+
+    visit(body)
+    return "\n\n".join([HEAD, *(_HELPERS[name] + "\n" for name in needed), body])

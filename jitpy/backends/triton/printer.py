@@ -1,0 +1,234 @@
+"""Scalar expressions as Triton text.
+
+Triton promotes Python numbers to the other operand's type in arithmetic and comparisons, but not in `tl.where` and in
+calls: there constants are written with their type.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...ir.op import NotCovered
+from ...schedule.expr import Expr
+
+#: Triton's names of dtypes.
+TYPES = {
+    torch.float32: "tl.float32",
+    torch.float64: "tl.float64",
+    torch.float16: "tl.float16",
+    torch.bfloat16: "tl.bfloat16",
+    torch.int8: "tl.int8",
+    torch.int16: "tl.int16",
+    torch.int32: "tl.int32",
+    torch.int64: "tl.int64",
+    torch.uint8: "tl.uint8",
+    torch.bool: "tl.int1",
+}
+#: The types of a kernel's parameters.
+SIGNATURE = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.bool: "i1",
+}
+
+_OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "logical_and": "&",
+    "logical_or": "|",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+    "shift_left": "<<",
+    "shift_right": ">>",
+}
+#: Functions by their name in CUDA's math library: what eager's kernels call.
+_LIBRARY = {
+    name: name
+    for name in (
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "cbrt", "atan2", "hypot", "pow",
+        "fmod", "copysign", "trunc",
+    )
+} | {"round": "rint"}  # fmt: skip
+_PROPAGATE = "propagate_nan=tl.PropagateNan.ALL"
+
+
+def closed(text: str) -> str:
+    """The text in brackets, unless it is a name, a number or a call, which need none as an operand."""
+    if re.fullmatch(r"[\w.]+", text):
+        return text
+    if not re.match(r"[\w.]+\(", text) or not text.endswith(")"):
+        return f"({text})"
+    depth = 0
+    for k, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0 and char == ")" and k + 1 < len(text) and text[k + 1] != ".":
+            return f"({text})"
+        if depth == 0 and char == " ":
+            return f"({text})"
+    return text
+
+
+def literal(value: Any, dtype: torch.dtype) -> str:
+    """A constant as a Python number."""
+    if dtype is torch.bool:
+        return "True" if value else "False"
+    if dtype.is_floating_point:
+        value = float(value)
+        if math.isnan(value):
+            return 'float("nan")'
+        if math.isinf(value):
+            return 'float("inf")' if value > 0 else 'float("-inf")'
+    return repr(value)
+
+
+def typed(value: Any, dtype: torch.dtype) -> str:
+    """A constant of a Triton type, as an argument."""
+    if dtype is torch.float32 and (value == 0 or not math.isfinite(value) or 1.2e-38 <= abs(value) <= 3.4e38):
+        return literal(value, dtype)  # Triton's own choice
+    if dtype is torch.int32 or dtype is torch.bool:
+        return literal(value, dtype)
+    return tensor(value, dtype)
+
+
+def tensor(value: Any, dtype: torch.dtype) -> str:
+    """A constant as a tensor of a Triton type."""
+    return f"tl.full([], {literal(value, dtype)}, {TYPES[dtype]})"
+
+
+class ExprPrinter:
+    """The text of one operation, its operands being named already.
+
+    ref     how an expression that is no constant is mentioned
+    """
+
+    def __init__(self, ref: Callable[[Expr], str]) -> None:
+        self._ref = ref
+
+    def operand(self, expr: Expr) -> str:
+        """An operand of an operator: Triton gives a number the other operand's type."""
+        return closed(literal(expr.attr, expr.dtype) if expr.op == "const" else self._ref(expr))
+
+    def argument(self, expr: Expr) -> str:
+        """An argument of a call: its type must be right by itself."""
+        return typed(expr.attr, expr.dtype) if expr.op == "const" else self._ref(expr)
+
+    def tensor(self, expr: Expr) -> str:
+        """An operand that is a tensor, for its methods."""
+        return closed(tensor(expr.attr, expr.dtype) if expr.op == "const" else self._ref(expr))
+
+    def value(self, expr: Expr) -> str:
+        """The text that computes `expr`. Raises NotCovered for operations that Triton lacks."""
+        op, args = expr.op, expr.args
+        dtype = args[0].dtype
+        constant = all(a.op == "const" for a in args)
+        texts = [tensor(a.attr, a.dtype) if constant else self.operand(a) for a in args]
+        if op == "cast":
+            return cast(self.tensor(args[0]), args[0].dtype, expr.dtype)
+        if op == "round_to":
+            return f"{self.tensor(args[0])}.to({TYPES[expr.attr]}).to({TYPES[expr.dtype]})"
+        if op == "where":
+            return f"tl.where({self.argument(args[0])}, {self.argument(args[1])}, {self.argument(args[2])})"
+        if op in ("lt", "le", "gt", "ge") and dtype is torch.bool:
+            texts = [f"{self.tensor(a)}.to(tl.int32)" for a in args]
+        if op in _OPERATORS:
+            return f"{texts[0]} {_OPERATORS[op]} {texts[1]}"
+        if op in ("maximum", "minimum"):
+            nan = f", {_PROPAGATE}" if dtype.is_floating_point else ""
+            return f"tl.{op}({self.argument(args[0])}, {self.argument(args[1])}{nan})"
+        if op in ("fmax", "fmin"):
+            return f"tl.{'maximum' if op == 'fmax' else 'minimum'}({self.argument(args[0])}, {self.argument(args[1])})"
+        rule = (_float if dtype.is_floating_point else _integer)(op, texts, [self.argument(a) for a in args], dtype)
+        if rule is None:
+            raise NotCovered(f"{op} of {dtype} has no Triton text")
+        return rule
+
+
+def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
+    """A conversion as eager's kernels do it."""
+    text = closed(text)
+    if source.is_floating_point and target in (torch.int8, torch.int16):
+        return f"{text}.to(tl.int32).to({TYPES[target]})"
+    if source.is_floating_point and target is torch.uint8:
+        return f"{text}.to(tl.int64).to(tl.uint8)"
+    return f"{text}.to({TYPES[target]})"
+
+
+def _float(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str | None:
+    single = dtype is torch.float32
+    if op == "truediv":
+        return f"tl.div_rn({typed_x[0]}, {typed_x[1]})" if single else f"{x[0]} / {x[1]}"
+    if op == "reciprocal":
+        return f"tl.div_rn(1.0, {typed_x[0]})" if single else f"1.0 / {x[0]}"
+    if op == "sigmoid":
+        below = f"1.0 + libdevice.exp(-{x[0]})"
+        return f"tl.div_rn(1.0, {below})" if single else f"1.0 / ({below})"
+    if op == "sqrt":
+        return f"tl.sqrt_rn({typed_x[0]})" if single else f"tl.sqrt({typed_x[0]})"
+    if op == "rsqrt":
+        return f"libdevice.rsqrt({typed_x[0]})"
+    if op == "neg":
+        return f"-{x[0]}"
+    if op == "abs":
+        return f"tl.abs({typed_x[0]})"
+    if op in ("floor", "ceil"):
+        return f"tl.{op}({typed_x[0]})"
+    if op == "isnan":
+        return f"{x[0]} != {x[0]}"
+    if op == "isinf":
+        return f'tl.abs({typed_x[0]}) == float("inf")'
+    if op == "isfinite":
+        return f'tl.abs({typed_x[0]}) < float("inf")'
+    if op == "signbit":
+        return f"{closed(typed_x[0])}.to(tl.int{8 * dtype.itemsize}, bitcast=True) < 0"
+    if op == "sign":
+        return f"({x[0]} > 0).to({TYPES[dtype]}) - ({x[0]} < 0).to({TYPES[dtype]})"
+    if op == "mod":
+        return f"floor_mod({typed_x[0]}, {typed_x[1]})"
+    if op == "floordiv":
+        return f"floor_div{'_f32' if single else ''}({typed_x[0]}, {typed_x[1]})"
+    if op in _LIBRARY:
+        return f"libdevice.{_LIBRARY[op]}({', '.join(typed_x)})"
+    return None
+
+
+def _integer(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str | None:
+    if op == "neg":
+        return f"-{x[0]}" if dtype.is_signed else f"(0 - {x[0]}).to({TYPES[dtype]})"
+    if op == "abs":
+        return f"tl.abs({typed_x[0]})"
+    if op in ("logical_not", "bitwise_not"):
+        return f"~{x[0]}"
+    if op == "sign":
+        return f"({x[0]} > 0).to({TYPES[dtype]}) - ({x[0]} < 0).to({TYPES[dtype]})"
+    if op == "floordiv":
+        return f"floor_div_int({typed_x[0]}, {typed_x[1]})" if dtype.is_signed else f"{x[0]} // {x[1]}"
+    if op == "truncdiv":
+        return f"{x[0]} // {x[1]}"
+    if op == "mod":
+        return f"floor_mod_int({typed_x[0]}, {typed_x[1]})" if dtype.is_signed else f"{x[0]} % {x[1]}"
+    if op == "fmod":
+        return f"{x[0]} % {x[1]}"
+    if op == "relu":
+        return f"tl.maximum({typed_x[0]}, {typed(0, dtype)})"
+    return None

@@ -1,0 +1,266 @@
+"""Kernels with reductions. A program holds a few results and either whole rows, in registers, or walks the reduced
+elements block by block, one loop a stage; where there are few results, several programs share each of them and a
+second launch combines what they found."""
+
+from __future__ import annotations
+
+import torch
+
+from ...ir.spec import prod
+from ...schedule.expr import Expr, children, order
+from ...schedule.index import Axis
+from ...schedule.loops import Kernel, Reduce, Store
+from .emitter import Emitter, KernelText, Program, stem_of
+from .printer import TYPES, cast, closed, literal, typed
+from .tiles import Launch, Tile, power_of_two, reduction_launch
+
+
+def print_reduction(kernel: Kernel) -> Program:
+    """The kernel as one launch or, shared among programs, as two."""
+    launch = reduction_launch(kernel, _stages(kernel))
+    assert launch.r is not None
+    r = launch.r
+    program = Program()
+    emitter = ReductionEmitter(kernel, launch, stem_of(kernel))
+    if type(r.size) is int and r.size <= r.block:
+        program.launches.append(emitter.persistent())
+    elif launch.splits == 1:
+        program.launches.append(emitter.looped())
+    else:
+        program.launches.append(emitter.parts(program))
+        program.launches.append(_combine(kernel, launch))
+    return program
+
+
+def is_inner(store: Store) -> bool:
+    """Whether a store has one element per point, not one per result."""
+    return _depends(store.expr) or any(a.reduced for a in store.index.all_axes())
+
+
+def _depends(expr: Expr) -> bool:
+    """Whether the value changes along reduced axes."""
+    return any(a.reduced for a in expr.axes)
+
+
+def _stages(kernel: Kernel) -> int:
+    """How many stages walk the reduced axes."""
+    inner = [r.expr for r in kernel.reductions] + [s.expr for s in kernel.stores if is_inner(s)]
+    return 1 + max((kernel.stage[e] for e in inner), default=0)
+
+
+def accumulator(reduction: Reduce) -> torch.dtype:
+    """What running values are kept in."""
+    if reduction.kind in ("any", "all"):
+        return torch.int32
+    return torch.int32 if reduction.dtype is torch.bool else reduction.dtype
+
+
+def initial(kind: str, dtype: torch.dtype) -> str:
+    """The neutral element, as a number."""
+    if kind in ("sum", "any"):
+        return "0.0" if dtype.is_floating_point else "0"
+    if kind in ("prod", "all"):
+        return "1.0" if dtype.is_floating_point else "1"
+    lowest = kind in ("max", "argmax")
+    if dtype.is_floating_point:
+        return f'float("{"-" if lowest else ""}inf")'
+    limits = torch.iinfo(dtype)
+    return literal(limits.min if lowest else limits.max, dtype)
+
+
+#: The position of no element.
+NOWHERE = 1 << 62
+_COMBINE = {"any": "max", "all": "min"}
+
+
+def combine_name(kind: str) -> str:
+    return f"combine_{_COMBINE.get(kind, kind)}"
+
+
+class ReductionEmitter(Emitter):
+    """Reductions over the tile `r`."""
+
+    @property
+    def r(self) -> Tile:
+        assert self.launch.r is not None
+        return self.launch.r
+
+    def operand_of(self, reduction: Reduce) -> str:
+        """What is reduced, one for every point, in the accumulator's dtype; beyond the end neutral."""
+        expr, dtype = reduction.expr, accumulator(reduction)
+        if expr.op == "const":
+            value = int(expr.attr) if expr.dtype is torch.bool else expr.attr
+            text = f"tl.full({self.shape}, {literal(value, dtype)}, {TYPES[dtype]})"
+        else:
+            text = self.names[expr]
+            if expr.dtype is not dtype:
+                text = f"{closed(text)}.to({TYPES[dtype]})"
+            if self.tiles_of(expr.axes) != self.blocks:
+                text = f"tl.broadcast_to({text}, {self.shape})"
+        if not self.r.masked:
+            return text
+        start = initial(reduction.kind, dtype)
+        if dtype not in (torch.float32, torch.int32):
+            start = f"tl.full([], {start}, {TYPES[dtype]})"
+        return f"tl.where({self.r.name}_in, {text}, {start})"
+
+    def fold(self, reduction: Reduce, running: list[str]) -> list[str]:
+        """Running values (for arg-reductions with their positions) reduced along `r`."""
+        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
+        kind, names = reduction.kind, [self.fresh(reduction.kind)]
+        given = running[0]
+        if kind.startswith("arg"):
+            names = [self.fresh("best"), *names]
+            given = f"({', '.join(running)})"
+        self.add(f"{', '.join(names)} = tl.reduce({given}, {self.r.place}, {combine_name(kind)}{keep})")
+        return names
+
+    def conclude(self, reduction: Reduce, found: list[str]) -> None:
+        """Name the result of a reduction, in its own dtype, from the folded running values."""
+        dtype, target = accumulator(reduction), reduction.result.dtype
+        if reduction.kind.startswith("arg"):
+            self.names[reduction.result] = found[1]
+        elif target is torch.bool:
+            self.names[reduction.result] = f"{found[0]} != 0"
+        else:
+            self.names[reduction.result] = found[0] if target is dtype else cast(found[0], dtype, target)
+
+    def position(self, reduction: Reduce) -> str:
+        assert reduction.position is not None
+        text = self.index(reduction.position)
+        tiles = self.tiles_of(reduction.position.all_axes())
+        text = f"{closed(text)}.to(tl.int64)"
+        text = text if tiles == self.blocks else f"tl.broadcast_to({text}, {self.shape})"
+        return f"tl.where({self.r.name}_in, {text}, {typed(NOWHERE, torch.int64)})" if self.r.masked else text
+
+    # a whole row at once
+
+    def persistent(self) -> KernelText:
+        kernel = self.kernel
+        self.begin_program()
+        self.define(self.r, "0")
+        for stage in range(_stages(kernel)):
+            for reduction in kernel.reductions:
+                if kernel.stage[reduction.expr] == stage:
+                    self.emit([reduction.expr])
+                    running = [self.operand_of(reduction)]
+                    if reduction.kind.startswith("arg"):
+                        running.append(self.position(reduction))
+                    self.conclude(reduction, self.fold(reduction, running))
+        self.stores(kernel.stores)
+        return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+
+    def stores(self, stores: list[Store]) -> None:
+        self.emit([s.expr for s in stores])
+        for store in stores:
+            self.store(store.value, store.index, store.expr)
+
+    # block by block
+
+    def looped(self) -> KernelText:
+        kernel = self.kernel
+        self.begin_program()
+        for stage in range(_stages(kernel)):
+            reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
+            stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
+            if reductions or stores:
+                for reduction, found in self._stage(reductions, stores, "0", self.size(self.r.size)).items():
+                    self.conclude(reduction, found)
+        self.stores([s for s in kernel.stores if not is_inner(s)])
+        return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+
+    def _stage(
+        self, reductions: list[Reduce], stores: list[Store], first: str, last: str
+    ) -> dict[Reduce, list[str]]:
+        """One loop over `r`; returns the folded values of each reduction."""
+        roots = [r.expr for r in reductions] + [s.expr for s in stores]
+        needed = order(roots, self.names)
+        inner = {e for e in needed if _depends(e)}
+        self.emit([e for e in needed if e not in inner and (e in roots or any(e in children(i) for i in inner))])
+        running = [self._start(reduction) for reduction in reductions]
+        r, outer = self.r, dict(self.names)
+        with self.block(f"for {r.name}_start in range({first}, {last}, {r.block}):"):
+            self.add(f"{r.name} = {r.name}_start + tl.arange(0, {r.block}){self.shape_suffix(r)}")
+            self.split_axes(r)
+            self.emit(roots)
+            for reduction, names in zip(reductions, running, strict=True):
+                self._step(reduction, names)
+            for store in stores:
+                self.store(store.value, store.index, store.expr)
+        self.names = outer
+        return {reduction: self.fold(reduction, names) for reduction, names in zip(reductions, running, strict=True)}
+
+    def _start(self, reduction: Reduce) -> list[str]:
+        """Running values, and for arg-reductions their positions."""
+        dtype = accumulator(reduction)
+        name = self.fresh("acc")
+        self.add(f"{name} = tl.full({self.shape}, {initial(reduction.kind, dtype)}, {TYPES[dtype]})")
+        if not reduction.kind.startswith("arg"):
+            return [name]
+        self.add(f"{name}_at = tl.full({self.shape}, {NOWHERE}, tl.int64)")
+        return [name, f"{name}_at"]
+
+    def _step(self, reduction: Reduce, running: list[str]) -> None:
+        """Take one block into the running values."""
+        name, text = running[0], self.operand_of(reduction)
+        if reduction.kind.startswith("arg"):
+            names = ", ".join(running)
+            self.add(f"{names} = {combine_name(reduction.kind)}({names}, {text}, {self.position(reduction)})")
+        elif reduction.kind == "sum":
+            self.add(f"{name} += {text}")
+        elif reduction.kind == "prod":
+            self.add(f"{name} *= {text}")
+        else:
+            self.add(f"{name} = {combine_name(reduction.kind)}({name}, {text})")
+
+    # shared among programs
+
+    def parts(self, program: Program) -> KernelText:
+        """The first launch: each program reduces its part of `r` into scratch memory, `[part, result]`."""
+        kernel, r, splits = self.kernel, self.r, self.launch.splits
+        x = self.launch.tiles[0]
+        self.begin_program(splits)
+        blocks = self.size(r.count) if type(r.size) is int else f"({self.size(r.size + r.block - 1)} // {r.block})"
+        self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {r.block}")
+        self.add(f"{r.name}_first = part * {r.name}_part")
+        self.add(f"{r.name}_last = tl.minimum({r.name}_first + {r.name}_part, {self.size(r.size)})")
+        inner = [s for s in kernel.stores if is_inner(s)]
+        for reduction, found in self._stage(
+            kernel.reductions, inner, f"{r.name}_first", f"{r.name}_last"
+        ).items():
+            for name, dtype in zip(found, _kept(reduction), strict=True):
+                pointer = self.scratch(len(program.scratch), dtype)
+                self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))
+                program.scratch.append(splits * self.kernel.hint(x.size) * dtype.itemsize)
+        return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
+
+
+def _kept(reduction: Reduce) -> list[torch.dtype]:
+    """The dtypes of a reduction's partial results."""
+    own = accumulator(reduction)
+    return [own, torch.int64] if reduction.kind.startswith("arg") else [own]
+
+
+def _combine(kernel: Kernel, launch: Launch) -> KernelText:
+    """The second launch: the partial results of each result, in order, and what is computed from them."""
+    results, parts = launch.tiles[0], launch.splits
+    rows = power_of_two(parts)
+    width = max(1, min(power_of_two(kernel.hint(results.size)), 2048 // rows))
+    x = Tile("x", results.axes, width)
+    p = Tile("p", [Axis(parts, reduced=True)], rows, reduced=True)
+    emitter = ReductionEmitter(kernel, Launch([x], max(1, min(8, width * rows // 256)), p), stem_of(kernel))
+    emitter.begin_program()
+    emitter.define(p, "0")
+    masks = emitter.masks([x, p])
+    number = 0
+    for reduction in kernel.reductions:
+        running = []
+        for k, dtype in enumerate(_kept(reduction)):
+            name, other = emitter.fresh("part"), NOWHERE if k else initial(reduction.kind, dtype)
+            mask = f", mask={' & '.join(masks)}, other={other}" if masks else ""
+            emitter.add(f"{name} = tl.load({emitter.scratch(number, dtype)} + (p * {x.size} + x){mask})")
+            running.append(name)
+            number += 1
+        emitter.conclude(reduction, emitter.fold(reduction, running))
+    emitter.stores([s for s in kernel.stores if not is_inner(s)])
+    return emitter.finish((x.count,), "_combine")

@@ -1,0 +1,101 @@
+"""GPUs as targets: one Triton module a kernel, launched by the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+
+from ...ir.spec import Dim
+from ...runtime.gpu.kernel import GpuKernel
+from ...runtime.plan import LaunchStep, Size, SizeRef, SlotRef, Step, Workspace
+from ...schedule.fuse import Limits
+from ...schedule.loops import Kernel
+from ...schedule.values import Value
+from ..size_table import SizeTable
+from ..target import Linked, Pointer, Printed
+from .emitter import KernelText, Partial, Program, comment_lines
+from .maps import print_map
+from .reductions import print_reduction
+from .scans import print_scan
+
+#: Kernels pay for arithmetic late, and need many programs.
+LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80)
+
+
+def print_program(kernel: Kernel) -> Program:
+    """A loop nest as launches. Raises NotCovered for operations that Triton lacks."""
+    if kernel.style == "scan":
+        return print_scan(kernel)
+    return print_reduction(kernel) if kernel.reductions else print_map(kernel)
+
+
+@dataclass(slots=True)
+class _Launches(Printed):
+    """A printed kernel: its launches in order."""
+
+    program: Program = field(default_factory=Program)
+
+
+class TritonTarget:
+    """The Triton backend's part of a plan for one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.limits = LIMITS
+        self._texts: dict[str, list[str]] = {}
+        self.kernels: dict[GpuKernel, None] = {}
+
+    def print_kernel(
+        self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]
+    ) -> Printed:
+        """The kernel as Triton functions; equal ones are printed once."""
+        program = print_program(kernel)
+        for text in program.launches:
+            if text.source not in self._texts:
+                self._texts[text.source] = comment_lines(kernel, text)
+        operands = [*kernel.reads, *kernel.writes]
+        return _Launches(program.launches[0].name, operands, tuple(program.scratch), program)
+
+    def steps(
+        self,
+        printed: Printed,
+        pointers: Mapping[Value, Pointer],
+        scratch: list[Workspace],
+        size: Callable[[Dim], Size],
+        writes: tuple[int, ...],
+    ) -> list[Step]:
+        """A launch for each function."""
+        assert isinstance(printed, _Launches)
+        found: list[Step] = []
+        for text in printed.program.launches:
+            arguments: list[SlotRef | Workspace | SizeRef | int | float] = []
+            for parameter in text.parameters:
+                if isinstance(parameter, Partial):
+                    arguments.append(scratch[parameter.number])
+                elif isinstance(parameter, Value):
+                    arguments.append(pointers[parameter])
+                else:
+                    arguments.append(size(parameter))
+            kernel = _gpu_kernel(text)
+            self.kernels[kernel] = None
+            grid = tuple(size(n) for n in text.grid)
+            found.append(LaunchStep(kernel, grid, tuple(arguments), text.name, writes))
+        return found
+
+    def text(self, table: SizeTable) -> str:
+        """Every kernel's module, with what it is for."""
+        return "\n\n".join("\n".join([*comments, source]) for source, comments in self._texts.items())
+
+    def link(self, table: SizeTable) -> Linked:
+        """Nothing: kernels are compiled by the runtime."""
+        return Linked()
+
+
+def _gpu_kernel(text: KernelText) -> GpuKernel:
+    """What the runtime compiles. Memory of tensors starts at multiples of 16 bytes, as a rule; launches check it."""
+    divisible = frozenset(name for name, kind in text.signature if kind.startswith("*"))
+    return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
+                     fp_fusion=False)

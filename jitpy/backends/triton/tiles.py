@@ -1,0 +1,197 @@
+"""How a loop nest is cut into programs: a small model of what one program should hold.
+
+A tile is a run of loop axes, taken as one flat index, of which a program holds `block` neighbours side by side. Tiles
+with a block of 1 are plain numbers in the program. The numbers here are for GPUs with some hundred multiprocessors and
+16-byte loads; they decide speed, never results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...ir.sizes_expr import floordiv
+from ...ir.spec import Dim, prod
+from ...schedule.expr import Expr
+from ...schedule.index import Axis, Index
+from ...schedule.loops import Kernel
+
+#: Programs that fill the chip a few times over.
+ENOUGH_PROGRAMS = 1024
+#: The longest row that is kept in registers.
+LONGEST_ROW = 16384
+#: Side of the tiles of transposing kernels, in elements.
+SQUARE = 64
+
+
+@dataclass(slots=True, eq=False)
+class Tile:
+    """Axes (outermost first) as one index `name`, `block` neighbours a program."""
+
+    name: str
+    axes: list[Axis]
+    block: int
+    reduced: bool = False
+    #: position among the tensor's axes in the program; None for a number
+    place: int | None = None
+    size: Dim = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = prod(tuple(a.size for a in self.axes))
+
+    @property
+    def masked(self) -> bool:
+        """Whether blocks may reach beyond the end."""
+        return self.block > 1 and not (type(self.size) is int and self.size % self.block == 0)
+
+    @property
+    def count(self) -> Dim:
+        """How many blocks there are."""
+        return ceil_div(self.size, self.block)
+
+
+@dataclass(slots=True)
+class Launch:
+    """How a kernel is cut: `tiles` share out the programs, first one outermost; `r` is walked by each program."""
+
+    tiles: list[Tile]
+    warps: int
+    r: Tile | None = None
+    #: programs that share a reduction, and add to scratch memory; 1: none do
+    splits: int = 1
+
+
+def ceil_div(size: Dim, width: Dim) -> Dim:
+    """Into how many pieces of `width` the size falls."""
+    return floordiv(size + width - 1, width)
+
+
+def power_of_two(number: int) -> int:
+    """The least power of two that is no smaller."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def place_tiles(tiles: list[Tile]) -> list[Tile]:
+    """Number the tiles that become axes of the program's tensors; returns these."""
+    found = [tile for tile in tiles if tile.block > 1]
+    for k, tile in enumerate(found):
+        tile.place = k
+    return found
+
+
+def widest(kernel: Kernel) -> int:
+    """The item size of most of the memory that is touched."""
+    large = [v for v in (*kernel.reads, *kernel.writes) if kernel.hint(v.numel) * 4 >= kernel.hint(kernel.points)]
+    return max((v.dtype.itemsize for v in large), default=4)
+
+
+def block_of(kernel: Kernel) -> int:
+    """Elements of a program of a pointwise kernel: two or so wide loads a thread and operand."""
+    block = {1: 2048, 2: 2048, 4: 1024, 8: 512}[widest(kernel)]
+    operands = len(kernel.reads) + len(kernel.writes)
+    return block // 2 if operands > 8 else block
+
+
+def map_launch(kernel: Kernel) -> Launch:
+    """Tiles of a kernel without reductions."""
+    across = _axis_across(kernel)
+    if across is not None:
+        assert kernel.vector is not None
+        return _square_launch(kernel, across, kernel.vector)
+    hint = kernel.hint
+    points = hint(kernel.points)
+    block = min(block_of(kernel), power_of_two(max(points // ENOUGH_PROGRAMS, 128)), max(power_of_two(points), 2))
+    warps = max(1, min(4, block // 128))
+    vector = kernel.vector
+    if vector is not None and len(kernel.axes) > 1 and type(vector.size) is int:
+        width = block
+        while vector.size % width and width > block // 4:
+            width //= 2
+        if vector.size % width and vector.size >= 8 * block:
+            width = block
+        if width >= 128 and (vector.size % width == 0 or vector.size >= 8 * block):
+            outer = [a for a in kernel.axes if a is not vector]
+            return Launch([Tile("y", outer, 1), Tile("x", [vector], width)], max(1, min(4, width // 128)))
+    return Launch([Tile("x", list(kernel.axes), block)], warps)
+
+
+def _axis_across(kernel: Kernel) -> Axis | None:
+    """An axis along which some operand is contiguous while the vector axis strides over it."""
+    vector = kernel.vector
+    if vector is None or kernel.hint(vector.size) < 16:
+        return None
+    indices = [s.index for s in kernel.stores]
+    indices += [e.attr[1] for e in kernel.stage if e.op == "load"]
+    for index in indices:
+        for axis in kernel.parallel:
+            if axis is not vector and kernel.hint(axis.size) >= 16 and _is_across(kernel, index, vector, axis):
+                return axis
+    return None
+
+
+
+
+def _is_across(kernel: Kernel, index: Index, vector: Axis, other: Axis) -> bool:
+    step = index.coefficient(vector)
+    if step is None or type(step) is int and step in (0, 1) or kernel.hint(step) < 16:
+        return False
+    return index.coefficient(other) == 1 and not any(isinstance(atom, Expr) for atom, _ in index.terms)
+
+
+def _square_launch(kernel: Kernel, other: Axis, vector: Axis) -> Launch:
+    hint = kernel.hint
+    outer = [a for a in kernel.axes if a is not vector and a is not other]
+    side = SQUARE if widest(kernel) <= 2 else SQUARE // 2
+    y = Tile("y", [other], min(side, power_of_two(hint(other.size))))
+    x = Tile("x", [vector], min(SQUARE, power_of_two(hint(vector.size))))
+    tiles = [y, x]
+    if outer:
+        tiles.insert(0, Tile("z", outer, 1))
+    return Launch(tiles, 8 if y.block * x.block >= 4096 else 4)
+
+
+def reduction_launch(kernel: Kernel, stages: int) -> Launch:
+    """Tiles of a kernel with reductions. One stage can be shared by several programs."""
+    hint = kernel.hint
+    reduced, parallel = kernel.reduced, kernel.parallel
+    length: Dim = prod(tuple(a.size for a in reduced))
+    count = hint(prod(tuple(a.size for a in parallel)))
+    rows = kernel.vector is None or kernel.vector.reduced
+    row = power_of_two(hint(length))
+    static = type(length) is int
+    if rows:
+        tile = 2048 if widest(kernel) <= 2 else 1024
+        if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
+            width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
+            warps = max(1, min(16, width * row // 1024 if row >= 4096 else width * row // 512))
+            return _launch(parallel, width, reduced, max(row, 2), warps)
+        block = min(row, 4096 if widest(kernel) <= 4 else 2048)
+        launch = _launch(parallel, 1, reduced, max(block, 2), 8 if block >= 4096 else 4)
+    else:
+        width = min(power_of_two(hint(parallel[-1].size)), 64 if widest(kernel) <= 4 else 32)
+        if static and row * width <= 8192 and (stages > 1 or row <= 64):
+            while row * width < 1024 and width < hint(parallel[-1].size):
+                width *= 2
+            return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
+        block = min(row, max(16, 4096 // width))
+        launch = _launch(parallel, width, reduced, max(block, 2), 8)
+    if stages == 1 and launch.r is not None:
+        launch.splits = _splits(kernel, launch, count)
+    return launch
+
+
+def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
+    """How many programs share a reduction: so many that the chip is full, each with a few blocks to walk."""
+    assert launch.r is not None
+    if any(type(tile.size) is not int for tile in launch.tiles):
+        return 1
+    programs = 1
+    for tile in launch.tiles:
+        programs *= -(-kernel.hint(tile.size) // tile.block)
+    blocks = -(-kernel.hint(launch.r.size) // launch.r.block)
+    if programs >= ENOUGH_PROGRAMS // 2 or blocks < 4:
+        return 1
+    return max(1, min(blocks // 2, -(-2 * ENOUGH_PROGRAMS // programs), 2048))
+
+
+def _launch(parallel: list[Axis], width: int, reduced: list[Axis], block: int, warps: int) -> Launch:
+    return Launch([Tile("x", list(parallel), width)], warps, Tile("r", list(reduced), block, reduced=True))

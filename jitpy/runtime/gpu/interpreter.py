@@ -1,0 +1,104 @@
+"""What Triton's interpreter lacks: CUDA's math library, numbers of given types, reductions of whole slices.
+
+The interpreter runs a kernel on numpy arrays, for tests and for debugging. Outside its `TRITON_INTERPRET` mode kernels
+may be interpreted as long as they use the builtins of `triton.language` and helpers of their own module.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+#: Functions of the math library that torch has under another name.
+_NAMES = {"fabs": "abs", "rint": "round", "pow": "pow", "rsqrt": "rsqrt"}
+
+
+class MathLibrary:
+    """Stands for `triton.language.extra.libdevice`: each function as torch computes it on the CPU."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = _math_function(name)
+        setattr(self, name, function)
+        return function
+
+
+def _math_function(name: str) -> Callable[..., Any]:
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    compute = getattr(torch, _NAMES.get(name, name), None) or getattr(torch.special, name)
+
+    def call(*args: Any) -> Any:
+        first = next(a for a in args if isinstance(a, tl.tensor))
+        arrays = [a.handle.data if isinstance(a, tl.tensor) else np.asarray(a, first.handle.data.dtype) for a in args]
+        result = compute(*(torch.from_numpy(a) for a in np.broadcast_arrays(*arrays))).numpy()
+        dtype = first.type.scalar
+        # a plain number is an array of one element in the interpreter
+        is_block = any(isinstance(a, tl.tensor) and a.type.is_block() for a in args)
+        return tl.tensor(TensorHandle(result, dtype), tl.block_type(dtype, list(result.shape)) if is_block else dtype)
+
+    return call
+
+
+def number(value: int | float | bool, kind: str) -> Any:
+    """A number of a given Triton type, as a kernel's argument."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle, _get_np_dtype
+
+    dtype = tl.dtype({"i": "int"}.get(kind[0], "fp") + kind.lstrip("ifp"))
+    return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
+
+
+@functools.cache
+def install() -> None:
+    """Let reductions and scans with combinations of one's own run on whole slices, not element by element."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import ReduceOps, ScanOps
+
+    def combined(ops: Any, left: Sequence[Any], right: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        found = ops.combine_fn.fn(*(ops.to_tensor(a, i.dtype) for a, i in zip(left, inputs, strict=True)),
+                                  *(ops.to_tensor(b, i.dtype) for b, i in zip(right, inputs, strict=True)))
+        found = found if isinstance(found, (tuple, tl.tuple)) else (found,)
+        return [f.handle.data.reshape(a.shape) for f, a in zip(found, left, strict=True)]
+
+    def reduce(ops: Any, inputs: Sequence[Any]) -> list[Any]:
+        inputs, axis = ops.unravel(inputs, ops.axis)
+        data = [np.moveaxis(i.handle.data, axis, 0) for i in inputs]
+        scalars = data[0].ndim == 1
+        data = [d[:, None] for d in data] if scalars else data
+        while len(data[0]) > 1:
+            half = len(data[0]) // 2
+            rest = [d[2 * half:] for d in data]
+            data = combined(ops, [d[:half] for d in data], [d[half:2 * half] for d in data], inputs)
+            data = [np.concatenate([d, r]) for d, r in zip(data, rest, strict=True)]
+        results = []
+        for d, i in zip(data, inputs, strict=True):
+            value = d[0]
+            if ops.keep_dims:
+                value = value.reshape([1]) if scalars else np.expand_dims(value, axis)
+            elif scalars:
+                value = value.item()
+            results.append(ops.to_tensor(value, i.dtype))
+        return results
+
+    def scan(ops: Any, inputs: Sequence[Any]) -> list[Any]:
+        data = [np.moveaxis(i.handle.data, ops.axis, 0) for i in inputs]
+        flat = data[0].ndim == 1
+        data = [d[:, None] for d in data] if flat else data
+        step = 1
+        while step < len(data[0]):
+            found = combined(ops, [np.roll(d, step, 0) for d in data], data, inputs)
+            data = [np.concatenate([d[:step], f[step:]]) for d, f in zip(data, found, strict=True)]
+            step *= 2
+        data = [d[:, 0] if flat else d for d in data]
+        return [ops.to_tensor(np.ascontiguousarray(np.moveaxis(d, 0, ops.axis)), i.dtype)
+                for d, i in zip(data, inputs, strict=True)]
+
+    ReduceOps.generic_reduce = reduce
+    ScanOps.generic_scan = scan
