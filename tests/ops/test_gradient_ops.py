@@ -112,3 +112,16 @@ def test_no_further_off_than_eager(name: str, dtype: torch.dtype) -> None:
     assert calls
     native = [check(call) for call in calls[:: -(-len(calls) // 6)]]
     assert any(native), "every call was left to eager"
+
+
+def test_rms_norm_backward() -> None:
+    """torch has this kernel on other devices only: compared with its own derivative."""
+    x, weight, grad = torch.randn(4, 6, 32), torch.randn(32), torch.randn(4, 6, 32)
+    inputs = [x.double().requires_grad_(), weight.double().requires_grad_()]
+    exact = torch.autograd.grad(torch.nn.functional.rms_norm(inputs[0], [32], inputs[1], 1e-5), inputs, grad.double())
+    scale = (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
+    op = torch.ops.aten._fused_rms_norm_backward.default
+    run, reasons = compiled(Call(op, (grad, x, [32], scale, weight, [True, True]), {}, "rms_norm"))
+    assert not reasons
+    for got, wanted in zip(run(grad, x, scale, weight), exact, strict=True):
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from ..op import NotCovered
-from ..sizes import floordiv
-from ..spec import prod
+from ..sizes import SizeEnv, floordiv
+from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
+from .layout import is_contiguous
 from .nn import affine, normalized, per_channel
-from .promotion import compute_dtype
+from .promotion import compute_dtype, is_float
 from .reductions import cast, mean_of, variance_of
-from .table import define
+from .table import Invalid, define
 
 
 def _times(b: Any, x: Any, y: Any) -> Any:
@@ -273,6 +274,49 @@ def _batch_norm(
     )
 
 
-define("aten._native_batch_norm_legit_functional.default", decompose=_batch_norm_functional)
-define("aten._native_batch_norm_legit.no_stats", decompose=_batch_norm_no_statistics)
+def _batch_norm_specs(x: TensorSpec, *parameters: TensorSpec | None) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The result, mean and scale: meta kernels say float32 of 16-bit statistics."""
+    if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or not is_float(x.dtype):
+        raise NotCovered("batch_norm")
+    dtype = next((p.dtype for p in parameters if p is not None), x.dtype)
+    for parameter in parameters:
+        if parameter is not None and (parameter.shape != (x.shape[1],) or parameter.dtype is not dtype):
+            raise Invalid("parameter")
+    if dtype is not x.dtype and (x.dtype.itemsize != 2 or dtype is not torch.float32):
+        raise Invalid("dtypes")
+    if x.device.type != "cpu" or any(type(size) is int and size == 0 for size in x.shape):
+        raise NotCovered("batch_norm")
+    statistics = contiguous_spec(dtype, (x.shape[1],), x.device)
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), statistics, statistics
+
+
+def _functional_specs(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    running_mean: TensorSpec,
+    running_var: TensorSpec,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorSpec, ...]:
+    if not training:
+        raise NotCovered("batch_norm that updates nothing")
+    found = _batch_norm_specs(x, weight, bias, running_mean, running_var)
+    return *found, found[1], found[1]
+
+
+define(
+    "aten._native_batch_norm_legit_functional.default",
+    infer=_functional_specs,
+    decompose=_batch_norm_functional,
+    differentiable=(True, False, False, False, False),
+)
+define(
+    "aten._native_batch_norm_legit.no_stats",
+    infer=lambda env, x, weight, bias, training, momentum, eps: _batch_norm_specs(x, weight, bias),
+    decompose=_batch_norm_no_statistics,
+    differentiable=(True, False, False),
+)
 define("aten.native_batch_norm_backward.default", decompose=_batch_norm)
