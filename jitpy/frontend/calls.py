@@ -6,6 +6,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import os
 import re
 import types
 from collections.abc import Callable, Iterator
@@ -168,8 +169,17 @@ def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]
 
 @builtin(torch.compiler.is_compiling)
 def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """True; but `nn.Module.__call__` asks in order to leave out hooks that run after an exception: they are traced."""
-    return ConstValue(ex.frames[-1].code is not torch.nn.Module._call_impl.__code__)
+    """True; but `nn.Module.__call__` asks in order to leave out hooks that run after an exception: they are traced. And
+    optimizers ask in order to do other arithmetic than in eager, in float32 on tensors where eager takes Python
+    numbers, and to leave out what they check of their arguments."""
+    code = ex.frames[-1].code
+    in_optimizer = code.co_filename.startswith(_OPTIMIZERS) and code is not _CAPTURE_CHECK
+    return ConstValue(code is not torch.nn.Module._call_impl.__code__ and not in_optimizer)
+
+
+_OPTIMIZERS = os.path.dirname(torch.optim.__file__) + os.sep
+#: asks whether a CUDA graph is being captured
+_CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check.__code__
 
 
 @contextlib.contextmanager

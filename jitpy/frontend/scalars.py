@@ -83,6 +83,18 @@ def _op_name(function: Callable[..., Any]) -> str:
 
 _OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host") for fn in _FUNCTIONS}
 
+
+
+def real_power(base: float, exponent: float) -> float:
+    """A power of which a float is one side; ArithmeticError where it is complex (the call is then given up)."""
+    result = base**exponent
+    if type(result) is not float:
+        raise ArithmeticError("a power of a negative number is complex")
+    return result
+
+
+REAL_POWER = Op("py.real_pow", real_power, kind="host")
+
 #: Sample values: no zero, so that division works.
 SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
@@ -130,7 +142,9 @@ def _scalar_node(recorder: Recorder, function: Callable[..., Any], args: tuple[A
                 "unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}"
             )
     kinds = {type(s) for s in samples}
-    if function in (operator.pow, math.pow) and not _real_power(args) or function in (min, max) and len(kinds) > 1:
+    if function is operator.pow and not _real_power(args) and kinds <= {int, float} and float in kinds:
+        op = REAL_POWER
+    elif function is operator.pow and not _real_power(args) or function in (min, max) and len(kinds) > 1:
         raise Uncapturable("unsupported_call", f"the type of {name}'s result depends on the numbers")
     try:
         kind = type(function(*samples))

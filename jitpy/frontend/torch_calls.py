@@ -15,7 +15,7 @@ import torch
 
 from jitpy.ir import NotCovered
 
-from . import derived_calls, fast_calls
+from . import derived_calls, fast_calls, foreach
 from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
 from .indexing import getitem, setitem
@@ -129,6 +129,11 @@ def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[st
     handler = torch_state_functions.get(fn)
     if handler is not None:
         return handler(recorder, args, kwargs)
+    name = foreach.foreach_name(fn)
+    if name is not None:
+        result = foreach.run(recorder, name, args, kwargs)
+        if result is not DECLINED:
+            return result
     return record_call(recorder, fn, args, kwargs, mark)
 
 
@@ -138,6 +143,7 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
         mark = recorder.checkpoint()
     state = recorder.state
     args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
+    kwargs = _with_numbers(recorder, fn, kwargs)
     computed = has_computed_int(args) or has_computed_int(kwargs)
     if computed and fn in _NUMBERS_ARE_SIZES:
         args, kwargs, computed = as_sizes(recorder, args), as_sizes(recorder, kwargs), False
@@ -155,6 +161,18 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     if computed:
         args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
     return derived_calls.run(recorder, fn, args, kwargs)
+
+
+def _with_numbers(recorder: Recorder, fn: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """torch's bindings take a tensor of one element where only a number can be meant: its `item()`."""
+    tensors = [k for k, v in kwargs.items() if type(v) is TracedTensor and _is_number(fn, k) and not v.ndim
+               and not v.spec.requires_grad]
+    return {k: item(recorder, v) if k in tensors else v for k, v in kwargs.items()} if tensors else kwargs
+
+
+def _is_number(fn: Any, keyword: str) -> bool:
+    name = getattr(fn, "__name__", "").removesuffix("_")
+    return keyword in ("alpha", "beta") or keyword == "value" and name in ("addcmul", "addcdiv")
 
 
 def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

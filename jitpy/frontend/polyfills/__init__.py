@@ -10,6 +10,7 @@ from . import (
     numbers,
     objects,
     operators,
+    optimizers,
     proxies,
     sequences,
     types,
@@ -34,8 +35,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (autograd, builtins_, deques, functional, iterators, mappings, numbers, objects, operators, proxies,
-           sequences, types)
+MODULES = (autograd, builtins_, deques, functional, iterators, mappings, numbers, objects, operators, optimizers,
+           proxies, sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",
