@@ -155,6 +155,8 @@ def _run_on_shadows(
         kind = type(value)
         if kind is TracedTensor:
             return shadows[id(value)]
+        if kind is TracedScalar:
+            raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
         if kind is tuple or kind is list:
             return kind(map(convert, value))
         if kind is dict:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 from ..runtime.lifetimes import held
@@ -62,6 +63,12 @@ def _hashable(arg: Any) -> Any:
     if arg is None or isinstance(arg, (str, bytes, int, float, bool)):
         return (type(arg), arg)
     return ("id", id(arg))
+
+
+def _key_text(key: Any) -> str:
+    """A dict's key in reports: what is no plain constant (a tensor, a module) is named by its type."""
+    plain = isinstance(key, (str, bytes, int, float, bool, type, NoneType))
+    return repr(key) if plain else f"<{type(key).__name__}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,9 +174,9 @@ class StepSource(Source):
                 return str(arg)
             if isinstance(base, StepSource) and base.kind == "dict" and isinstance(arg, str):
                 return f"{base.parent}.{arg}"
-            return f"{base}[{arg!r}]"
+            return f"{base}[{_key_text(arg)}]"
         if kind == "index":
-            return f"{base}[{arg}]"
+            return f"{base}[{_key_text(arg)}]"
         if kind == "type":
             return f"type({base})"
         if kind == "slot":
@@ -217,7 +224,7 @@ def short_name(source: Source) -> str:
     at: Source | None = source
     while isinstance(at, StepSource):
         if at.kind in ("attr", "item", "index"):
-            words.append(str(at.arg))
+            words.append(at.arg if isinstance(at.arg, str) else _key_text(at.arg))
         elif at.kind == "slot":
             words.append(getattr(at.arg, "__name__", "slot"))
         at = at.parent

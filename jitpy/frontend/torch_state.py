@@ -307,6 +307,7 @@ _of_process(
     torch.cuda.is_available,
     torch.cuda.device_count,
     torch.cuda.is_bf16_supported,
+    torch.accelerator.current_accelerator,
     torch.cuda.amp.common.amp_definitely_not_available,
 )
 
@@ -337,6 +338,15 @@ _refuse(
     torch._C._set_default_dtype,
     torch.device.__enter__,
     torch.device.__exit__,
+)
+
+_refuse(
+    "unsupported_op",
+    "a fused optimizer is one kernel of torch's own: without fused=True it is captured",
+    torch._fused_adam_,
+    torch._fused_adamw_,
+    torch._fused_sgd_,
+    torch._fused_adagrad_,
 )
 
 _constant(True, torch.compiler.is_dynamo_compiling)

@@ -237,7 +237,8 @@ class World:
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never" or _is_config_path(source):
             return False
-        return self.history.float_is_dynamic(source.key(), obj, self.dynamic == "always")
+        always = self.dynamic == "always" or _is_learning_rate(source)
+        return self.history.float_is_dynamic(source.key(), obj, always)
 
     def _wrap_int(self, obj: int, source: Source) -> Value:
         if isinstance(source, ConstSource):
@@ -631,6 +632,14 @@ def _bound_to_instance(obj: Any) -> bool:
 
 def _is_torch_namespace(owner: Any) -> bool:
     return type(owner).__module__ in ("torch._C", "builtins") and type(owner).__name__.startswith(("PyCapsule", "_"))
+
+
+def _is_learning_rate(source: Source) -> bool:
+    """`optimizer.param_groups[i]["lr"]`: schedulers change it, so that it is an input of the graph from the start."""
+    if source.step != ("item", "lr") or source.base is None or source.base.base is None:
+        return False
+    kind, arg = source.base.base.step
+    return source.base.step[0] == "index" and kind in ("item", "attr") and arg == "param_groups"
 
 
 def _is_config_path(source: Source) -> bool:

@@ -52,7 +52,8 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
     values = map_nodes(args, low.values.__getitem__)
     operands, rest = (*values[:count], *[None] * (count - len(values))), values[count:]
     options = map_nodes(kwargs, low.values.__getitem__)
-    if any(isinstance(v, HostScalar) for v in (*rest, *options.values())):
+    factors = {k: v for k, v in options.items() if k in _FACTORS and isinstance(v, HostScalar)}
+    if any(isinstance(v, HostScalar) and k not in factors for k, v in (*enumerate(rest), *options.items())):
         raise NotCovered("a parameter known only at run time")
     if "aliasing" in op.facets:
         kind = aliasing(op, low.env, node.args, node.kwargs)
@@ -61,10 +62,13 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
         if node.tensor.dtype is not operands[0].dtype:
             return low.convert(operands[0], node.tensor.dtype)
     given = [(v, d) for v, d in zip(operands, dtypes, strict=True) if v is not None]
+    given += [(v, dtypes[0]) for v in factors.values()]
 
     def body(e: ScalarBuilder, *exprs: Any) -> Any:
         found = iter(exprs)
-        return op.scalar(e, *(None if v is None else next(found) for v in operands), *rest, **options)
+        arguments = [None if v is None else next(found) for v in operands]
+        named = {**options, **{k: next(found) for k in factors}}
+        return op.scalar(e, *arguments, *rest, **named)
 
     e = ScalarBuilder()
     body(
@@ -79,6 +83,10 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
         ),
     )  # raises NotCovered now rather than later
     return low.apply(body, [v for v, _ in given], node.tensor.shape, node.tensor.dtype, [d for _, d in given])
+
+
+#: Parameters that an op multiplies with, so that they need not be known before the graph runs.
+_FACTORS = frozenset({"alpha", "value"})
 
 
 def carrier_of(dtype: Any) -> Any:

@@ -161,9 +161,8 @@ def _subtracting(env: SizeEnv, x: Any, y: Any, alpha: Any = 1) -> TensorSpec:
 
 
 def _scaled(e: Any, y: Any, alpha: Any) -> Any:
-    if not isinstance(alpha, (int, float)):
-        raise Invalid("alpha")
-    return y if alpha == 1 else e.mul(y, alpha)
+    """`y` times a Python number, or times an expression for one that is known at run time only."""
+    return y if isinstance(alpha, (int, float)) and alpha == 1 else e.mul(y, alpha)
 
 
 binary(*both("add"), infer=_arithmetic, scalar=lambda e, x, y, alpha=1: e.add(x, _scaled(e, y, alpha)))
