@@ -24,7 +24,7 @@ def group_tensors(lists, with_indices=False, /):
         if key not in groups:
             groups[key] = [[] for _ in lists], []
         columns, indices = groups[key]
-        for column, one in zip(columns, lists):
+        for column, one in zip(columns, lists, strict=True):
             tensor = one[k] if len(one) else None
             if not _goes_with(tensor, first):
                 give_up("grouping tensors of several dtypes")
