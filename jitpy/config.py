@@ -65,6 +65,7 @@ FLAGS = {
         Flag("inline_depth", int, 200, "how deep calls are inlined"),
         Flag("unroll_limit", int, 100000, "traced instructions per frame before the graph is broken"),
         Flag("pool_bytes", int, 1 << 30, "bytes of freed output and scratch memory kept for reuse"),
+        Flag("compile_workers", int, 0, "processes that compile GPU kernels; 0: one a core"),
         Flag("debug", bool, False, "keep every stage's text in a debug folder"),
     )
 }
@@ -88,6 +89,7 @@ if TYPE_CHECKING:  # what a type checker sees where the module object answers
     inline_depth: int
     unroll_limit: int
     pool_bytes: int
+    compile_workers: int
     debug: bool
 
 

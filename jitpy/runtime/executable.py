@@ -20,6 +20,7 @@ import torch
 from jitpy import config, logs
 from jitpy.runtime.gpu import through_triton
 from jitpy.runtime.gpu.kernel import GpuKernel
+from jitpy.runtime.gpu.load import load_kernels
 from jitpy.runtime.gpu.through_triton import POINTEES
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 from jitpy.runtime.plan import (
@@ -70,7 +71,8 @@ class Executable(Protocol):
 
 
 def make_executable(plan: Plan) -> Executable:
-    """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed."""
+    """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed, KernelCompileError where
+    a kernel does not compile."""
     if plan.device.type == "cpu" and any(isinstance(step, LaunchStep) for step in plan.steps):
         return PythonExecutable(plan)  # GPU kernels in Triton's interpreter
     try:
@@ -80,6 +82,8 @@ def make_executable(plan: Plan) -> Executable:
         return PythonExecutable(plan)
     native.set_pool_limit(config.pool_bytes)
     check_plan(plan)
+    if plan.device.type != "cpu":
+        load_kernels(plan)
     return native.Executable(plan)
 
 

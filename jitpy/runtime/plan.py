@@ -110,6 +110,8 @@ class LaunchStep:
     general: GpuKernel | None = None
     general_grid: tuple[Size, ...] | None = None
     candidates: tuple[tuple[GpuKernel, tuple[Size, ...]], ...] = ()
+    #: filled by `make_executable`: the native GpuFunction of `kernel`, and a callable that gives the one of `general`
+    functions: tuple[Any, Callable[[], Any]] | None = None
 
 
 @dataclass(slots=True)

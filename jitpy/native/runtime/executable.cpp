@@ -3,8 +3,10 @@
 #include <functional>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
@@ -78,6 +80,8 @@ class AllocStep final : public Step {
     }
   }
 
+  bool is_call() const override { return false; }
+
  private:
   at::Tensor make(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
     if (!device_.is_cpu()) {
@@ -146,6 +150,8 @@ class KernelStep final : public Step {
     for (const Pointer& pointer : pointers_)
       if (pointer.written) bump_version(frame.slots[pointer.slot].tensor);
   }
+
+  bool is_call() const override { return false; }
 
  private:
   void* address(const at::Tensor& tensor, const Pointer& pointer) const {
@@ -291,6 +297,8 @@ class FreeStep final : public Step {
     for (int32_t slot : slots_) frame.slots[slot].clear();
   }
 
+  bool is_call() const override { return false; }
+
  private:
   std::vector<int32_t> slots_;
 };
@@ -379,6 +387,7 @@ PlanReader::PlanReader(PyObject* plan) {
   };
   alloc_ = type("AllocStep");
   kernel_ = type("KernelStep");
+  launch_ = type("LaunchStep");
   call_ = type("CallStep");
   view_ = type("ViewStep");
   copy_ = type("CopyStep");
@@ -485,6 +494,8 @@ std::vector<int32_t> PlanReader::slots_read(PyObject* step) const {
     visit_slots(attribute(step, "kwargs").get(), add);
   } else if (Py_TYPE(step) == kernel_) {
     visit_slots(attribute(step, "pointers").get(), add);
+  } else if (Py_TYPE(step) == launch_) {
+    visit_slots(attribute(step, "arguments").get(), add);
   } else if (Py_TYPE(step) == view_) {
     add(slot_attribute(step, "base"));
   } else if (Py_TYPE(step) == copy_) {
@@ -600,6 +611,7 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
     if (text == nullptr) throw python_error();
     return std::make_unique<KernelStep>(reinterpret_cast<Kernel>(address), std::move(found), text);
   }
+  if (type == launch_) return make_launch(value, *this);
   if (type == call_) {
     auto call = make_operator_call(value, *this);
     return call ? std::move(call) : make_python_call(value, *this);
@@ -628,6 +640,7 @@ struct Program {
   std::vector<SymbolPlace> symbols;
   SizeFill size_fill;
   Size workspace;
+  at::Device device = at::kCPU;
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<std::vector<int32_t>> last_reads;  // per step: the inputs that no later step reads
   std::vector<int32_t> outputs;
@@ -641,6 +654,10 @@ struct Program {
     n_sizes = reader.n_sizes;
     outputs = reader.slots(attribute(plan, "outputs").get());
     workspace = reader.size(attribute(plan, "workspace").get());
+    Ref where = attribute(plan, "device");
+    if (!THPDevice_Check(where.get())) throw torch::TypeError("plan: its device is no torch.device");
+    device = reinterpret_cast<THPDevice*>(where.get())->device;
+    TORCH_CHECK_VALUE(!device.is_cuda() || device.has_index(), "plan: a CUDA device needs its index");
     n_symbols = reader.n_symbols;
     size_fill = reader.size_fill(plan, "size_function", "size_entries");
     Ref bindings = checked(PySequence_Fast(attribute(plan, "symbols").get(), "plan: symbols must be a sequence"));
@@ -653,9 +670,7 @@ struct Program {
     Ref items = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
       steps.push_back(reader.step(PySequence_Fast_GET_ITEM(items.get(), i)));
-      Step* step = steps.back().get();
-      has_calls |= dynamic_cast<AllocStep*>(step) == nullptr && dynamic_cast<KernelStep*>(step) == nullptr &&
-                   dynamic_cast<FreeStep*>(step) == nullptr;
+      has_calls |= steps.back()->is_call();
     }
     find_last_reads(reader, items.get());
     *kept = reader.take_kept();
@@ -674,10 +689,21 @@ struct Program {
     frame.sizes = sizes.data();
     frame.symbols = values.data();
     frame.autograd = autograd;
+    std::optional<c10::DeviceGuard> on_device;
+    if (device.is_cuda()) {
+      on_device.emplace(device);
+      frame.device = device.index();
+    }
     load(frame);
     if (n_sizes != 0) fill_sizes(frame);
-    Scratch scratch(workspace_bytes(frame));
+    size_t bytes = workspace_bytes(frame);
+    Scratch scratch(device.is_cpu() ? bytes : 0);
     frame.workspace = scratch.data();
+    at::Tensor device_scratch;
+    if (!device.is_cpu() && bytes != 0) {
+      device_scratch = device_memory(bytes);
+      frame.workspace = static_cast<char*>(device_scratch.mutable_data_ptr());
+    }
     // the graph holds autocast's casts as nodes already
     std::optional<c10::impl::ExcludeDispatchKeyGuard> recorded;
     if (has_calls) recorded.emplace(c10::autocast_dispatch_keyset);
@@ -719,6 +745,11 @@ struct Program {
     int64_t bytes = workspace.get(frame.sizes);
     TORCH_CHECK(bytes >= 0, "plan: the workspace has ", bytes, " bytes");
     return bytes;
+  }
+
+  at::Tensor device_memory(int64_t bytes) const {
+    ReleaseGil released;
+    return at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
   }
 
   void run_steps(Frame& frame, bool owned) const {

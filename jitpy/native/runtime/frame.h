@@ -111,6 +111,9 @@ inline Ints resolve(const Sizes& sizes, const int64_t* table) {
   return result;
 }
 
+// torch's current stream of a CUDA device, as a cudaStream_t (cuda_launch.cpp). With the GIL held.
+void* current_cuda_stream(int device);
+
 // The state of one call.
 struct Frame {
   Slot* slots = nullptr;
@@ -118,9 +121,23 @@ struct Frame {
   int64_t* symbols = nullptr;  // what the size table is computed from
   char* workspace = nullptr;
   bool autograd = false;
+  int device = -1;  // the CUDA device of the plan, -1: none
   // what the caller had, before autograd was switched off
   c10::impl::LocalDispatchKeySet caller_keys = c10::impl::tls_local_dispatch_key_set();
   torch::jit::Stack stack;                     // reused by all operator calls of the frame
+
+  // The stream that launches go to: that which is current at the first of them.
+  void* stream() {
+    if (!stream_known_) {
+      stream_ = current_cuda_stream(device);
+      stream_known_ = true;
+    }
+    return stream_;
+  }
+
+ private:
+  void* stream_ = nullptr;
+  bool stream_known_ = false;
 };
 
 // Lets other Python threads run. Unlike pybind's it needs no further headers.

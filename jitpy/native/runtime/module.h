@@ -8,3 +8,4 @@ int init_guards(PyObject* module);      // guards.cpp
 int init_dispatch(PyObject* module);    // dispatch.cpp
 int init_executable(PyObject* module);  // executable.cpp
 int init_autograd_node(PyObject* module);  // autograd_node.cpp
+int init_launch(PyObject* module);      // cuda_launch.cpp

@@ -14,6 +14,8 @@ struct Step {
   virtual ~Step() = default;
   // Runs with the GIL held. Throws python_error (with the Python exception set) or a C++ exception.
   virtual void run(Frame& frame) const = 0;
+  // Does it run operators or Python code, which may warn and see autograd?
+  virtual bool is_call() const { return true; }
 };
 
 // Where a symbol's value is read.
@@ -81,7 +83,7 @@ class PlanReader {
   std::vector<bool> visible_;
   Ref module_;
   Ref kept_;
-  PyTypeObject *alloc_, *kernel_, *call_, *view_, *copy_, *bind_, *free_, *slot_ref_, *size_ref_, *workspace_;
+  PyTypeObject *alloc_, *kernel_, *launch_, *call_, *view_, *copy_, *bind_, *free_, *slot_ref_, *size_ref_, *workspace_;
 };
 
 // A Python argument with slots and sizes to be filled in.
@@ -102,6 +104,9 @@ class Template {
 // An eager operator called through torch's dispatcher, without Python. `make` gives nothing where the step has to be
 // called as Python: not an OpOverload, or arguments that only Python can convert.
 std::unique_ptr<Step> make_operator_call(PyObject* step, const PlanReader& reader);
+
+// A compiled GPU kernel, launched (cuda_launch.cpp).
+std::unique_ptr<Step> make_launch(PyObject* step, const PlanReader& reader);
 
 // Any callable, called as Python.
 std::unique_ptr<Step> make_python_call(PyObject* step, const PlanReader& reader);

@@ -1,0 +1,315 @@
+"""Kernels to machine code: in worker processes, each kernel once, kept on disk.
+
+    pending = [submit(kernel, target) for kernel in kernels]     # returns at once
+    binaries = [one.result() for one in pending]                 # KernelCompileError
+
+An entry of the disk cache is keyed by all that decides its content: the kernel, the target, Triton's version and what
+of the environment Triton reads. No GPU is needed to compile.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import dataclasses
+import functools
+import importlib.util
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import weakref
+import zlib
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jitpy import config, logs
+from jitpy.runtime import cache
+
+from . import worker
+from .kernel import GpuKernel
+
+_SUFFIX = ".kernel"
+
+
+class KernelCompileError(RuntimeError):
+    """A kernel does not compile here. `reason` is one line; the message adds what the compiler said."""
+
+    def __init__(self, reason: str, details: str = ""):
+        self.reason = reason
+        super().__init__(f"{reason}\n{details}" if details else reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to compile for: `Target("cuda", 90)` is compute capability 9.0, `Target("hip", "gfx942", 64)` an MI300."""
+
+    backend: str
+    arch: int | str
+    warp_size: int = 32
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Binary:
+    """A kernel as machine code, with what a launch needs to know of it."""
+
+    kernel: GpuKernel
+    key: str
+    code: bytes
+    assembly: str
+    entry: str
+    threads: int
+    shared: int
+    #: pointers (always null) that the entry takes behind the kernel's own parameters
+    extra_parameters: int
+
+
+_lock = threading.Lock()
+_known: weakref.WeakValueDictionary[str, Binary] = weakref.WeakValueDictionary()
+_in_flight: dict[str, Future[Binary]] = {}
+
+
+def triton_version() -> str | None:
+    """Triton's version, None where it is not installed. Does not import it."""
+    return _triton_version()
+
+
+@functools.cache
+def _triton_version() -> str | None:
+    import importlib.metadata
+
+    if importlib.util.find_spec("triton") is None:
+        return None
+    for package in ("triton", "pytorch-triton", "triton-rocm"):
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    import triton
+
+    return triton.__version__
+
+
+def submit(kernel: GpuKernel, target: Target) -> Future[Binary]:
+    """Start compiling. The future's result is the Binary, or raises KernelCompileError."""
+    key = key_of(kernel, target)
+    with _lock:
+        done = _known.get(key)
+        if done is None and key in _in_flight:
+            return _in_flight[key]
+        future: Future[Binary] = Future()
+        if done is not None:
+            future.set_result(done)
+            return future
+        stored = _read(kernel, key)
+        if stored is not None:
+            _known[key] = stored
+            future.set_result(stored)
+            return future
+        _in_flight[key] = future
+    folder, keep = config.cache_dir, config.disk_cache
+    _pool().submit(_compile, future, kernel, target, key, folder, keep)
+    return future
+
+
+def compile_kernels(kernels: list[GpuKernel], target: Target) -> list[Binary]:
+    """Compile all, side by side. Raises KernelCompileError for the first that does not compile."""
+    pending = [submit(kernel, target) for kernel in kernels]
+    return [one.result() for one in pending]
+
+
+def start_workers(count: int = 1) -> None:
+    """Start processes before there is work for them: importing Triton takes a second."""
+    if triton_version() is not None:
+        _pool().warm(count)
+
+
+def key_of(kernel: GpuKernel, target: Target) -> str:
+    """The key of the cache entry. Raises KernelCompileError where Triton is missing."""
+    version = triton_version()
+    if version is None:
+        raise KernelCompileError("Triton is not installed")
+    environment = {name: value for name, value in os.environ.items()
+                   if name.startswith("TRITON_") and name not in ("TRITON_CACHE_DIR", "TRITON_INTERPRET")}
+    return cache.key_of("gpu-kernel-1", version, json.dumps(_request(kernel, target), sort_keys=True),
+                        json.dumps(environment, sort_keys=True))
+
+
+def _request(kernel: GpuKernel, target: Target) -> dict[str, Any]:
+    fields = dataclasses.asdict(kernel)
+    return {**fields, "divisible": sorted(kernel.divisible), "target": dataclasses.astuple(target)}
+
+
+def _compile(future: Future[Binary], kernel: GpuKernel, target: Target, key: str, folder: str, keep: bool) -> None:
+    """Runs in a thread of the pool; sets the future."""
+    try:
+        facts, code, text = _pool().ask(_request(kernel, target))
+        if "error" in facts:
+            raise KernelCompileError(f"kernel {kernel.name}: {facts['error']}", facts["details"])
+        facts.pop("lengths", None)
+        with config.patch(cache_dir=folder, disk_cache=keep):
+            _write(key, facts, code, text)
+        binary = Binary(kernel, key, code, text.decode(), **facts)
+        with _lock:
+            _known[key] = binary
+            _in_flight.pop(key, None)
+        future.set_result(binary)
+    except BaseException as error:
+        with _lock:
+            _in_flight.pop(key, None)
+        future.set_exception(error)
+
+
+def _write(key: str, facts: dict[str, Any], code: bytes, text: bytes) -> None:
+    """An entry: a line of JSON, the machine code, the compressed assembly."""
+    header = json.dumps({**facts, "code": len(code)}).encode()
+    try:
+        cache.store(key, _SUFFIX, header + b"\n" + code + zlib.compress(text))
+    except OSError as error:
+        logs.log("cache", f"kernel {key} is not kept: {error}")
+
+
+def _read(kernel: GpuKernel, key: str) -> Binary | None:
+    content = cache.read(key, _SUFFIX)
+    if content is None:
+        return None
+    header, _, rest = content.partition(b"\n")
+    facts = json.loads(header)
+    size = facts.pop("code")
+    return Binary(kernel, key, rest[:size], zlib.decompress(rest[size:]).decode(), **facts)
+
+
+class _Worker:
+    """One process. A single thread talks to it at a time."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        # not `-m`: the process must not import jitpy, and with it torch
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(worker.__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment, start_new_session=True)  # a Ctrl-C is for this process, which then closes the pipe
+
+    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
+        """Raises EOFError or OSError where the process is gone."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(json.dumps(request).encode() + b"\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise EOFError("the compiling process ended")
+        facts = json.loads(line)
+        code, text = (stdout.read(length) for length in facts["lengths"])
+        if [len(code), len(text)] != facts["lengths"]:
+            raise EOFError("the compiling process ended")
+        return facts, code, text
+
+    def close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class _Pool:
+    """Threads that hand requests to worker processes. Workers start when they are first needed."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.size = max(1, min(config.compile_workers or (os.cpu_count() or 1), 32))
+        self.threads = concurrent.futures.ThreadPoolExecutor(self.size, thread_name_prefix="jitpy-kernels")
+        self.idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
+        self.lock = threading.Lock()
+        self.workers: list[_Worker] = []
+        self.here = threading.Lock()
+        self.broken = False
+
+    def submit(self, function: Any, *arguments: Any) -> None:
+        self.threads.submit(function, *arguments)
+
+    def warm(self, count: int) -> None:
+        for _ in range(min(count, self.size) - len(self.workers)):
+            started = self._start()
+            if started is not None:
+                self.idle.put(started)
+
+    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
+        """The answer of a worker; where there is none to be had, of this process."""
+        for _ in range(3):
+            chosen = self._take()
+            if chosen is None:
+                break
+            try:
+                answer = chosen.ask(request)
+            except (OSError, EOFError, ValueError) as error:
+                # killed for its memory, perhaps: once more in a fresh one
+                logs.log("cache", f"a compiling process failed: {error}")
+                self._drop(chosen)
+                continue
+            self.idle.put(chosen)
+            return answer
+        with self.here:  # Triton's compiler is not made for threads
+            return worker.answer(request)
+
+    def _take(self) -> _Worker | None:
+        while True:
+            try:
+                waiting = self.idle.get_nowait()
+            except queue.Empty:
+                return self._start()
+            if waiting.process.poll() is None:
+                return waiting
+            self._drop(waiting)
+
+    def _start(self) -> _Worker | None:
+        if self.broken:
+            return None
+        try:
+            started = _Worker()
+        except OSError as error:
+            logs.log("cache", f"kernels compile in this process: {error}")
+            self.broken = True
+            return None
+        with self.lock:
+            self.workers.append(started)
+        return started
+
+    def _drop(self, dead: _Worker) -> None:
+        with self.lock:
+            self.workers.remove(dead)
+        dead.close()
+
+    def close(self) -> None:
+        if self.pid != os.getpid():
+            return  # a forked child: the processes belong to its parent
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        for one in self.workers:
+            one.close()
+
+
+_current: _Pool | None = None
+_pool_lock = threading.Lock()
+
+
+def _pool() -> _Pool:
+    global _current
+    with _pool_lock:
+        if _current is None:
+            _current = _Pool()
+            atexit.register(_current.close)
+        return _current
+
+
+def _after_fork() -> None:
+    """The child of a fork has none of the threads, and leaves the processes to its parent."""
+    global _current, _lock, _pool_lock
+    _current, _lock, _pool_lock = None, threading.Lock(), threading.Lock()
+    _in_flight.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,66 @@
+"""From the kernels of a plan to functions that native code launches."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.runtime.native_build import load_native
+
+from .compile import Binary, Target, submit
+from .kernel import GpuKernel
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+_lock = threading.Lock()
+_functions: weakref.WeakKeyDictionary[Binary, Any] = weakref.WeakKeyDictionary()
+
+
+def target_of(device: torch.device) -> Target:
+    """What to compile for. Raises RuntimeError where torch has no such GPU."""
+    if torch.version.hip is not None:
+        properties = torch.cuda.get_device_properties(device)
+        return Target("hip", properties.gcnArchName.split(":")[0], properties.warp_size)
+    major, minor = torch.cuda.get_device_capability(device)
+    return Target("cuda", major * 10 + minor)
+
+
+def load_kernels(plan: Plan) -> None:
+    """Compile what the plan launches, all kernels side by side, and load it on the plan's device.
+
+    It is loaded now because a call may come while a CUDA graph is captured, when loading is not allowed. Raises
+    KernelCompileError.
+    """
+    from ..plan import LaunchStep
+
+    steps = [step for step in plan.steps if isinstance(step, LaunchStep) and step.functions is None]
+    if not steps:
+        return
+    target = target_of(plan.device)
+    pending = [submit(step.kernel, target) for step in steps]
+    for step, one in zip(steps, pending, strict=True):
+        function = function_of(one.result())
+        with torch.cuda.device(plan.device):
+            function.load(plan.device.index)
+        step.functions = function, _later(step.general or step.kernel.without_facts(), target)
+
+
+def function_of(binary: Binary) -> Any:
+    """The native GpuFunction of a binary: one for all plans that launch it, so that a device loads it once."""
+    with _lock:
+        found = _functions.get(binary)
+        if found is None:
+            found = load_native("runtime").GpuFunction(
+                binary.code, binary.entry, binary.threads, binary.shared, binary.extra_parameters)
+            _functions[binary] = found
+        return found
+
+
+def _later(kernel: GpuKernel, target: Target) -> Callable[[], Any]:
+    return functools.cache(lambda: function_of(submit(kernel, target).result()))

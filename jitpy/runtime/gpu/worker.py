@@ -1,0 +1,105 @@
+"""Kernel source in, machine code out. Runs in worker processes that import Triton and nothing else, or in this one.
+
+As a program it reads requests from stdin and answers on stdout, one after another: a line of JSON, which gives the
+lengths of the bytes that follow it. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import linecache
+import os
+import re
+import sys
+import tempfile
+import traceback
+from typing import Any
+
+_ENTRY = re.compile(r"\.entry\s+\w+\s*\((?P<parameters>[^)]*)\)")
+
+
+def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
+    """Compile one kernel: (facts for its launch, machine code, assembly text).
+
+    `request` has the fields of a GpuKernel as JSON and the `target` (backend, arch, warp size). Raises whatever Triton
+    raises, and ValueError for a kernel that needs memory which launches do not give it.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    signature = {name: kind for name, kind in request["signature"]}
+    function = _function(request["source"], request["name"])
+    attributes = {(index,): [["tt.divisibility", 16]]
+                  for index, name in enumerate(signature) if name in request["divisible"]}
+    source = triton.compiler.ASTSource(function, signature, dict(request["constexprs"]), attributes)
+    options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"],
+               "enable_fp_fusion": request["fp_fusion"]}
+    backend, arch, warp_size = request["target"]
+    if request["max_registers"] is not None and backend == "cuda":
+        options["maxnreg"] = request["max_registers"]
+    compiled = triton.compile(source, target=GPUTarget(backend, arch, warp_size), options=options)
+    facts, assembly = compiled.metadata, compiled.asm
+    code = assembly["cubin" if backend == "cuda" else "hsaco"]
+    text = assembly["ptx" if backend == "cuda" else "amdgcn"]
+    scratch = getattr(facts, "global_scratch_size", 0) or getattr(facts, "profile_scratch_size", 0)
+    if scratch or getattr(facts, "num_ctas", 1) != 1:
+        raise ValueError(f"kernel {request['name']} needs {scratch} bytes of global scratch memory, or clusters")
+    passed = sum(kind != "constexpr" for kind in signature.values())
+    return {
+        "entry": facts.name,
+        "threads": facts.num_warps * warp_size,
+        "shared": facts.shared,
+        "extra_parameters": _parameters(text) - passed if backend == "cuda" else 0,
+    }, code, text.encode()
+
+
+def _parameters(ptx: str) -> int:
+    """How many parameters the kernel has: Triton appends pointers to scratch memory, more or fewer by version."""
+    found = _ENTRY.search(ptx)
+    if found is None:
+        raise ValueError("the kernel's PTX has no entry")
+    return found["parameters"].count(".param")
+
+
+def _function(source: str, name: str) -> Any:
+    """The kernel as Triton's decorator makes it. Triton reads the text back by the function's file name."""
+    file = f"<jitpy kernel {name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": f"jitpy_kernel_{name}", "__file__": file}
+    exec(compile(source, file, "exec"), namespace)
+    return namespace[name]
+
+
+def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
+    """As `compile_request`; where it raises, the facts are `error` (one line) and `details`."""
+    try:
+        return compile_request(request)
+    except Exception as error:  # whatever the compiler raises is the answer
+        first = next(iter(str(error).strip().splitlines()), "")
+        return {"error": f"{type(error).__name__}: {first}", "details": traceback.format_exc()}, b"", b""
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what compilers print must not get between the answers
+    with tempfile.TemporaryDirectory(prefix="jitpy-triton-") as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder  # jitpy keeps what comes out
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # only so that nothing is printed: it is always given
+        os.environ.pop("TRITON_INTERPRET", None)
+        with contextlib.suppress(ImportError):
+            import triton  # noqa: F401  while the first request is still being written
+        for line in requests:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                facts, code, text = answer(json.loads(line))
+            if "error" in facts:
+                facts["details"] += printed.getvalue()
+            answers.write(json.dumps({**facts, "lengths": [len(code), len(text)]}).encode() + b"\n" + code + text)
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()
