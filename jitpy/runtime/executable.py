@@ -71,8 +71,8 @@ class Executable(Protocol):
 
 
 def make_executable(plan: Plan) -> Executable:
-    """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed, KernelCompileError where
-    a kernel does not compile."""
+    """The plan as a callable. Raises ValueError or TypeError for a plan that is not well formed, KernelCompileError
+    where a kernel does not compile."""
     if plan.device.type == "cpu" and any(isinstance(step, LaunchStep) for step in plan.steps):
         return PythonExecutable(plan)  # GPU kernels in Triton's interpreter
     try:

@@ -13,7 +13,6 @@ import atexit
 import concurrent.futures
 import dataclasses
 import functools
-import importlib.util
 import json
 import os
 import queue
@@ -73,14 +72,11 @@ _known: weakref.WeakValueDictionary[str, Binary] = weakref.WeakValueDictionary()
 _in_flight: dict[str, Future[Binary]] = {}
 
 
-def triton_version() -> str | None:
-    """Triton's version, None where it is not installed. Does not import it."""
-    return _triton_version()
-
-
 @functools.cache
-def _triton_version() -> str | None:
+def triton_version() -> str | None:
+    """Triton's version, None where it is not installed. Does not import it where its package tells."""
     import importlib.metadata
+    import importlib.util
 
     if importlib.util.find_spec("triton") is None:
         return None
