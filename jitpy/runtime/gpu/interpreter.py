@@ -6,6 +6,7 @@ may be interpreted as long as they use the builtins of `triton.language` and hel
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,10 +57,16 @@ def number(value: int | float | bool, kind: str) -> Any:
 
 @functools.cache
 def install() -> None:
-    """Let reductions and scans with combinations of one's own run on whole slices, not element by element."""
+    """Let reductions and scans with combinations of one's own run on whole slices, not element by element; let
+    assertions in kernels count; let conversions round."""
     import numpy as np
     import triton.language as tl
-    from triton.runtime.interpreter import ReduceOps, ScanOps
+    import triton.runtime.interpreter as triton_interpreter
+    from triton.runtime.interpreter import ReduceOps, ScanOps, interpreter_builder
+
+    # assertions count, but integers may wrap
+    options = dataclasses.replace(interpreter_builder.options, debug=True, sanitize_overflow=False)
+    interpreter_builder.options = options
 
     def combined(ops: Any, left: Sequence[Any], right: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         found = ops.combine_fn.fn(*(ops.to_tensor(a, i.dtype) for a, i in zip(left, inputs, strict=True)),
@@ -100,5 +107,14 @@ def install() -> None:
         return [ops.to_tensor(np.ascontiguousarray(np.moveaxis(d, 0, ops.axis)), i.dtype)
                 for d, i in zip(data, inputs, strict=True)]
 
+    convert = triton_interpreter._convert_float
+
+    def convert_float(data: Any, source: Any, target: Any, rounding: Any) -> Any:
+        """To bfloat16 by rounding to nearest, which the interpreter has not; as 16-bit integers."""
+        if source == tl.float32 and target == tl.bfloat16:
+            return torch.from_numpy(np.array(data)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+        return convert(data, source, target, rounding)
+
+    triton_interpreter._convert_float = convert_float
     ReduceOps.generic_reduce = reduce
     ScanOps.generic_scan = scan
