@@ -121,6 +121,13 @@ def device_time(call: Callable[[], Any]) -> float:
     return statistics.median(start.elapsed_time(end) for start, end in events[5:])
 
 
+def copy_bandwidth() -> float:
+    """Bytes read and written by a copy, in GB/s."""
+    source = big()
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / device_time(lambda: target.copy_(source)) / 1e6
+
+
 def bytes_of(value: Any) -> int:
     if isinstance(value, Tensor):
         return value.nbytes
@@ -167,14 +174,11 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--json", default="")
     options = parser.parse_args()
-    source = big()
-    target = torch.empty_like(source)
-    copying = device_time(lambda: target.copy_(source))
-    bandwidth = 2 * source.nbytes / copying / 1e6
+    bandwidth = copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: copy {bandwidth:.0f} GB/s")
-    del source, target
     rows = []
-    print(f"{'':24}{'MB':>6}{'eager':>9}{'compile':>9}{'jitpy':>9}{'share':>7}{'x compile':>10}{'error':>9}{'first s':>8}")
+    head = f"{'microseconds':24}{'MB':>6}{'eager':>9}{'compile':>9}{'jitpy':>9}{'share':>7}"
+    print(head + f"{'x compile':>10}{'error':>9}{'first s':>8}")
     wanted = [name for name in options.only.split(",") if name]
     for case in CASES:
         if wanted and case.name not in wanted:
