@@ -7,7 +7,6 @@ import collections
 import copy
 import enum
 import functools
-import inspect
 import math
 import operator
 import sys
@@ -67,7 +66,6 @@ from .values.base import (
     FunctionValue,
     GeneratorValue,
     ListValue,
-    MethodValue,
     ObjectValue,
     PyValue,
     ScalarValue,
@@ -796,21 +794,6 @@ def _copies_plainly(ex: Executor, cls: type) -> bool:
             and lookup(cls, "__setstate__") is MISSING and lookup(cls, "__reduce__") is object.__reduce__
             and lookup(cls, "__reduce_ex__") is object.__reduce_ex__
             and lookup(cls, "__getstate__") in (MISSING, getattr(object, "__getstate__", MISSING)))
-
-
-@builtin(inspect.signature)
-def inspect_signature(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    """The signature of a function that exists outside: computed now, and fixed by the function's guards."""
-    target = args[0]
-    bound = 0
-    while isinstance(target, MethodValue):
-        target = target.func
-        bound += 1
-    if not isinstance(target, FunctionValue) or target.real is None or kwargs or bound > 1:
-        raise GraphBreak("unsupported_call", "inspect.signature")
-    ex.world.function_defaults(target)
-    real = types.MethodType(target.real, object()) if bound else target.real
-    return ex.world.const_object(inspect.signature(real))
 
 
 @builtin(functools.update_wrapper)

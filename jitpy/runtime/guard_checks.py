@@ -82,6 +82,8 @@ def index(container: Any, i: int) -> Any:
 
 
 def slot(value: Any, descriptor: Any) -> Any:
+    if value is None:  # `__get__(None, ...)` asks for the descriptor itself
+        raise TypeError("None has no slots")
     return descriptor.__get__(value, type(value))
 
 

@@ -103,6 +103,8 @@ def guard_all(guards: GuardSet, source: src.Source, value: Any, pick: random.Ran
             every.append(cell)
             place = src.index(src.attr(source, "__closure__"), i)
             guard_all(guards, src.cell_contents(place), cell.cell_contents, pick, every)
+        if pick.random() < 0.5:
+            guards.add(src.attr(source, "__annotations__"), "keys", tuple(value.__annotations__))
         for key, default in (value.__kwdefaults__ or {}).items():
             guard_all(guards, src.item(src.attr(source, "__kwdefaults__"), key), default, pick, every)
         return
@@ -210,9 +212,11 @@ def change_list(value: list[Any], pick: random.Random) -> Undo:
 
 
 def change_function(value: types.FunctionType, pick: random.Random) -> Undo:
-    name = pick.choice(["__defaults__", "__kwdefaults__", "__code__"])
+    name = pick.choice(["__defaults__", "__kwdefaults__", "__code__", "__annotations__"])
     before = getattr(value, name)
-    if name == "__code__":
+    if name == "__annotations__":
+        value.__annotations__ = {"a": int}
+    elif name == "__code__":
         value.__code__ = before.replace(co_name="renamed")
     elif name == "__kwdefaults__" and before and pick.random() < 0.5:
         found = before["b"]
@@ -324,6 +328,34 @@ def test_an_unchanged_model_is_not_walked() -> None:
     if sys.version_info >= (3, 12):
         assert noted["watched"] > 20
         assert noted["words"] <= 3 * 21  # each module: its type, its dict's place, the size of its set of buffers
+
+
+def test_what_was_freed_is_not_read() -> None:
+    """Memory of big lists goes back to the system: reading a recorded place in it would end the process."""
+    def make() -> Node:
+        root = Node()
+        root.rows = [[Node()] * 200_000, [[7000 + i for i in range(200_000)]]]
+        return root
+
+    root = make()
+    rows = src.item(src.instance_dict(X), "rows")
+    guards = GuardSet()
+    guards.add(X, "type", Node)
+    for i in (0, 100_000, 199_999):
+        guards.add(src.index(src.index(rows, 0), i), "type", Node)
+        guards.add(src.index(src.index(src.index(rows, 1), 0), i), "type", int)
+    made = remembered(guards, (root,))
+    for change_it in (lambda: root.rows.clear(), lambda: root.rows.__setitem__(1, []), lambda: root.__dict__.clear(),
+                      lambda: root.__dict__.update(rows=[[], []])):
+        change_it()
+        gc.collect()
+        assert not made.check((root,), {}, None)
+        root.__dict__.clear()
+        root.__dict__.update(make().__dict__)
+        for _ in range(5):
+            assert made.check((root,), {}, None)
+    root.rows[0].clear()
+    assert not made.check((root,), {}, None)
 
 
 def test_a_change_elsewhere_in_a_dict_is_looked_at_once() -> None:

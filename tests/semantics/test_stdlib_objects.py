@@ -116,6 +116,40 @@ def signature_of_local_function(x):
 
 
 @case(one)
+def signatures_are_made_anew(x):
+    first, second = inspect.signature(affine), inspect.signature(affine)
+    return first is second, first == second, first.replace(parameters=list(first.parameters.values())[:2]), first, x
+
+
+@case(one)
+def signatures_of_changed_functions(x):
+    def f(a: int, b=2) -> str:
+        return a
+
+    def text():
+        s = inspect.signature(f)
+        return [(p.name, p.default, p.annotation) for p in s.parameters.values()], s.return_annotation
+
+    first = text()
+    f.__defaults__ = (5,)
+    f.__annotations__ = {"b": float}
+    return first, text(), x
+
+
+@case(one)
+def signatures_of_methods_and_wrappers(x):
+    class A:
+        def m(self, a, *rest, key: int = 3):
+            pass
+
+    @functools.wraps(affine)
+    def wrapper(*args):
+        return affine(*args)
+
+    return list(inspect.signature(A().m).parameters), str(inspect.signature(A.m)), str(inspect.signature(wrapper)), x
+
+
+@case(one)
 def filtered_keyword_arguments(x):
     given = {"a": 2, "c": 1, "unknown": 3}
     known = {k: v for k, v in given.items() if k in inspect.signature(affine).parameters}

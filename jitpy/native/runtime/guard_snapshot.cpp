@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "guard_values.h"
 #include "guard_watch.h"
@@ -11,6 +12,8 @@
 namespace {
 
 uint64_t last_serial;
+
+constexpr size_t kBlock = 8;  // words compared without a branch between them
 
 constexpr int kChurn = 4;  // so many replacements of a value make it one that is read at each check
 
@@ -57,6 +60,7 @@ PyObject** function_field(PyObject* function, const char* name) {
   if (std::strcmp(name, "__closure__") == 0) return &f->func_closure;
   if (std::strcmp(name, "__defaults__") == 0) return &f->func_defaults;
   if (std::strcmp(name, "__kwdefaults__") == 0) return &f->func_kwdefaults;
+  if (std::strcmp(name, "__annotations__") == 0) return &f->func_annotations;
   if (std::strcmp(name, "__code__") == 0) return &f->func_code;
   return nullptr;
 }
@@ -97,7 +101,9 @@ void Snapshot::look_at(const Frame& frame) {
 void Snapshot::forget() {
   for (const auto& [dict, node] : watched_) unwatch_dict(dict, this);
   watched_.clear();
-  words_.clear();
+  noted_.clear();
+  addresses_.clear();
+  expected_.clear();
   owners_.clear();
   tensors_.clear();
   tensor_nodes_.clear();
@@ -117,9 +123,35 @@ void Snapshot::dict_changed(int node) {
 
 // ---- recording ----
 
-void Snapshot::note(const void* address, int owner, bool rigid = false) {
-  words_.push_back({words_of(address), *words_of(address)});
-  owners_.push_back(rigid ? ~owner : owner);
+// Generations of words, by the depth of the node whose value they lie in. Between two depths there is room for words
+// that can be read only if others in the same value are as recorded.
+constexpr int before(int depth) { return 2 * depth; }
+constexpr int in(int depth) { return 2 * depth + 1; }
+constexpr int behind(int depth) { return 2 * depth + 2; }
+
+void Snapshot::note(const void* address, int owner, int generation, bool rigid = false) {
+  noted_.push_back({words_of(address), *words_of(address), rigid ? ~owner : owner, generation});
+}
+
+// Bring the noted words into the order in which they are compared.
+void Snapshot::arrange_words() {
+  const auto key = [](const Word& word) { return std::make_tuple(word.generation, word.address, word.owner); };
+  std::sort(noted_.begin(), noted_.end(), [&](const Word& a, const Word& b) { return key(a) < key(b); });
+  const auto add = [this](const Word& word) {
+    addresses_.push_back(word.address);
+    expected_.push_back(word.expected);
+    owners_.push_back(word.owner);
+  };
+  const auto equal = [&](const Word& a, const Word& b) { return key(a) == key(b); };
+  noted_.erase(std::unique(noted_.begin(), noted_.end(), equal), noted_.end());
+  for (size_t i = 0; i < noted_.size(); i++) {
+    if (i > 0 && noted_[i].generation != noted_[i - 1].generation)
+      while (addresses_.size() % kBlock != 0) add(noted_[i - 1]);
+    add(noted_[i]);
+  }
+  while (addresses_.size() % kBlock != 0) add(noted_.back());
+  n_words_ = noted_.size();
+  std::vector<Word>().swap(noted_);
 }
 
 void Snapshot::note_dict(int node, PyObject* dict) {
@@ -129,7 +161,7 @@ void Snapshot::note_dict(int node, PyObject* dict) {
   if (watch_dict(dict, this, node))
     watched_.emplace_back(dict, node);
   else
-    note(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag, node);
+    note(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag, node, in(program_.nodes[node].depth));
 }
 
 // Note what would change if the step from the parent's value led elsewhere. False: it has to be made at each check.
@@ -139,18 +171,19 @@ bool Snapshot::note_step(int index, int parent) {
   if (node.depth == 0) {
     it.pinned = is_constant(node.step) || node.step == Step::kGlobals;
     if (node.step == Step::kWeakConst)
-      note(&reinterpret_cast<PyWeakReference*>(node.arg.get())->wr_object, index, true);
+      note(&reinterpret_cast<PyWeakReference*>(node.arg.get())->wr_object, index, before(0), true);
     return true;
   }
   const Seen& owner = seen(parent);
   PyObject *base = owner.value, **place = nullptr;
+  const int in_parent = in(node.depth - 1);
   switch (node.step) {
     case Step::kDict: {
       it.pinned = true;  // by its version, or because we hear of its end
       if (PyType_Check(base)) return detach(it.value);
       place = _PyObject_GetDictPtr(base);
       if (place == nullptr || *place != it.value || !detach(it.value)) return false;
-      note(place, parent, true);
+      note(place, parent, in_parent, true);
       return true;
     }
     case Step::kItem:
@@ -160,14 +193,14 @@ bool Snapshot::note_step(int index, int parent) {
     case Step::kIndex: {
       const Py_ssize_t i = node.index < 0 ? node.index + Py_SIZE(base) : node.index;
       if (PyList_Check(base)) {
-        note(&reinterpret_cast<PyVarObject*>(base)->ob_size, parent, true);
-        note(&reinterpret_cast<PyListObject*>(base)->ob_item, parent, true);
-        note(&PyList_GET_ITEM(base, i), parent);
+        note(&reinterpret_cast<PyVarObject*>(base)->ob_size, parent, in_parent, true);
+        note(&reinterpret_cast<PyListObject*>(base)->ob_item, parent, in_parent, true);
+        note(&PyList_GET_ITEM(base, i), parent, behind(node.depth - 1));
       } else if (owner.pinned) {
         it.pinned = true;
       } else {
-        note(&reinterpret_cast<PyVarObject*>(base)->ob_size, parent, true);
-        note(&PyTuple_GET_ITEM(base, i), parent);
+        note(&reinterpret_cast<PyVarObject*>(base)->ob_size, parent, in_parent, true);
+        note(&PyTuple_GET_ITEM(base, i), parent, in_parent);
       }
       return true;
     }
@@ -196,7 +229,7 @@ bool Snapshot::note_step(int index, int parent) {
       return false;
   }
   if (place == nullptr || (*place == nullptr ? Py_None : *place) != it.value) return false;
-  note(place, parent);
+  note(place, parent, in_parent);
   return true;
 }
 
@@ -204,13 +237,14 @@ bool Snapshot::note_step(int index, int parent) {
 bool Snapshot::note_check(int index, const Check& check) {
   Seen& it = seen(index);
   PyObject* value = it.value;
+  const int in_value = in(program_.nodes[index].depth);
   switch (check.kind) {
     case CheckKind::kType:
     case CheckKind::kId:
       return true;
     case CheckKind::kWeakId:
     case CheckKind::kWeakType:
-      note(&reinterpret_cast<PyWeakReference*>(check.object.get())->wr_object, index);
+      note(&reinterpret_cast<PyWeakReference*>(check.object.get())->wr_object, index, in_value);
       return true;
     case CheckKind::kEq:
       if (!it.pinned) it.constant = Ref(value);
@@ -219,9 +253,9 @@ bool Snapshot::note_check(int index, const Check& check) {
       if (PyDict_Check(value)) {
         note_dict(index, value);
       } else if (PyList_Check(value) || (PyTuple_Check(value) && !it.pinned)) {
-        note(&reinterpret_cast<PyVarObject*>(value)->ob_size, index);
+        note(&reinterpret_cast<PyVarObject*>(value)->ob_size, index, in_value);
       } else if (PyAnySet_Check(value)) {
-        note(&reinterpret_cast<PySetObject*>(value)->used, index);
+        note(&reinterpret_cast<PySetObject*>(value)->used, index, in_value);
       } else {
         return PyTuple_Check(value);
       }
@@ -246,14 +280,14 @@ bool Snapshot::note_check(int index, const Check& check) {
       return false;
     case CheckKind::kFunction: {
       auto* function = reinterpret_cast<PyFunctionObject*>(value);
-      note(&function->func_code, index);
-      note(&function->func_defaults, index);
-      note(&function->func_kwdefaults, index);
+      note(&function->func_code, index, in_value);
+      note(&function->func_defaults, index, in_value);
+      note(&function->func_kwdefaults, index, in_value);
       it.leaf = false;
       return true;
     }
     case CheckKind::kEmpty:
-      note(&reinterpret_cast<PyCellObject*>(value)->ob_ref, index);
+      note(&reinterpret_cast<PyCellObject*>(value)->ob_ref, index, in_value);
       it.leaf = false;
       return true;
   }
@@ -273,7 +307,7 @@ bool Snapshot::note_value(int index) {
                kind != CheckKind::kTensor && kind != CheckKind::kInt;
   }
   if (by_type && (!it.pinned || type_can_change(it.value))) {
-    note(&it.value->ob_type, index, true);
+    note(&it.value->ob_type, index, in(node.depth), true);
     it.leaf = false;
   }
   for (int i = node.checks_begin; i < node.checks_end; i++) noted = note_check(index, program_.checks[i]) && noted;
@@ -307,6 +341,7 @@ int Snapshot::record(const Frame& frame, PyObject** values, Kept& kept, int64_t*
     if (!settled) residuals_.push_back({i, parent, base, it.fresh});
     if (it.fresh && node.keep >= 0) keeps_are_recorded_ = false;
   }
+  arrange_words();
   serial_ = ++last_serial;
   recorded_ = true;
   served = 0;
@@ -347,18 +382,20 @@ int Snapshot::look_again(int index, int64_t* symbols) {
   return kHolds;
 }
 
-constexpr size_t kAhead = 16;
-
 int Snapshot::check_words(int64_t* symbols) {
-  Word* const words = words_.data();
-  const size_t n = words_.size();
-  for (size_t i = 0; i < n; i++) {
-    __builtin_prefetch(words[std::min(i + kAhead, n - 1)].address);  // never faults, whatever became of it
-    if (*words[i].address == words[i].expected) continue;
-    if (owners_[i] < 0) return kWalk;
-    const int looked = look_again(owners_[i], symbols);
-    if (looked != kHolds) return looked;
-    words[i].expected = *words[i].address;
+  const uint64_t* const* const addresses = addresses_.data();
+  uint64_t* const expected = expected_.data();
+  for (size_t begin = 0; begin < addresses_.size(); begin += kBlock) {
+    uint64_t differences = 0;
+    for (size_t i = begin; i < begin + kBlock; i++) differences |= *addresses[i] ^ expected[i];
+    if (__builtin_expect(differences == 0, 1)) continue;
+    for (size_t i = begin; i < begin + kBlock; i++) {
+      if (*addresses[i] == expected[i]) continue;
+      if (owners_[i] < 0) return kWalk;
+      const int looked = look_again(owners_[i], symbols);
+      if (looked != kHolds) return looked;
+      expected[i] = *addresses[i];
+    }
   }
   return kHolds;
 }

@@ -6,8 +6,9 @@
 // sizes bound to symbols) stays to be read at each check. Where something changed, only the value that holds it is
 // looked at again; where another object is in its place, the unit has to be walked and recorded anew.
 //
-// No reference is held to what is recorded, except to constants. Each word lies in an object that the words before it
-// (or a dict that has not changed) keep alive: they are compared in pre-order, and comparing stops where one differs.
+// No reference is held to what is recorded, except to constants. Each word lies in an object that words of earlier
+// generations (or dicts that have not changed) keep alive. Those of one generation are compared together, a block at a
+// time without a branch; comparing stops behind the first block in which one differs.
 #pragma once
 
 #include <Python.h>
@@ -47,7 +48,7 @@ class Snapshot {
   struct Counts {
     size_t words, tensors, dicts, residuals;
   };
-  Counts counts() const { return {words_.size(), tensors_.size(), watched_.size(), residuals_.size()}; }
+  Counts counts() const { return {n_words_, tensors_.size(), watched_.size(), residuals_.size()}; }
 
   // Events of watched dicts.
   void dict_changed(int node);
@@ -77,6 +78,8 @@ class Snapshot {
   struct Word {
     const uint64_t* address;
     uint64_t expected;
+    int owner;       // the node to look at again; ~node: the unit has to be walked
+    int generation;  // words of smaller ones say whether the address can be read
   };
   // A node to be read (or only checked) at each check.
   struct Residual {
@@ -86,7 +89,8 @@ class Snapshot {
   };
 
   Seen& seen(int node) { return seen_[node - begin_]; }
-  void note(const void* address, int owner, bool rigid);
+  void note(const void* address, int owner, int generation, bool rigid);
+  void arrange_words();
   void note_dict(int node, PyObject* dict);
   bool note_step(int node, int parent);
   bool note_value(int node);
@@ -101,8 +105,12 @@ class Snapshot {
   bool recorded_ = false, freed_ = false, keeps_are_recorded_ = true;
   uint64_t serial_ = 0;
   std::vector<Seen> seen_;
-  std::vector<Word> words_;
-  std::vector<int> owners_;  // of the words: the node to look at again; ~node: the unit has to be walked
+  std::vector<Word> noted_;  // while recording
+  // The words in blocks of one generation each, the last of a generation filled up with repetitions.
+  std::vector<const uint64_t*> addresses_;
+  std::vector<uint64_t> expected_;
+  std::vector<int> owners_;
+  size_t n_words_ = 0;  // without repetitions
   std::vector<TensorStamp> tensors_;
   std::vector<int> tensor_nodes_;
   std::vector<int64_t> tensor_numbers_;
