@@ -10,7 +10,8 @@ What a tiny call with `requires_grad` costs is in `benchmarks.small_call`.
 
 from __future__ import annotations
 
-import json
+import ctypes
+import gc
 import subprocess
 import sys
 from collections.abc import Callable

@@ -36,7 +36,7 @@ from ..schedule.index import Axis, Index, flatten, of
 from ..schedule.loops import Kernel, build
 from ..schedule.lower import Lowering, lower
 from ..schedule.memory import Scratch, can_write_over
-from ..schedule.values import HostScalar, Pointwise, Reduction, Scan, Stored, Value, View, base_of
+from ..schedule.values import Computed, HostScalar, Stored, Value, View, base_of
 from .size_table import SizeTable
 from .target import Printed, Target
 
@@ -83,7 +83,7 @@ class Planner:
         self.target = target
         self.env = graph.sizes
         self.table = SizeTable(graph)
-        self.low: Lowering = lower(graph)
+        self.low: Lowering = lower(graph, target.limits.scatters)
         #: the values whose sizes, or numbers, tell symbols, with the nodes that say so
         self.tellers: dict[Value, list[Node]] = {}
         for node in self.table.told_by:
@@ -134,7 +134,7 @@ class Planner:
                 found.position = value.position
             value = found
         base = base_of(value)
-        if isinstance(base, (Pointwise, Reduction, Scan)):
+        if isinstance(base, Computed):
             self.required[base] = None
         return value
 

@@ -18,7 +18,7 @@ from ..ir.spec import Dim, contiguous_stride, prod
 from .index import Index, flatten, same
 from .lower import Lowering
 from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
-from .values import Pointwise, Probe, Reduction, Scan, Stored, Value, base_of
+from .values import Computed, Pointwise, Probe, Reduction, Scan, Scatter, Stored, Value, base_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Limits:
     few_rows: int = 8
     #: ... where there are at least as many points as this
     large: int = 1 << 17
+    #: whether there are kernels that add to computed places
+    scatters: bool = True
 
 
 @dataclass(eq=False, slots=True)
@@ -150,7 +152,7 @@ class Fusion:
         stack = [base_of(v) for v in self.required]
         while stack:
             value = stack.pop()
-            if value in seen or not isinstance(value, (Pointwise, Reduction, Scan)):
+            if value in seen or not isinstance(value, Computed):
                 continue
             seen.add(value)
             self.live.append(value)
@@ -334,8 +336,8 @@ class Fusion:
 
     def _check(self, a: Group, b: Group) -> Signature | None:
         """The space of the merged group. Raises Refused."""
-        if any(isinstance(m, Scan) for m in (*a.members, *b.members)):
-            raise Refused("a scan is a kernel of its own")
+        if any(isinstance(m, (Scan, Scatter)) for m in (*a.members, *b.members)):
+            raise Refused("a scan or scatter is a kernel of its own")
         space = self._joint_space(a, b)
         if a.expressions + b.expressions > self.limits.expressions:
             raise Refused("the kernel would be too long")

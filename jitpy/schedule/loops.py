@@ -7,6 +7,7 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     columns  reductions across the vector axis: blocks of neighbouring results are computed side by side
     whole    one stage that reduces everything: chunks are reduced on all threads, then combined
     scan     a running combination along one axis
+    scatter  a store that adds, at computed places: the reduced axes are those along which places may repeat
 
 Stages: an expression's stage is the number of reductions that must be complete before it. Loops of one stage are one
 loop.
@@ -22,11 +23,11 @@ import torch
 from ..ir.graph import Node
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, contiguous_stride, prod
-from .expr import Expr, ScalarBuilder, carrier, children, index_of, walk
+from .expr import Expr, ScalarBuilder, carrier, children, index_expressions, index_of, walk
 from .fuse import Group, is_outer
 from .index import Axis, Index, Quotient, flatten, of, same, unflatten
 from .space import Misaligned, Signature, Space
-from .values import Pointwise, Reduction, Scan, Trace, Value
+from .values import Pointwise, Reduction, Scan, Scatter, Trace, Value
 
 
 @dataclass(eq=False, slots=True)
@@ -86,7 +87,8 @@ class Kernel:
         return prod(tuple(a.size for a in self.axes))
 
     def roots(self) -> list[Expr]:
-        return [r.expr for r in self.reductions] + [s.expr for s in self.stores]
+        places = [e for s in self.stores for e in index_expressions(s.index)]
+        return [r.expr for r in self.reductions] + [s.expr for s in self.stores] + places
 
 
 class KernelTrace(Trace):
@@ -164,6 +166,8 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
     """The loop nest of a group that writes `stored`, its members that are needed in memory."""
     if isinstance(group.members[0], Scan):
         return _build_scan(group, name, inlined, env)
+    if isinstance(group.members[0], Scatter):
+        return _build_scatter(group, name, inlined, env)
     sizes: Signature = group.space if group.space is not None else (((group.numel, False),) if group.numel != 1 else ())
     space = Space(sizes)
     for value in group.members:
@@ -402,12 +406,41 @@ def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> K
     kernel.axes = axes
     others = [a for a in axes if not a.reduced]
     kernel.vector = others[-1] if others and kernel.stores[0].index.coefficient(others[-1]) == 1 else None
+    _finish_alone(kernel, value)
+    return kernel
+
+
+def _build_scatter(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> Kernel:
+    """A scatter: parallel over the axes that the place has as they are, in order along the others, which count as
+    reduced."""
+    value = group.members[0]
+    assert isinstance(value, Scatter)
+    space = Space(tuple((size, False) for size in value.source_shape))
+    axes = space.make_axes()
+    trace = KernelTrace(set(), inlined, space, None, ScalarBuilder())
+    index = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in axes)
+    place = value.target(trace, index)
+    for axis in axes:
+        holding = [part for part in place if axis in part.all_axes()]
+        axis.reduced = len(holding) != 1 or holding[0] != of(axis)
+    expr = value.body(trace, index)
+    store = Store(value, flatten(place, value.stride), expr)
+    nodes = nodes_of({value: None, **trace.visited})
+    kernel = Kernel(name, "scatter", [], None, [store], [], env, group.members, nodes=nodes)
+    parallel = [a for a in axes if not a.reduced and index[axes.index(a)].terms]
+    parallel.sort(key=lambda a: -env.hint(store.index.coefficient(a) or 0))
+    kernel.axes = parallel + [a for a in axes if a not in parallel]
+    kernel.vector = parallel[-1] if parallel and store.index.coefficient(parallel[-1]) == 1 else None
+    _finish_alone(kernel, value)
+    return kernel
+
+
+def _finish_alone(kernel: Kernel, value: Value) -> None:
     _number_stages(kernel)
     for found in walk(kernel.roots()):
         if found.op == "load" and found.attr[0] not in kernel.reads:
             kernel.reads.append(found.attr[0])
     kernel.writes = [value]
-    return kernel
 
 
 __all__ = ["Kernel", "Reduce", "Store", "build"]

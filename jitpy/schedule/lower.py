@@ -24,7 +24,7 @@ from .equal_sizes import write_equal_sizes_alike
 from .expr import CARRIERS, Expr, carrier
 from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, same, unflatten
-from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Stored, Trace, Value, View
+from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Scatter, Stored, Trace, Value, View
 
 Lowered = Any  # Value, tuple of Values, or a Python constant
 Operand = Any  # Value or Python number
@@ -49,8 +49,10 @@ class Lowering:
     """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to
     eager."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, scatters: bool = True) -> None:
         self.graph = graph
+        #: whether the device has kernels that add to computed places
+        self.scatters = scatters
         self.env: SizeEnv = graph.sizes
         self.values: dict[Node, Lowered] = {}
         self.calls: list[Node] = []
@@ -336,6 +338,21 @@ class Lowering:
             Scan(kind, value.shape, dim, dtype, lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype))
         )
 
+    def scatter(
+        self,
+        shape: Sequence[Dim],
+        source: Value,
+        source_shape: Sequence[Dim],
+        target: Callable[[Trace, IndexTuple], IndexTuple],
+        body: Callable[[Trace, IndexTuple], Expr] | None = None,
+    ) -> Value:
+        """Zeros of `source`'s dtype, to which the elements of `source` (or what `body` makes of them) are added, each
+        at the index `target`. Raises NotCovered where the device has no such kernels."""
+        if not self.scatters:
+            raise NotCovered("no kernels that add to computed places")
+        body = body or (lambda trace, index: trace.read(source, index))
+        return self.tag(Scatter(tuple(shape), source.dtype, tuple(source_shape), target, body))
+
     def copy(self, value: Value) -> Value:
         """A fresh tensor with the same elements."""
         return self.pointwise(value.shape, value.dtype, lambda trace, index: trace.read(value, index))
@@ -398,12 +415,12 @@ def _matching_blocks(new: tuple[Dim, ...], old: tuple[Dim, ...]) -> list[tuple[l
     return blocks[::-1]
 
 
-def lower(graph: Graph) -> Lowering:
+def lower(graph: Graph, scatters: bool = True) -> Lowering:
     """Lower a graph; see `Lowering`."""
-    from . import lowerings  # noqa: F401  (registers the table)
+    from . import lowerings, placements, windows  # noqa: F401  (they register the table)
 
     write_equal_sizes_alike(graph)
-    result = Lowering(graph)
+    result = Lowering(graph, scatters)
     result.run()
     return result
 

@@ -27,14 +27,14 @@ def position(trace: Trace, ids: Value, index: IndexTuple, size: Dim, wrap: bool 
     return of(e.make("check", operands, INT))
 
 
-def _integers(ids: Value) -> None:
+def require_integers(ids: Value) -> None:
     if ids.dtype not in (torch.int64, torch.int32):
         raise NotCovered("index dtype")
 
 
 @lowering("embedding")
 def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, **kwargs: Any) -> Value:
-    _integers(ids)
+    require_integers(ids)
     return low.pointwise(
         node.tensor.shape,
         node.tensor.dtype,
@@ -44,7 +44,7 @@ def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, *
 
 @lowering("index_select")
 def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Value:
-    _integers(ids)
+    require_integers(ids)
     if not x.shape:
         raise NotCovered("0-dim operand")
     axis = normalize_dim(dim, len(x.shape))
@@ -58,7 +58,7 @@ def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Va
 
 @lowering("gather")
 def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_grad: bool = False) -> Value:
-    _integers(ids)
+    require_integers(ids)
     if not x.shape or not ids.shape:
         raise NotCovered("0-dim operand")
     axis = normalize_dim(dim, len(x.shape))
@@ -75,7 +75,7 @@ def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_g
 def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | None]) -> Value:
     given = [k for k, ids in enumerate(indices) if ids is not None]
     for k in given:
-        _integers(indices[k])
+        require_integers(indices[k])
     count = max((len(indices[k].shape) for k in given), default=0)
     shape = node.tensor.shape
     together = given == list(range(given[0], given[-1] + 1))

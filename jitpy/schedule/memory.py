@@ -47,6 +47,8 @@ class Scratch:
 
 def can_write_over(kernel: Kernel, target: Value, source: Value, env: SizeEnv) -> bool:
     """Whether `kernel` may put `target` where `source` is: each element is read only before it is replaced."""
+    if kernel.style == "scatter":  # it clears its result first
+        return False
     if target.dtype.itemsize != source.dtype.itemsize or not same(target.numel, source.numel):
         return False
     stores = [s for s in kernel.stores if s.value is target]

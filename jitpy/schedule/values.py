@@ -86,7 +86,13 @@ class View(Value):
         self.stride = ()
 
 
-class Pointwise(Value):
+class Computed(Value):
+    """What kernels make."""
+
+    __slots__ = ()
+
+
+class Pointwise(Computed):
     """Each element computed on its own by `body(trace, index)`."""
 
     __slots__ = ("body",)
@@ -96,7 +102,7 @@ class Pointwise(Value):
         self.body = body
 
 
-class Reduction(Value):
+class Reduction(Computed):
     """`combine` over the axes `dims` of an index space `source_shape`; the result keeps the other axes, in order.
 
     kind: 'sum', 'prod', 'max', 'min', 'any', 'all', or 'argmax', 'argmin' (result: int64 position over the reduced
@@ -121,7 +127,7 @@ class Reduction(Value):
         self.body = body
 
 
-class Scan(Value):
+class Scan(Computed):
     """A running combination along axis `dim`: cumulative sums and the like. kind: 'sum', 'prod', 'max', 'min'."""
 
     __slots__ = ("kind", "dim", "body")
@@ -132,6 +138,26 @@ class Scan(Value):
         super().__init__(shape, dtype, name)
         self.kind = kind
         self.dim = dim
+        self.body = body
+
+
+class Scatter(Computed):
+    """Zeros to which, for each point of `source_shape` in row-major order, `body` is added at the index `target`."""
+
+    __slots__ = ("source_shape", "target", "body")
+
+    def __init__(
+        self,
+        shape: tuple[Dim, ...],
+        dtype: torch.dtype,
+        source_shape: tuple[Dim, ...],
+        target: Callable[[Trace, IndexTuple], IndexTuple],
+        body: Body,
+        name: str = "",
+    ) -> None:
+        super().__init__(shape, dtype, name)
+        self.source_shape = source_shape
+        self.target = target
         self.body = body
 
 
@@ -177,14 +203,16 @@ class Probe(Trace):
 
     def __init__(self, value: Value) -> None:
         super().__init__()
-        shape = value.source_shape if isinstance(value, Reduction) else value.shape
+        shape = value.source_shape if isinstance(value, (Reduction, Scatter)) else value.shape
         dims = value.dims if isinstance(value, Reduction) else frozenset()
         self.axes = tuple(Axis(size, k in dims) for k, size in enumerate(shape))
         self.index = tuple(Index() if type(axis.size) is int and axis.size == 1 else of(axis) for axis in self.axes)
         self.shape = shape
         self.reads: list[tuple[Value, IndexTuple]] = []
         self._seen: set[tuple[Value, IndexTuple]] = set()
-        assert isinstance(value, (Pointwise, Reduction, Scan))
+        assert isinstance(value, (Pointwise, Reduction, Scan, Scatter))
+        if isinstance(value, Scatter):
+            value.target(self, self.index)
         self.result = value.body(self, self.index)
         self.cost = self.result.cost
 

@@ -16,6 +16,7 @@ from .emitter import KernelPrinter, KernelText
 from .maps import MapPrinter
 from .rows import RowPrinter
 from .scans import ScanPrinter
+from .scatters import ScatterPrinter
 from .whole import WholePrinter
 
 
@@ -28,6 +29,8 @@ def print_kernel(
         printer = MapPrinter(kernel, size_index, grain, in_place)
     elif kernel.style == "scan":
         printer = ScanPrinter(kernel, size_index, grain, in_place)
+    elif kernel.style == "scatter":
+        printer = ScatterPrinter(kernel, size_index, grain, in_place)
     elif kernel.style == "columns":
         printer = ColumnPrinter(kernel, size_index, grain, in_place)
         if ChunkedColumnPrinter.fits(kernel, printer):

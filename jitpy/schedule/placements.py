@@ -1,0 +1,236 @@
+"""Ops that put elements somewhere: into a part of a tensor (each element of the result asks whether it is in that
+part), or at places that index tensors name (additions)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.op import NotCovered
+from ..ir.ops.layout import normalize_dim
+from ..ir.spec import Dim
+from .expr import Expr, carrier
+from .lower import Lowering, lowering
+from .lowerings import position, require_integers
+from .values import IndexTuple, Probe, Trace, Value, base_of
+
+# -- Parts --------------------------------------------------------------------------------------------------------
+
+
+def _within(trace: Trace, part: Value, at: IndexTuple, inside: Expr, base: Value | None, index: IndexTuple) -> Expr:
+    """The element of `part` where `inside` holds, else that of `base` (None: zero)."""
+    element = trace.masked(inside, lambda: trace.read(part, at))
+    rest = trace.e.const(0, element.dtype) if base is None else trace.read(base, index)
+    return trace.e.where(inside, element, rest)
+
+
+def _slice(
+    low: Lowering, node: Any, part: Value, base: Value | None, dim: int, start: Any, step: Any
+) -> Value:
+    shape = node.tensor.shape
+    axis = normalize_dim(dim, len(shape))
+    size, count = shape[axis], part.shape[axis]
+    start = 0 if start is None else start
+    if type(start) is not int or type(step) is not int:
+        raise NotCovered("a slice known only at run time")
+    if start < 0:
+        start = start + size
+    if type(start) is int and type(size) is int:
+        start = min(max(start, 0), size)
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        at = index[axis] - start
+        place = e.index(at)
+        inside = e.const(True, torch.bool)
+        if not (type(start) is int and start == 0):
+            inside = e.ge(place, 0)
+        inside = e.logical_and(inside, e.lt(place, e.size(count * step)))
+        if step != 1:
+            inside = e.logical_and(inside, e.eq(e.index(at % step), 0))
+        return _within(trace, part, (*index[:axis], at // step, *index[axis + 1 :]), inside, base, index)
+
+    return low.pointwise(shape, node.tensor.dtype, body)
+
+
+@lowering("slice_backward")
+def slice_backward(
+    low: Lowering, node: Any, grad: Value, sizes: Any, dim: int, start: Any, end: Any, step: Any
+) -> Value:
+    return _slice(low, node, grad, None, dim, start, step)
+
+
+@lowering("slice_scatter")
+def slice_scatter(
+    low: Lowering, node: Any, x: Value, part: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Value:
+    return _slice(low, node, low.convert(part, x.dtype), x, dim, start, step)
+
+
+def _select(low: Lowering, node: Any, part: Value, base: Value | None, dim: int, number: Any) -> Value:
+    shape = node.tensor.shape
+    axis = normalize_dim(dim, len(shape))
+    if type(number) is not int:
+        raise NotCovered("a position known only at run time")
+    chosen: Dim = number + shape[axis] if number < 0 else number
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        inside = trace.e.eq(trace.e.index(index[axis]), trace.e.size(chosen))
+        return _within(trace, part, index[:axis] + index[axis + 1 :], inside, base, index)
+
+    return low.pointwise(shape, node.tensor.dtype, body)
+
+
+@lowering("select_backward")
+def select_backward(low: Lowering, node: Any, grad: Value, sizes: Any, dim: int, index: Any) -> Value:
+    return _select(low, node, grad, None, dim, index)
+
+
+@lowering("select_scatter")
+def select_scatter(low: Lowering, node: Any, x: Value, part: Value, dim: int, index: Any) -> Value:
+    return _select(low, node, low.convert(part, x.dtype), x, dim, index)
+
+
+def _diagonal(low: Lowering, node: Any, part: Value, base: Value | None, offset: int, dim1: int, dim2: int) -> Value:
+    shape = node.tensor.shape
+    first, second = normalize_dim(dim1, len(shape)), normalize_dim(dim2, len(shape))
+    if type(offset) is not int:
+        raise NotCovered("a diagonal known only at run time")
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        inside = e.eq(e.index(index[second] - index[first]), offset)
+        rest = tuple(i for k, i in enumerate(index) if k not in (first, second))
+        return _within(trace, part, (*rest, index[first] if offset >= 0 else index[second]), inside, base, index)
+
+    return low.pointwise(shape, node.tensor.dtype, body)
+
+
+@lowering("diagonal_backward")
+def diagonal_backward(
+    low: Lowering, node: Any, grad: Value, sizes: Any, offset: int, dim1: int, dim2: int
+) -> Value:
+    return _diagonal(low, node, grad, None, offset, dim1, dim2)
+
+
+@lowering("diagonal_scatter")
+def diagonal_scatter(
+    low: Lowering, node: Any, x: Value, part: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    return _diagonal(low, node, low.convert(part, x.dtype), x, offset, dim1, dim2)
+
+
+# -- Additions at computed places ---------------------------------------------------------------------------------
+
+
+def _added(low: Lowering, x: Value, scattered: Value) -> Value:
+    """`x` plus what was scattered; gradients start from zeros, which need no addition."""
+    base = base_of(x)
+    if not hasattr(base, "body"):
+        zero = False
+    else:
+        probe = Probe(base)
+        zero = not probe.reads and probe.result.op == "const" and probe.result.attr == 0
+    if zero:
+        return scattered
+    dtype = carrier(x.dtype)
+    return low.apply(lambda e, a, b: e.add(a, b), [x, scattered], x.shape, x.dtype, dtype)
+
+
+def _accumulates(x: Value, source: Value) -> None:
+    if x.dtype is not source.dtype or not x.dtype.is_floating_point or not x.shape:
+        raise NotCovered("accumulation in this dtype")
+
+
+@lowering("embedding_dense_backward")
+def embedding_dense_backward(
+    low: Lowering, node: Any, grad: Value, ids: Value, rows: Dim, padding: Any, scale_by_frequency: bool
+) -> Value:
+    require_integers(ids)
+    if scale_by_frequency or type(padding) is not int:
+        raise NotCovered("gradients scaled by frequency")
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        element = trace.read(grad, index)
+        if padding < 0:
+            return element
+        padded = trace.e.eq(trace.e.cast(trace.read(ids, index[:-1]), torch.int64), padding)
+        return trace.e.where(padded, 0, element)
+
+    def target(trace: Trace, index: IndexTuple) -> IndexTuple:
+        return position(trace, ids, index[:-1], rows), index[-1]
+
+    return low.scatter(node.tensor.shape, grad, grad.shape, target, body)
+
+
+@lowering("index_add")
+def index_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value, *, alpha: Any = 1) -> Value:
+    require_integers(ids)
+    _accumulates(x, source)
+    if alpha != 1 or len(ids.shape) != 1:
+        raise NotCovered("a scaled index_add")
+    axis = normalize_dim(dim, len(x.shape))
+
+    def target(trace: Trace, index: IndexTuple) -> IndexTuple:
+        return *index[:axis], position(trace, ids, (index[axis],), x.shape[axis]), *index[axis + 1 :]
+
+    return _added(low, x, low.scatter(x.shape, source, source.shape, target))
+
+
+@lowering("scatter_add")
+def scatter_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value) -> Value:
+    require_integers(ids)
+    _accumulates(x, source)
+    if len(ids.shape) != len(x.shape) or len(source.shape) != len(x.shape):
+        raise NotCovered("a 0-dim operand")
+    axis = normalize_dim(dim, len(x.shape))
+
+    def target(trace: Trace, index: IndexTuple) -> IndexTuple:
+        return *index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1 :]
+
+    return _added(low, x, low.scatter(x.shape, source, ids.shape, target))
+
+
+@lowering("index_put", "_unsafe_index_put")
+def index_put(
+    low: Lowering, node: Any, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    if not accumulate:
+        raise NotCovered("which of several writes to one place stays is eager's to decide")
+    _accumulates(x, values)
+    given = [k for k, ids in enumerate(indices) if ids is not None]
+    if not given:
+        raise NotCovered("no indices")
+    for k in given:
+        require_integers(indices[k])
+    block = _broadcast([indices[k].shape for k in given])
+    together = given == list(range(given[0], given[-1] + 1))
+    first = given[0] if together else 0
+    others = tuple(size for k, size in enumerate(x.shape) if k not in given)
+    shape = (*others[:first], *block, *others[first:])
+    expanded = {k: low.expand(indices[k], block) for k in given}
+    source = low.expand(values, shape)
+
+    def target(trace: Trace, index: IndexTuple) -> IndexTuple:
+        at = index[first : first + len(block)]
+        rest: Any = iter(index[:first] + index[first + len(block) :])
+        return tuple(
+            position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
+            for k in range(len(x.shape))
+        )
+
+    return _added(low, x, low.scatter(x.shape, source, shape, target))
+
+
+def _broadcast(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
+    """The common shape of shapes that are known to match."""
+    result: list[Dim] = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for k, size in enumerate(reversed(shape), 1):
+            if not (type(size) is int and size == 1):
+                result[-k] = size
+    return tuple(result)
+
+
