@@ -41,9 +41,14 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     if reason or any_needs_grad(graph.nodes) or shows_grad_input(graph):
         return eager.compile_graph(graph, options or {})
     from ...runtime.executable import make_executable
+    from ...runtime.gpu.compile import KernelCompileError
 
     try:
         return make_executable(plan_graph(graph, device))
+    except KernelCompileError as error:
+        _warn(f"a graph runs with eager kernels: {error.reason}")
+        logs.log("output_code", f"{graph.name}: {error}")
+        return eager.compile_graph(graph, options or {})
     except NotCovered as error:  # sizes that depend on data, in a form that no kernel takes
         logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
         return eager.compile_graph(graph, options or {})

@@ -31,6 +31,8 @@ class GpuKernel:
     fp_fusion: bool = True
     #: at most this many registers a thread; None leaves it to the compiler
     max_registers: int | None = None
+    #: whether `tl.device_assert` counts: a failure stops the kernel with CUDA's error, as in eager's kernels
+    checks: bool = False
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.signature]

@@ -52,7 +52,8 @@ def launch(kernel: GpuKernel, grid: Sequence[int], arguments: Sequence[Any]) -> 
     extra: dict[str, Any] = {}
     if not on_cpu:
         extra = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages,
-                 "enable_fp_fusion": kernel.fp_fusion, "maxnreg": kernel.max_registers}
+                 "enable_fp_fusion": kernel.fp_fusion, "maxnreg": kernel.max_registers, "debug": kernel.checks,
+                 "sanitize_overflow": False}
     load(kernel.source, kernel.name, on_cpu)[tuple(grid)](**named, **dict(kernel.constexprs), **extra)
 
 

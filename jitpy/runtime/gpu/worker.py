@@ -35,7 +35,8 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
                   for index, name in enumerate(signature) if name in request["divisible"]}
     source = triton.compiler.ASTSource(function, signature, dict(request["constexprs"]), attributes)
     options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"],
-               "enable_fp_fusion": request["fp_fusion"]}
+               "enable_fp_fusion": request["fp_fusion"], "debug": request["checks"],
+               "sanitize_overflow": False, "enable_reflect_ftz": False}
     backend, arch, warp_size = request["target"]
     if request["max_registers"] is not None and backend == "cuda":
         options["maxnreg"] = request["max_registers"]

@@ -1,0 +1,37 @@
+"""A sample of kernels compiled to machine code, for an NVIDIA and an AMD GPU: neither is needed for that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from jitpy.backends.triton import plan_graph
+from jitpy.runtime.gpu.compile import Target, compile_kernels
+from jitpy.runtime.plan import LaunchStep
+from tests.graph_tools import trace
+from tests.triton.cases import CASES
+
+pytest.importorskip("triton")
+SAMPLE = [
+    "gelu_bf16", "modulo", "int8", "bool", "transposed_bf16", "embedding", "softmax_bf16", "softmax_long",
+    "column_sum_tall", "column_arg_tall", "cumsum_long",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [Target("cuda", 90), Target("hip", "gfx942", 64)], ids=["sm_90", "gfx942"])
+def test_machine_code(target: Target) -> None:
+    kernels = {}
+    for case in CASES:
+        if case.name in SAMPLE:
+            plan = plan_graph(trace(case.fn, case.make()))
+            kernels.update((step.kernel, None) for step in plan.steps if isinstance(step, LaunchStep))
+    for binary in compile_kernels(list(kernels), target):
+        assert binary.code[:4] == b"\x7fELF"
+
+
+def test_wide_loads() -> None:
+    """Rows of bfloat16 are read 16 bytes at a time."""
+    plan = plan_graph(trace(lambda x: torch.softmax(x, -1), [torch.randn(64, 2048).bfloat16()]))
+    kernel = next(step.kernel for step in plan.steps if isinstance(step, LaunchStep))
+    (binary,) = compile_kernels([kernel], Target("cuda", 90))
+    assert "ld.global.v4.b32" in binary.assembly or "ld.global.v2.b64" in binary.assembly
