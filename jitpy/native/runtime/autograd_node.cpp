@@ -112,12 +112,13 @@ std::vector<Bits> masks(PyObject* owner, const char* name) {
 }
 
 // Nodes that hang below one another in a long chain must not be deleted recursively: torch has its own way.
-template <class T>
-NodePtr own(T* node) {
-  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
-    return NodePtr(node, [](auto* last) { deleteNode(last); });
+// (A template, so that only the branch of this torch's pointer is looked at.)
+template <class T, class Ptr = NodePtr>
+Ptr own(T* node) {
+  if constexpr (std::is_same_v<Ptr, std::shared_ptr<Node>>) {
+    return Ptr(node, [](auto* last) { deleteNode(last); });
   } else {
-    return NodePtr::unsafe_steal_from_new(node);
+    return Ptr::unsafe_steal_from_new(node);
   }
 }
 
