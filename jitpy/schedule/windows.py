@@ -1,7 +1,8 @@
 """Pooling and nearest-neighbour resizing: small windows, unrolled into the body of one element.
 
 A gradient is gathered: each element of the input asks the few windows that hold it, so that nothing is added at
-computed places and the sums have one order.
+computed places and the sums have one order. Only that of maxima is scattered where the device does so in one order too:
+most elements are no maximum.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from ..ir.op import NotCovered
 from ..ir.spec import Dim
 from .expr import INT, Expr, carrier
-from .index import Index
+from .index import Index, of
 from .lower import Lowering, lowering
 from .values import IndexTuple, Trace, Value
 
@@ -192,6 +193,14 @@ def max_pool_backward(
     ceil_mode: bool,
     indices: Value,
 ) -> Value:
+    shape = node.tensor.shape
+    if low.scatters and type(shape[-1]) is int and grad.dtype.itemsize >= 4:
+
+        def target(trace: Trace, index: IndexTuple) -> IndexTuple:
+            place = of(trace.read(indices, index))
+            return *index[:-2], place // shape[-1], place % shape[-1]
+
+        return low.scatter(shape, grad, grad.shape, target)
     windows = _windows(x.shape, grad.shape, kernel, stride, padding, dilation)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:

@@ -182,12 +182,13 @@ class ColumnPrinter(ReductionPrinter):
 
 
 class ChunkedColumnPrinter(ColumnPrinter):
-    """Many rows and one stage: chunks of rows are reduced to partial rows in parallel, then combined in order."""
+    """Many rows and one stage: chunks of rows are reduced to partial rows in parallel, then combined in order. What has
+    one element per point is written on the way."""
 
     @staticmethod
     def fits(kernel: Kernel, printer: ColumnPrinter) -> bool:
         """Whether the kernel is of this kind."""
-        if printer.stages() > 1 or any(map(printer.is_inner, kernel.stores)):
+        if printer.stages() > 1:
             return False
         if any(r.kind.startswith("arg") for r in kernel.reductions):
             return False
@@ -208,6 +209,7 @@ class ChunkedColumnPrinter(ColumnPrinter):
         width = min(2048, (vector.size + 15) // 16 * 16) if isinstance(vector.size, int) else 2048
         pointer = len(self.operands)
         row_bytes = sum(d.itemsize for d in dtypes)
+        inner_stores = [s for s in kernel.stores if self.is_inner(s)]
 
         def offsets() -> list[str]:
             """Where each reduction's partial rows start: element 0 of row 0."""
@@ -245,9 +247,11 @@ class ChunkedColumnPrinter(ColumnPrinter):
                         self.simd()
                         with self.lane_loop(vector):
                             names: dict[Expr, str] = {}
-                            self.emit([r.expr for r in kernel.reductions], names)
+                            self.emit([r.expr for r in kernel.reductions] + [s.expr for s in inner_stores], names)
                             for reduction, lane in zip(kernel.reductions, lanes, strict=True):
                                 self.combine(reduction, lane, "l", self.printer.ref(reduction.expr, names), names)
+                            for store in inner_stores:
+                                self.store(store.value, store.index, store.expr, names)
                 for lane, place in zip(lanes, offsets(), strict=True):
                     kind = TYPES[lane.dtype]
                     self.text.add(
@@ -281,7 +285,7 @@ class ChunkedColumnPrinter(ColumnPrinter):
 
         head = Text()
         self.comment(head)
-        self.function(head, "part", set(kernel.reads), reduce_lines)
+        self.function(head, "part", {*kernel.reads, *(s.value for s in inner_stores)}, reduce_lines)
         self.function(head, "combine", set(self.operands), combine_lines)
         condition, unit_count, column_count = self.condition(), self.size(units.count), self.size(combine_units.count)
         with head.block('extern "C" void {name}(void* const* args, const int64_t* sz)'):
