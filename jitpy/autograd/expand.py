@@ -1,0 +1,238 @@
+"""Ops without a gradient rule become ops that have one, in place.
+
+An expansion is what eager's autograd does with a composite op: it computes the same values, bit for bit, by the calls that
+eager's own implementation makes. So the forward pass has the results that the backward pass reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..ir.builder import Builder
+from ..ir.graph import CONSTANT, GETITEM, Graph, Node
+from ..ir.op import NotCovered
+from ..ir.ops import normalize
+from ..ir.ops.nn import _is_fused
+from ..ir.spec import TensorSpec, prod
+from .pullback import is_one, same_shape
+from .rules import covers
+
+#: `(b, *args, **kwargs) -> Node`, or a tuple of nodes for an op with several results.
+Expansion = Callable[..., Any]
+
+EXPANSIONS: dict[str, Expansion] = {}
+
+
+def expansion(*names: str) -> Callable[[Expansion], Expansion]:
+    """Register the expansion of ops by name. It raises NotCovered for arguments that it does not take."""
+
+    def register(fn: Expansion) -> Expansion:
+        for name in names:
+            EXPANSIONS[name] = fn
+        return fn
+
+    return register
+
+
+def expand_nodes(graph: Graph, active: Callable[[Iterable[Node]], set[Node]]) -> None:
+    """Expand the active nodes whose ops have no rule. Every Node object keeps its value.
+
+    `active(nodes)` says through which nodes of a list gradients flow. Raises NotCovered where nothing is known of an op.
+    """
+    flowing = active(graph.nodes)
+    if all(node.op is GETITEM or covers(node.op) for node in flowing if node.op.kind != "input"):
+        return
+    result: list[Node] = []
+    getitems: dict[Node, tuple[Node, ...]] = {}
+    for node in graph.nodes:
+        if node.op is GETITEM and node.args[0] in getitems:
+            _become(result, node, "aten.alias.default", getitems[node.args[0]][node.args[1]])
+        elif node not in flowing or node.op is GETITEM or covers(node.op):
+            result.append(node)
+        else:
+            _expand(graph, node, result, getitems)
+    graph.nodes[:] = result
+
+
+def _become(result: list[Node], node: Node, op: str, source: Node) -> None:
+    from ..ir import ops
+
+    node.op, node.args, node.kwargs = ops.get(op), (source,), {}
+    result.append(node)
+
+
+def _expand(graph: Graph, node: Node, result: list[Node], getitems: dict[Node, tuple[Node, ...]]) -> None:
+    """Append what stands for `node`, itself last."""
+    made: list[Node] = []
+    builder = Builder(graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled)
+    args, kwargs = normalize(node.op, node.args, node.kwargs)
+    value = _expanded(builder, node, args, kwargs)
+    # the ops that it is made of may be composite as well
+    for inner in made:
+        if _needs_rule(inner):
+            _expand(graph, inner, result, getitems)
+        else:
+            result.append(inner)
+    if isinstance(value, tuple):
+        getitems[node] = value
+        return
+    if not isinstance(node.spec, TensorSpec) or not _same_layout(value.tensor, node.tensor):
+        raise NotCovered(f"{node.op} as {value.op}: {value.spec} where {node.spec} was expected")
+    if value not in made:
+        _become(result, node, "aten.alias.default", value)
+        return
+    if value is not made[-1] or value.op is CONSTANT:
+        _become(result, node, "aten.alias.default", value)
+        return
+    # the last node's place is taken by the one that others know
+    result.remove(value)
+    node.op, node.args, node.kwargs = value.op, value.args, value.kwargs
+    result.append(node)
+
+
+def _needs_rule(node: Node) -> bool:
+    from ..ir.alias import needs_grad
+
+    return needs_grad(node.spec) and node.op is not GETITEM and node.op is not CONSTANT and not covers(node.op)
+
+
+def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
+    return a.dtype is b.dtype and same_shape(a.shape, b.shape) and (same_shape(a.stride, b.stride) or prod(a.shape) == 0)
+
+
+def _expanded(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    known = EXPANSIONS.get(node.op.name)
+    if known is not None:
+        try:
+            return known(b, *args, **kwargs)
+        except NotCovered:
+            pass
+    from .derived import expand_by_recording
+
+    return expand_by_recording(b, node, args, kwargs)
+
+
+# -- normalisations ---------------------------------------------------------------------------------------------------
+
+
+@expansion("aten.layer_norm.default")
+def _layer_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5,
+                cudnn_enable: bool = True) -> Node:
+    return b.getitem(b.call("aten.native_layer_norm.default", x, list(shape), weight, bias, eps), 0)
+
+
+@expansion("aten.group_norm.default")
+def _group_norm(b: Builder, x: Node, groups: int, weight: Node | None = None, bias: Node | None = None,
+                eps: float = 1e-5, cudnn_enabled: bool = True) -> Node:
+    shape = x.tensor.shape
+    return b.getitem(b.call("aten.native_group_norm.default", x, weight, bias, shape[0], shape[1], prod(shape[2:]), groups,
+                            eps), 0)
+
+
+@expansion("aten.rms_norm.default")
+def _rms_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, eps: float | None = None) -> Node:
+    from ..ir import ops
+
+    return ops.get("aten.rms_norm.default").decompose(b, x, shape, weight, eps)
+
+
+# -- random masks -----------------------------------------------------------------------------------------------------
+
+
+@expansion("aten.dropout.default")
+def _dropout(b: Builder, x: Node, probability: float, train: bool) -> Node:
+    """What eager multiplies by is kept as a mask of one byte an element."""
+    if not train or probability == 0:
+        return b.call("aten.alias.default", x)
+    if probability == 1 or x.tensor.device.type != "cpu":
+        raise NotCovered("dropout")
+    drawn = b.call("aten.bernoulli.p", _detached(b, x), 1 - probability)
+    mask = b.call("aten.ne.Scalar", drawn, 0)
+    noise = b.call("aten.div.Tensor", b.call("aten.to.dtype", mask, x.tensor.dtype), 1 - probability)
+    return b.call("aten.mul.Tensor", x, noise)
+
+
+def _detached(b: Builder, x: Node) -> Node:
+    return b.call("aten.detach.default", x)
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+@expansion("aten.scaled_dot_product_attention.default")
+def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, dropout: float = 0.0,
+               is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Node:
+    """The kernel that eager picks, or its plain formula."""
+    specs = [n.tensor for n in (q, k, v)]
+    if any(spec.device.type != "cpu" for spec in specs):
+        raise NotCovered("attention on another device")
+    if _is_fused(b.env, *specs, mask.tensor if mask is not None else None, dropout, is_causal, enable_gqa):
+        if mask is not None and mask.tensor.dtype is torch.bool:
+            mask = _as_bias(b, mask, q.tensor.dtype)
+        name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+        return b.getitem(b.call(name, q, k, v, dropout, is_causal, attn_mask=mask, scale=scale), 0)
+    return _plain_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
+
+
+def _as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:
+    """A mask of what takes part, as what is added to the scores."""
+    zeros = b.call("aten.full.default", [], 0.0, dtype=dtype, device=mask.tensor.device)
+    return b.call("aten.where.ScalarOther", mask, zeros, -math.inf)
+
+
+def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
+                     scale: float | None, enable_gqa: bool) -> Node:
+    raise NotCovered("attention by its formula")
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+
+
+@expansion("aten.cross_entropy_loss.default")
+def _cross_entropy(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1,
+                   ignore_index: Any = -100, smoothing: float = 0.0) -> Node:
+    if smoothing or target.tensor.dtype.is_floating_point or x.tensor.ndim not in (1, 2):
+        raise NotCovered("cross entropy with probabilities")
+    logs = b.call("aten.log_softmax.int", x, x.tensor.ndim - 1)
+    return _nll(b, logs, target, weight, reduction, ignore_index)
+
+
+@expansion("aten.nll_loss.default", "aten.nll_loss_nd.default")
+def _nll(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1, ignore_index: Any = -100) -> Node:
+    if x.tensor.ndim not in (1, 2):
+        raise NotCovered("losses of images")
+    return b.getitem(b.call("aten.nll_loss_forward.default", x, target, weight, reduction, ignore_index), 0)
+
+
+@expansion("aten.l1_loss.default")
+def _l1(b: Builder, x: Node, target: Node, reduction: int = 1) -> Node:
+    return _reduced(b, b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target)), reduction)
+
+
+def _reduced(b: Builder, x: Node, reduction: int) -> Node:
+    return x if reduction == 0 else b.call("aten.mean.default" if reduction == 1 else "aten.sum.default", x)
+
+
+# -- convolutions -----------------------------------------------------------------------------------------------------
+
+
+@expansion("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+def _convolution(b: Builder, x: Node, weight: Node, bias: Node | None = None, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1) -> Node:
+    axes = weight.tensor.ndim - 2
+
+    def full(value: Any) -> list[int]:
+        values = [value] if isinstance(value, int) else list(value)
+        return values * axes if len(values) == 1 else values
+
+    if x.tensor.ndim != axes + 2:
+        raise NotCovered("a convolution of one example")
+    return b.call("aten.convolution.default", x, weight, bias, full(stride), full(padding), full(dilation), False,
+                  [0] * axes, groups)
+
+
+__all__ = ["EXPANSIONS", "expand_nodes", "expansion", "is_one"]

@@ -1,0 +1,108 @@
+"""Reverse mode over a graph: the nodes that compute gradients, appended to the graph that computed the values.
+
+Every op has a rule (`rules/`): given the gradient of its result it builds those of its arguments. An op without a rule of
+its own is first *expanded*, in place, into ops that have one (`layer_norm` into `native_layer_norm`, whose statistics the
+backward pass reads), or gets a rule derived from torch's autograd (`derived.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from ..ir.alias import needs_grad
+from ..ir.builder import Builder
+from ..ir.graph import CONSTANT, GETITEM, Graph, Node
+from ..ir.ops import normalize
+from .expand import expand_nodes
+from .pullback import Pullback
+from .rules import rule_for
+
+#: Gradients of one node: one for each of its results, or None where there is none.
+Gradients = list[Node | None]
+
+
+def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node],
+        *, into: list[Node] | None = None) -> list[Node | None]:
+    """Append to `graph` the nodes that compute the gradients of `outputs` with respect to `wrt`.
+
+    outputs     nodes of the graph, each a floating point tensor
+    cotangents  for each of them a node with its gradient (same shape and dtype), or None for an undefined one
+    wrt         nodes of the graph; an output that is one of them passes its gradient on
+    into        a list that receives the new nodes instead of `graph.nodes`
+
+    Returns for each of `wrt` a node of the same shape and dtype, or None where no output depends on it in a way that
+    autograd sees: through nodes that ran with grad mode on, and whose specs require grad. The new nodes have grad
+    mode off and the `loc` of the node that they differentiate. Nodes on the way may be replaced by equivalent ones
+    with results that the backward pass needs; each Node object keeps its meaning. Raises NotCovered.
+    """
+    expand_nodes(graph, lambda nodes: active_nodes(nodes, wrt, outputs))
+    active = active_nodes(graph.nodes, wrt, outputs)
+    gradients: dict[Node, Gradients] = {}
+    made = graph.nodes if into is None else into
+    end = len(graph.nodes)
+    for output, cotangent in zip(outputs, cotangents, strict=True):
+        if cotangent is not None and output in active:
+            _accumulate(graph, made, gradients, output, cotangent)
+    for position in range(end - 1, -1, -1):
+        node = graph.nodes[position]
+        grads = gradients.get(node) if node in active else None
+        if grads is not None and any(n in active for n in node.input_nodes()):
+            for source, grad in _pull(graph, made, node, grads, active):
+                _accumulate(graph, made, gradients, source, grad)
+    results = []
+    for node in wrt:
+        maker, index = place(node)
+        results.append(gradients[maker][index] if maker in gradients else None)
+    return results
+
+
+def active_nodes(nodes: Iterable[Node], wrt: Collection[Node], outputs: Collection[Node]) -> set[Node]:
+    """The nodes through which gradients flow from `outputs` to `wrt`."""
+    nodes = list(nodes)
+    reached = set(wrt)
+    for node in nodes:
+        if needs_grad(node.spec) and (node.grad_enabled or node.op is GETITEM) and node.op is not CONSTANT:
+            if any(n in reached and needs_grad(n.spec) for n in node.input_nodes()):
+                reached.add(node)
+    used = {node for node in outputs if node in reached}
+    for node in reversed(nodes):
+        if node in used:
+            used.update(n for n in node.input_nodes() if n in reached)
+    return used
+
+
+def _pull(graph: Graph, made: list[Node], node: Node, grads: Gradients, active: set[Node]) -> list[tuple[Node, Node]]:
+    """The gradients of one node's arguments."""
+    args, kwargs = normalize(node.op, node.args, node.kwargs)
+    pull = Pullback(graph, made, node, active)
+    found = rule_for(node)(pull, *grads, *args, **kwargs)
+    pairs: list[tuple[Node, Node]] = []
+    for argument, grad in zip(args, found, strict=False):
+        _pair(pull, argument, grad, pairs)
+    return pairs
+
+
+def _pair(pull: Pullback, argument: Any, grad: Any, pairs: list[tuple[Node, Node]]) -> None:
+    if isinstance(argument, (tuple, list)):
+        if grad is not None:
+            for item, own in zip(argument, grad, strict=True):
+                _pair(pull, item, own, pairs)
+    elif grad is not None and pull.needs(argument):
+        pairs.append((argument, pull.like(grad, argument.tensor)))
+
+
+def place(node: Node) -> tuple[Node, int]:
+    """Where the gradient of a node is collected: with the op that made it, by number of the result."""
+    return (node.args[0], node.args[1]) if node.op is GETITEM else (node, 0)
+
+
+def _accumulate(graph: Graph, made: list[Node], gradients: dict[Node, Gradients], node: Node, grad: Node) -> None:
+    maker, index = place(node)
+    slots = gradients.get(maker)
+    if slots is None:
+        slots = gradients[maker] = [None] * (len(maker.spec) if isinstance(maker.spec, tuple) else 1)
+    before = slots[index]
+    if before is not None:
+        grad = Builder(graph, into=made, loc=grad.loc, grad_enabled=False).call("aten.add.Tensor", before, grad)
+    slots[index] = grad

@@ -1,0 +1,117 @@
+"""Gradients of normalisations, attention, losses, pooling and convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.graph import Node
+from ...ir.op import NotCovered
+from ..pullback import Pullback
+from .registry import rule
+
+Grads = tuple[Any, ...]
+
+
+@rule("aten.native_layer_norm.default")
+def _layer_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, shape: Any, weight: Node | None,
+                bias: Node | None, eps: float) -> Grads:
+    mask = [p.needs(x), p.needs(weight), p.needs(bias)]
+    back = p.call("aten.native_layer_norm_backward.default", g, x, list(shape), p.part(1), p.part(2), weight, bias, mask)
+    first, second, third = p.parts(back, mask)
+    return first, None, second, third
+
+
+@rule("aten.native_group_norm.default")
+def _group_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, weight: Node | None, bias: Node | None,
+                batch: Any, channels: Any, inner: Any, groups: int, eps: float) -> Grads:
+    mask = [p.needs(x), p.needs(weight), p.needs(bias)]
+    back = p.call("aten.native_group_norm_backward.default", g, x, p.part(1), p.part(2), weight, batch, channels, inner,
+                  groups, mask)
+    return p.parts(back, mask)
+
+
+def _batch_norm_slope(p: Pullback, g: Node, x: Node, weight: Node | None, bias: Node | None, mean: Node | None,
+                      var: Node | None, training: bool, eps: float) -> Grads:
+    mask = [p.needs(x), p.needs(weight), p.needs(bias)]
+    back = p.call("aten.native_batch_norm_backward.default", g, x, weight, mean, var, p.part(1), p.part(2), training, eps,
+                  mask)
+    return p.parts(back, mask)
+
+
+@rule("aten._native_batch_norm_legit_functional.default")
+def _batch_norm_functional(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, new_mean_grad: Any, new_var_grad: Any,
+                           x: Node, weight: Node | None, bias: Node | None, mean: Node, var: Node, training: bool,
+                           momentum: float, eps: float) -> Grads:
+    if new_mean_grad is not None or new_var_grad is not None:
+        raise NotCovered("gradients of running statistics")
+    # running statistics count only where they are used, and then they are not updated
+    return _batch_norm_slope(p, g, x, weight, bias, None if training else mean, None if training else var, training, eps)
+
+
+@rule("aten.native_batch_norm.default")
+def _batch_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, weight: Node | None, bias: Node | None,
+                mean: Node | None, var: Node | None, training: bool, momentum: float, eps: float) -> Grads:
+    return _batch_norm_slope(p, g, x, weight, bias, mean, var, training, eps)
+
+
+@rule("aten.convolution.default")
+def _convolution(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
+                 transposed: bool, output_padding: Any, groups: int) -> Grads:
+    mask = [p.needs(x), p.needs(weight), p.needs(bias)]
+    sizes = [p.node.tensor.shape[1]] if bias is not None else None
+    back = p.call("aten.convolution_backward.default", g, x, weight, sizes, stride, padding, dilation, transposed,
+                  output_padding, groups, mask)
+    return p.parts(back, mask)
+
+
+@rule("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def _flash_attention(p: Pullback, g: Node, lse_grad: Any, q: Node, k: Node, v: Node, dropout: float = 0.0,
+                     is_causal: bool = False, *, attn_mask: Node | None = None, scale: float | None = None) -> Grads:
+    if p.needs(attn_mask):
+        raise NotCovered("the gradient of an attention mask")
+    back = p.call("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", g, q, k, v, p.part(0), p.part(1),
+                  dropout, is_causal, attn_mask=attn_mask, scale=scale)
+    return p.parts(back, [p.needs(q), p.needs(k), p.needs(v)])
+
+
+@rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def _nll(p: Pullback, g: Node, weight_grad: Any, x: Node, target: Node, weight: Node | None, reduction: int,
+         ignore_index: Any) -> Grads:
+    name = p.node.op.name.replace("forward", "backward")
+    return (p.call(name, g, x, target, weight, reduction, ignore_index, p.part(1)),)
+
+
+@rule("aten.native_dropout.default")
+def _dropout(p: Pullback, g: Node, mask_grad: Any, x: Node, probability: float, train: Any) -> Grads:
+    keep = 1.0 - probability
+    return (p.call("aten.native_dropout_backward.default", g, p.part(1), 1.0 / keep if keep else 0.0),)
+
+
+@rule("aten.mse_loss.default")
+def _mse(p: Pullback, g: Node, x: Node, target: Node, reduction: int = 1) -> Grads:
+    slope = p.call("aten.mse_loss_backward.default", g, x, target, reduction)
+    return slope, p.neg(slope) if p.needs(target) else None
+
+
+@rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def _max_pool(p: Pullback, g: Node, indices_grad: Any, x: Node, kernel: Any, stride: Any = (), padding: Any = 0,
+              dilation: Any = 1, ceil_mode: bool = False) -> Grads:
+    name = p.node.op.name.replace(".default", "_backward.default")
+    return (p.call(name, g, x, kernel, stride, padding, dilation, ceil_mode, p.part(1)),)
+
+
+@rule("aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def _avg_pool(p: Pullback, g: Node, x: Node, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+              count_include_pad: bool = True, divisor: Any = None) -> Grads:
+    name = p.node.op.name.replace(".default", "_backward.default")
+    return (p.call(name, g, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
+
+
+@rule("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
+def _adaptive_pool(p: Pullback, g: Node, x: Node, size: Any) -> Grads:
+    return (p.call(p.node.op.name.replace(".default", "_backward.default"), g, x),)
+
+
+@rule("aten.bernoulli.p", "aten.bernoulli.default", "aten.bernoulli.Tensor")
+def _random(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
+    return (p.zeros_like(g),)

@@ -1,0 +1,171 @@
+"""Gradients of views, and of ops that put tensors together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.graph import Node
+from ...ir.op import NotCovered
+from ...ir.ops.layout import normalize_dim
+from ...ir.spec import Dim
+from ..pullback import Pullback
+from .registry import RULES, rule
+
+Grads = tuple[Any, ...]
+
+
+@rule("aten.view.default", "aten._unsafe_view.default", "aten.view_as.default", "aten.reshape.default",
+      "aten.reshape_as.default", "aten.flatten.using_ints", "aten.ravel.default", "aten.unflatten.int",
+      "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def _reshaped(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
+    return (p.reshape(g, x.tensor.shape),)
+
+
+@rule("aten.permute.default", "aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default", "aten.t.default",
+      "aten.numpy_T.default", "aten.mT.default", "aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int",
+      "aten.moveaxis.intlist")
+def _permuted(p: Pullback, g: Node, x: Node, *rest: Any) -> Grads:
+    order = p.node.op.facets["order"](x.tensor.ndim, *rest)
+    back = [0] * len(order)
+    for position, axis in enumerate(order):
+        back[axis] = position
+    return (p.call("aten.permute.default", g, back) if len(back) > 1 else g,)
+
+
+@rule("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+def _expanded(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
+    return (p.like(g, x.tensor),)
+
+
+@rule("aten.select.int")
+def _select(p: Pullback, g: Node, x: Node, dim: int, index: Any) -> Grads:
+    return (p.call("aten.select_backward.default", g, list(x.tensor.shape), dim, index),)
+
+
+@rule("aten.slice.Tensor")
+def _slice(p: Pullback, g: Node, x: Node, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Grads:
+    shape = x.tensor.shape
+    return (p.call("aten.slice_backward.default", g, list(shape), dim, 0 if start is None else start,
+                   shape[dim] if end is None else end, step),)
+
+
+@rule("aten.narrow.default")
+def _narrow(p: Pullback, g: Node, x: Node, dim: int, start: Any, length: Dim) -> Grads:
+    if type(start) is not int or start < 0:
+        raise NotCovered("where a part starts")
+    return (p.call("aten.slice_backward.default", g, list(x.tensor.shape), dim, start, start + length, 1),)
+
+
+@rule("aten.diagonal.default")
+def _diagonal(p: Pullback, g: Node, x: Node, offset: int = 0, first: int = 0, second: int = 1) -> Grads:
+    return (p.call("aten.diagonal_backward.default", g, list(x.tensor.shape), offset, first, second),)
+
+
+@rule("aten.unfold.default")
+def _unfold(p: Pullback, g: Node, x: Node, dim: int, size: int, step: int) -> Grads:
+    return (p.call("aten.unfold_backward.default", g, list(x.tensor.shape), dim, size, step),)
+
+
+def _parts(p: Pullback, grads: tuple[Node | None, ...]) -> list[Node]:
+    """The gradients of all parts, zeros where one has none."""
+    return [p.zeros(spec) if g is None else g for g, spec in zip(grads, p.node.spec, strict=True)]
+
+
+def _split(dim_at: int) -> Any:
+    """The rule of an op that cuts a tensor along an axis, its argument number `dim_at`."""
+
+    def pull(p: Pullback, *values: Any) -> Grads:
+        count = len(p.node.spec)  # type: ignore[arg-type]
+        grads, args = values[:count], values[count:]
+        dim = args[dim_at] if len(args) > dim_at else 0
+        return (p.call("aten.cat.default", _parts(p, grads), dim),)
+
+    return pull
+
+
+for _name in ("split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default"):
+    RULES[f"aten.{_name}"] = _split(2)
+
+
+@rule("aten.unbind.int")
+def _unbind(p: Pullback, *values: Any) -> Grads:
+    count = len(p.node.spec)  # type: ignore[arg-type]
+    return (p.call("aten.stack.default", _parts(p, values[:count]), values[count + 1] if len(values) > count + 1 else 0),)
+
+
+# -- putting together -------------------------------------------------------------------------------------------------
+
+
+@rule("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
+def _cat(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
+    axis = normalize_dim(dim, g.tensor.ndim)
+    grads: list[Node | None] = []
+    start: Dim = 0
+    for x in tensors:
+        if x.tensor.ndim != g.tensor.ndim:
+            raise NotCovered("legacy empty tensors")
+        end = start + x.tensor.shape[axis]
+        grads.append(p.call("aten.slice.Tensor", g, axis, start, end, 1) if p.needs(x) else None)
+        start = end
+    return (grads,)
+
+
+@rule("aten.stack.default")
+def _stack(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
+    return ([p.call("aten.select.int", g, dim, k) if p.needs(x) else None for k, x in enumerate(tensors)],)
+
+
+@rule("aten.repeat.default")
+def _repeat(p: Pullback, g: Node, x: Node, repeats: Any) -> Grads:
+    lead = len(repeats) - x.tensor.ndim
+    shape = (1,) * lead + tuple(x.tensor.shape)
+    split: list[Dim] = []
+    axes: list[int] = []
+    for count, size in zip(repeats, shape, strict=True):
+        axes.append(len(split))
+        split += [count, size]
+    return (p.reshape(p.sum_over(p.call("aten.reshape.default", g, split), axes), x.tensor.shape),)
+
+
+@rule("aten.flip.default")
+def _flip(p: Pullback, g: Node, x: Node, dims: Any) -> Grads:
+    return (p.call("aten.flip.default", g, dims),)
+
+
+@rule("aten.roll.default")
+def _roll(p: Pullback, g: Node, x: Node, shifts: Any, dims: Any = ()) -> Grads:
+    back = [-s for s in shifts] if isinstance(shifts, (tuple, list)) else -shifts
+    return (p.call("aten.roll.default", g, back, dims),)
+
+
+@rule("aten.tril.default", "aten.triu.default")
+def _triangle(p: Pullback, g: Node, x: Node, diagonal: Any = 0) -> Grads:
+    return (p.call(p.node.op.name, g, diagonal),)
+
+
+@rule("aten.constant_pad_nd.default")
+def _pad(p: Pullback, g: Node, x: Node, pad: Any, value: Any = 0) -> Grads:
+    return (p.call("aten.constant_pad_nd.default", g, [-n for n in pad], 0),)
+
+
+# -- writing into parts -----------------------------------------------------------------------------------------------
+
+
+@rule("aten.slice_scatter.default")
+def _slice_scatter(p: Pullback, g: Node, x: Node, source: Node, dim: int = 0, start: Any = None, end: Any = None,
+                   step: Any = 1) -> Grads:
+    return (p.call("aten.slice_scatter.default", g, p.zeros(source.tensor), dim, start, end, step) if p.needs(x) else None,
+            p.call("aten.slice.Tensor", g, dim, start, end, step) if p.needs(source) else None)
+
+
+@rule("aten.select_scatter.default")
+def _select_scatter(p: Pullback, g: Node, x: Node, source: Node, dim: int, index: Any) -> Grads:
+    return (p.call("aten.select_scatter.default", g, p.zeros(source.tensor), dim, index) if p.needs(x) else None,
+            p.call("aten.select.int", g, dim, index) if p.needs(source) else None)
+
+
+@rule("aten.diagonal_scatter.default")
+def _diagonal_scatter(p: Pullback, g: Node, x: Node, source: Node, offset: int = 0, first: int = 0,
+                      second: int = 1) -> Grads:
+    return (p.call("aten.diagonal_scatter.default", g, p.zeros(source.tensor), offset, first, second) if p.needs(x) else None,
+            p.call("aten.diagonal.default", g, offset, first, second) if p.needs(source) else None)
