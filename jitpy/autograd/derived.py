@@ -1,13 +1,380 @@
-"""Rules derived from torch's own autograd."""
+"""Rules derived from torch's own autograd: an op is run once on meta tensors, and the ATen calls of its forward and its
+backward pass are written down.
+
+A composite op becomes the calls that it is made of (`expand_by_recording`); an op that autograd knows itself keeps its
+place, and its backward calls are replayed on the graph's nodes (`derived_rule`). Recordings are kept by op and arguments.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
+import torch
+
+from ..ir import ops
 from ..ir.builder import Builder
 from ..ir.graph import Node
-from ..ir.op import NotCovered
+from ..ir.interrupts import CaptureMode
+from ..ir.op import NotCovered, Op
+from ..ir.ops import to_specs
+from ..ir.ops.derived import stand_in
+from ..ir.ops.functional import functional_of
+from ..ir.ops.quiet import without_compiler_import
+from ..ir.spec import TensorSpec
+from .pullback import Pullback
+
+_META = torch.device("meta")
+_LIMIT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Value number `index` of a recording."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class Record:
+    """One ATen call. `results` are the numbers of its results; None where it has none."""
+
+    overload: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[int | None, ...]
+    multiple: bool
+
+
+@dataclass(slots=True)
+class Recording:
+    """The calls of an op, and what it returned, in terms of `Ref`s. Values 0, 1, ... are the op's tensor arguments, then
+    (in a backward recording) its results and their gradients."""
+
+    records: list[Record] = field(default_factory=list)
+    result: Any = None
+
+
+_RECORDINGS: dict[Any, Recording | NotCovered] = {}
+
+
+# -- composite ops ----------------------------------------------------------------------------------------------------
+
+
+def is_composite(op: Op) -> bool:
+    """Whether torch implements the op by other ops, above autograd."""
+    target = op.target
+    return isinstance(target, torch._ops.OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        target.name(), "CompositeImplicitAutograd")
 
 
 def expand_by_recording(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise NotCovered(f"no gradient rule for {node.op}")
+    """The calls that a composite op makes, as nodes; returns its result, a node or a tuple of nodes."""
+    recording = _recording(("forward", None), node, args, kwargs, _record_forward)
+    values: dict[int, Node] = dict(enumerate(_tensors((args, kwargs))))
+    _replay(b, recording, values, node.tensor.device if isinstance(node.spec, TensorSpec) else None)
+    result = recording.result
+    if isinstance(result, Ref):
+        return values[result.index]
+    if isinstance(result, (tuple, list)) and all(isinstance(r, Ref) for r in result):
+        return tuple(values[r.index] for r in result)
+    raise NotCovered(f"the result of {node.op}")
+
+
+def _record_forward(tape: _Tape, op: Op, args: Any, kwargs: Any) -> Any:
+    return tape.refer(op.target(*args, **kwargs))
+
+
+# -- ops that autograd knows ------------------------------------------------------------------------------------------
+
+
+def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """The gradient rule of an op without one of its own: see `rules`."""
+    node = p.node
+    count = len(node.spec) if isinstance(node.spec, tuple) else 1
+    grads, args = values[:count], values[count:]
+    defined = tuple(grad is not None for grad in grads)
+    wanted = tuple(p.needs(n) for n in _tensors((args, kwargs)))
+    recording = _recording(("backward", defined, wanted), node, args, kwargs, lambda *call: _record_backward(
+        defined, wanted, *call))
+    specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+    tensors = _tensors((args, kwargs))
+    parts = [n for n in ([p.part(k) for k in range(count)] if isinstance(node.spec, tuple) else [node])]
+    given = [grad for grad in grads if grad is not None]
+    values_by_number = dict(enumerate([*tensors, *(n for n, s in zip(parts, specs, strict=True)
+                                                   if isinstance(s, TensorSpec)), *given]))
+    device = next(s.device for s in specs if isinstance(s, TensorSpec))
+    _replay(p, recording, values_by_number, device)
+    found = iter(recording.result)
+
+    def gradient(argument: Any) -> Any:
+        if isinstance(argument, Node) and isinstance(argument.spec, TensorSpec):
+            ref = next(found)
+            return None if ref is None else values_by_number[ref.index]
+        if isinstance(argument, (tuple, list)):
+            return [gradient(a) for a in argument]
+        return None
+
+    result = tuple(gradient(a) for a in args)
+    if any(ref is not None for ref in found):
+        raise NotCovered("the gradient of a keyword argument")
+    return result
+
+
+def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], tape: _Tape, op: Op, args: Any,
+                     kwargs: Any) -> Any:
+    inputs = _meta_tensors((args, kwargs))
+    with torch.enable_grad():
+        result = op.target(*args, **kwargs)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    # what the forward call made counts as given
+    tape.start_again([*inputs, *(r for r in results if isinstance(r, torch.Tensor))])
+    outputs, grads = [], []
+    for value, there in zip(results, defined, strict=True):
+        if there:
+            if not isinstance(value, torch.Tensor) or not value.requires_grad:
+                raise NotCovered(f"{op}: a gradient of a result that does not require grad")
+            outputs.append(value)
+            grads.append(tape.take(torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)))
+    targets = [t for t, needed in zip(inputs, wanted, strict=True) if needed]
+    found = iter(torch.autograd.grad(outputs, targets, grads, allow_unused=True))
+    return [None if not needed or (grad := next(found)) is None else tape.refer(grad) for needed in wanted]
+
+
+# -- recording --------------------------------------------------------------------------------------------------------
+
+
+def _recording(kind: Any, node: Node, args: Any, kwargs: Any, record: Any) -> Recording:
+    op = node.op
+    if not isinstance(op.target, torch._ops.OpOverload) or not op.is_pure:
+        raise NotCovered(f"no gradient rule for {op}")
+    spec_args, spec_kwargs = to_specs(args), dict(zip(kwargs, to_specs(kwargs.values()), strict=True))
+    try:
+        key: Any = (kind, op.name, _key(spec_args), tuple((k, _key(v)) for k, v in sorted(spec_kwargs.items())))
+        found = _RECORDINGS.get(key)
+    except TypeError:
+        key = found = None
+    if found is None:
+        found = _run(op, spec_args, spec_kwargs, record)
+        if key is not None:
+            if len(_RECORDINGS) >= _LIMIT:
+                _RECORDINGS.clear()
+            _RECORDINGS[key] = found
+    if isinstance(found, NotCovered):
+        raise found
+    return found
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return (type(value), *map(_key, value))
+    if type(value) in (int, float, bool, complex):
+        return type(value), value
+    if isinstance(value, sympy.Basic) or isinstance(value, TensorSpec) and not value.is_static:
+        raise NotCovered("a derived gradient rule with symbolic sizes")
+    return value
+
+
+def _run(op: Op, args: Any, kwargs: Any, record: Any) -> Recording | NotCovered:
+    inputs: list[torch.Tensor] = []
+
+    def convert(value: Any) -> Any:
+        if type(value) is TensorSpec:
+            tensor = stand_in(value, _META)
+            inputs.append(tensor)
+            return tensor
+        if isinstance(value, (tuple, list)):
+            return type(value)(convert(v) for v in value)
+        if isinstance(value, torch.device):
+            return _META
+        if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.layout, torch.memory_format)):
+            return value
+        raise NotCovered(f"{op} with an argument of type {type(value).__name__}")
+
+    before = torch.is_grad_enabled()
+    try:
+        with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), without_compiler_import():
+            torch._C._set_grad_enabled(True)
+            call_args, call_kwargs = convert(tuple(args)), {k: convert(v) for k, v in kwargs.items()}
+            tape = _Tape(inputs)
+            with tape:
+                result = record(tape, op, call_args, call_kwargs)
+        return Recording(_needed(tape.records, result), result)
+    except NotCovered as reason:
+        return NotCovered(f"{op}: {reason}")
+    except Exception as error:  # whatever torch's own code raises for meta tensors: there is no rule then
+        return NotCovered(f"{op} on meta tensors: {type(error).__name__}: {error}")
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+class _Tape(CaptureMode):
+    """Writes down the ATen calls made on meta tensors, in functional form."""
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.records: list[Record] = []
+        self.values: list[torch.Tensor] = []
+        self.numbers: dict[int, int] = {}
+        #: tensors that autograd wrapped to save them, with what they were
+        self.detached: list[tuple[torch.Tensor, torch.Tensor]] = []
+        #: storages that are given, or that views of ours show: nothing may be written there
+        self.shared: set[int] = set()
+        self.start_again(inputs)
+
+    def start_again(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Forget the calls so far; these tensors are what the rest is computed from."""
+        self.records, self.values, self.numbers, self.shared = [], [], {}, set()
+        for tensor in inputs:
+            self.take(tensor)
+        for saved, source in self.detached:
+            number = self.numbers.get(id(source))
+            if number is not None:
+                self.numbers[id(saved)] = number
+
+    def take(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Number a tensor that is given."""
+        self._number(tensor)
+        self.shared.add(tensor.untyped_storage()._cdata)
+        return tensor
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        number = self.numbers[id(tensor)] = len(self.values)
+        self.values.append(tensor)
+        return number
+
+    def refer(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            number = self.numbers.get(id(value))
+            if number is None:
+                raise NotCovered("a tensor that no recorded call made")
+            return Ref(number)
+        if isinstance(value, (tuple, list)):
+            return [self.refer(v) for v in value]
+        if isinstance(value, torch.Generator):
+            raise NotCovered("a generator")
+        return value
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:
+            return args[0].device
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
+            raise NotCovered(f"{func} depends on the data")
+        if func is torch.ops.aten.detach.default and id(args[0]) in self.numbers:
+            # autograd wraps what it saved; the same value to us
+            result = func(*args)
+            self.numbers[id(result)] = self.numbers[id(args[0])]
+            self.detached.append((result, args[0]))
+            return result
+        if func is torch.ops.aten._efficientzerotensor.default:
+            func = torch.ops.aten.zeros.default
+        if func._schema.is_mutable:
+            return self._write(func, args, kwargs)
+        names = self.refer(args), {k: self.refer(v) for k, v in kwargs.items()}
+        result = func(*args, **kwargs)
+        self._record(func, *names, result)
+        return result
+
+    def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        multiple = isinstance(result, (tuple, list))
+        numbers = []
+        for value in result if multiple else (result,):
+            if isinstance(value, torch.Tensor):
+                if id(value) in self.numbers:
+                    raise NotCovered(f"{func} returns its argument")
+                numbers.append(self._number(value))
+            elif value is None:
+                numbers.append(None)
+            else:
+                raise NotCovered(f"{func} returns a {type(value).__name__}")
+        if any(r.alias_info is not None for r in func._schema.returns):
+            self.shared.update(t.untyped_storage()._cdata for t in _meta_tensors(result))
+        self.records.append(Record(func, tuple(args), kwargs, tuple(numbers), multiple))
+
+    def _write(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A write into memory that nobody else sees makes a new value."""
+        functional = functional_of(func)
+        target = args[0] if args else None
+        if functional.mutated != (0,) or not functional.keeps and func._schema.arguments[0].is_out or \
+                functional.inplace_view or functional.results != (None,) or not isinstance(target, torch.Tensor):
+            raise NotCovered(f"{func} writes to its arguments")
+        if target.untyped_storage()._cdata in self.shared:
+            raise NotCovered(f"{func} writes to memory that others see")
+        names = self.refer(args if functional.keeps else args[1:]), {k: self.refer(v) for k, v in kwargs.items()}
+        func(*args, **kwargs)
+        number = self._number(target)
+        self.records.append(Record(functional.op.target, tuple(names[0]), names[1], (number,), False))
+        return target
+
+
+def _needed(records: list[Record], result: Any) -> list[Record]:
+    """The calls that the result depends on, and random ones."""
+    live: set[int] = set()
+    _collect(result, live)
+    kept = []
+    for record in reversed(records):
+        if not live.isdisjoint(n for n in record.results if n is not None) or \
+                torch.Tag.nondeterministic_seeded in record.overload.tags:
+            _collect((record.args, record.kwargs), live)
+            kept.append(record)
+    return kept[::-1]
+
+
+def _collect(value: Any, into: set[int]) -> None:
+    if isinstance(value, Ref):
+        into.add(value.index)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _collect(item, into)
+    elif isinstance(value, dict):
+        _collect(tuple(value.values()), into)
+
+
+def _replay(b: Builder, recording: Recording, values: dict[int, Node], device: torch.device | None) -> None:
+    """Add the calls of a recording; `values` gets their results."""
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return values[value.index]
+        if isinstance(value, (tuple, list)):
+            return type(value)(fill(v) for v in value)
+        if isinstance(value, torch.device):
+            return device
+        return value
+
+    for record in recording.records:
+        kwargs = {k: fill(v) for k, v in record.kwargs.items()}
+        if kwargs.get("pin_memory") is not None:
+            kwargs.pop("pin_memory")
+        made = b.call(ops.get(record.overload), *fill(record.args), **kwargs)
+        if not record.multiple:
+            assert record.results[0] is not None
+            values[record.results[0]] = made
+            continue
+        for index, number in enumerate(record.results):
+            if number is not None:
+                values[number] = b.getitem(made, index)
+
+
+def _tensors(value: Any) -> list[Node]:
+    if isinstance(value, Node):
+        return [value] if isinstance(value.spec, TensorSpec) else []
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return [t for v in value for t in _tensors(v)] if isinstance(value, (tuple, list)) else []
+
+
+def _meta_tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return [t for v in value for t in _meta_tensors(v)] if isinstance(value, (tuple, list)) else []

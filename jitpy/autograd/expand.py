@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 
+from ..ir import ops
+from ..ir.alias import needs_grad
 from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.nn import _is_fused
 from ..ir.spec import TensorSpec, prod
-from .pullback import is_one, same_shape
+from .derived import expand_by_recording, is_composite
+from .pullback import same_shape
 from .rules import covers
 
 #: `(b, *args, **kwargs) -> Node`, or a tuple of nodes for an op with several results.
@@ -59,8 +62,6 @@ def expand_nodes(graph: Graph, active: Callable[[Iterable[Node]], set[Node]]) ->
 
 
 def _become(result: list[Node], node: Node, op: str, source: Node) -> None:
-    from ..ir import ops
-
     node.op, node.args, node.kwargs = ops.get(op), (source,), {}
     result.append(node)
 
@@ -71,9 +72,14 @@ def _expand(graph: Graph, node: Node, result: list[Node], getitems: dict[Node, t
     builder = Builder(graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled)
     args, kwargs = normalize(node.op, node.args, node.kwargs)
     value = _expanded(builder, node, args, kwargs)
+    if value is None:  # autograd knows the op itself
+        result.append(node)
+        return
     # the ops that it is made of may be composite as well
     for inner in made:
-        if _needs_rule(inner):
+        if inner.op is GETITEM and inner.args[0] in getitems:
+            _become(result, inner, "aten.alias.default", getitems[inner.args[0]][inner.args[1]])
+        elif _needs_rule(inner):
             _expand(graph, inner, result, getitems)
         else:
             result.append(inner)
@@ -95,8 +101,6 @@ def _expand(graph: Graph, node: Node, result: list[Node], getitems: dict[Node, t
 
 
 def _needs_rule(node: Node) -> bool:
-    from ..ir.alias import needs_grad
-
     return needs_grad(node.spec) and node.op is not GETITEM and node.op is not CONSTANT and not covers(node.op)
 
 
@@ -111,9 +115,7 @@ def _expanded(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
             return known(b, *args, **kwargs)
         except NotCovered:
             pass
-    from .derived import expand_by_recording
-
-    return expand_by_recording(b, node, args, kwargs)
+    return expand_by_recording(b, node, args, kwargs) if is_composite(node.op) else None
 
 
 # -- normalisations ---------------------------------------------------------------------------------------------------
@@ -135,8 +137,6 @@ def _group_norm(b: Builder, x: Node, groups: int, weight: Node | None = None, bi
 
 @expansion("aten.rms_norm.default")
 def _rms_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, eps: float | None = None) -> Node:
-    from ..ir import ops
-
     return ops.get("aten.rms_norm.default").decompose(b, x, shape, weight, eps)
 
 
@@ -186,7 +186,27 @@ def _as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:
 
 def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
                      scale: float | None, enable_gqa: bool) -> Node:
-    raise NotCovered("attention by its formula")
+    width = q.tensor.shape[-1]
+    if scale is None and not isinstance(width, int) or q.tensor.ndim < 3 or enable_gqa:
+        raise NotCovered("attention by its formula")
+    factor = 1 / math.sqrt(width) if scale is None else scale
+    if factor < 0:
+        raise NotCovered("a negative scale")
+    root = math.sqrt(factor)
+    if is_causal:
+        ones = b.call("aten.ones.default", [q.tensor.shape[-2], k.tensor.shape[-2]], dtype=torch.bool, device=q.tensor.device)
+        mask = b.call("aten.tril.default", ones)
+    if mask is not None and mask.tensor.dtype is torch.bool:
+        mask = _as_bias(b, mask, q.tensor.dtype)
+    q = b.call("aten.mul.Scalar", q, root)
+    kt = b.call("aten.mul.Scalar", b.call("aten.transpose.int", k, -2, -1), root)
+    scores = b.call("aten.matmul.default", q, kt)
+    if mask is not None:
+        scores = b.call("aten.add.Tensor", scores, mask)
+    weights = b.call("aten._safe_softmax.default", scores, -1)
+    if dropout:
+        weights = _dropout(b, weights, dropout, True)
+    return b.call("aten.matmul.default", weights, v)
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------
@@ -235,4 +255,4 @@ def _convolution(b: Builder, x: Node, weight: Node, bias: Node | None = None, st
                   [0] * axes, groups)
 
 
-__all__ = ["EXPANSIONS", "expand_nodes", "expansion", "is_one"]
+__all__ = ["EXPANSIONS", "expand_nodes", "expansion"]

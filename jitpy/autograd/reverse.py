@@ -13,7 +13,9 @@ from typing import Any
 from ..ir.alias import needs_grad
 from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node
+from ..ir.op import NotCovered
 from ..ir.ops import normalize
+from .derived import derived_rule
 from .expand import expand_nodes
 from .pullback import Pullback
 from .rules import rule_for
@@ -76,7 +78,11 @@ def _pull(graph: Graph, made: list[Node], node: Node, grads: Gradients, active: 
     """The gradients of one node's arguments."""
     args, kwargs = normalize(node.op, node.args, node.kwargs)
     pull = Pullback(graph, made, node, active)
-    found = rule_for(node)(pull, *grads, *args, **kwargs)
+    try:
+        found = (rule_for(node.op) or derived_rule)(pull, *grads, *args, **kwargs)
+    except NotCovered:
+        # what a rule does not handle is derived
+        found = derived_rule(pull, *grads, *args, **kwargs)
     pairs: list[tuple[Node, Node]] = []
     for argument, grad in zip(args, found, strict=False):
         _pair(pull, argument, grad, pairs)

@@ -161,7 +161,7 @@ def _vector_norm(p: Pullback, g: Node, x: Node, order: Any = 2, dims: Any = None
     return (p.call("aten.masked_fill.Scalar", slope, p.call("aten.eq.Scalar", y, 0), 0),)
 
 
-@rule("aten.softmax.int", "aten._softmax.default")
+@rule("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
 def _softmax(p: Pullback, g: Node, x: Node, dim: int, dtype: Any = None) -> Grads:
     return (_softmax_slope(p, "aten._softmax_backward_data.default", g, x, dim),)
 

@@ -102,8 +102,9 @@ def _cat(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
     grads: list[Node | None] = []
     start: Dim = 0
     for x in tensors:
-        if x.tensor.ndim != g.tensor.ndim:
-            raise NotCovered("legacy empty tensors")
+        if x.tensor.ndim != g.tensor.ndim:  # an empty vector joins with anything
+            grads.append(p.zeros(x.tensor) if p.needs(x) else None)
+            continue
         end = start + x.tensor.shape[axis]
         grads.append(p.call("aten.slice.Tensor", g, axis, start, end, 1) if p.needs(x) else None)
         start = end

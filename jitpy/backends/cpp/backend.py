@@ -34,8 +34,16 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     """Make `graph` callable: `compiled(*inputs) -> tuple`. `options` are not used. Never raises CompilerError."""
     from .. import eager
 
-    if not accepts(graph):
+    if not on_cpu(graph):
         return eager.compile_graph(graph, options or {})
+    if any_needs_grad(graph.nodes) or shows_grad_input(graph):
+        from ...autograd import compile_differentiable
+
+        try:
+            return compile_differentiable(graph, compile_graph)
+        except NotCovered as reason:
+            logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
+            return eager.compile_graph(graph, options or {})
     try:
         plan = plan_graph(graph)
     except CompilerError as error:
@@ -52,12 +60,17 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
 
 
 def accepts(graph: Graph) -> bool:
-    """Whether the graph can be compiled: everything on the CPU, nothing that autograd must see."""
+    """Whether the graph can be compiled as it is: everything on the CPU, nothing that autograd must see."""
+    return on_cpu(graph) and not any_needs_grad(graph.nodes) and not shows_grad_input(graph)
+
+
+def on_cpu(graph: Graph) -> bool:
+    """Whether every tensor of the graph is on the CPU."""
     for node in graph.all_nodes():
         for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
             if isinstance(spec, TensorSpec) and spec.device.type != "cpu":
                 return False
-    return not any_needs_grad(graph.nodes) and not shows_grad_input(graph)
+    return True
 
 
 def plan_graph(graph: Graph) -> Plan:

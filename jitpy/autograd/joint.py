@@ -1,0 +1,243 @@
+"""The joint graph: a forward graph and its gradients in one, so that the passes see both; and its two halves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ir.alias import alias_kind, has_tensor, needs_grad
+from ..ir.builder import Builder
+from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Mutation, Node, map_nodes
+from ..ir.op import NotCovered
+from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
+from ..ir.passes.pipeline import simplify
+from ..ir.specialize import specialize
+from ..ir.spec import ScalarSpec, Spec, TensorSpec
+from .reverse import vjp
+
+#: Ops of which only some results are differentiable, whatever their specs say: positions.
+_DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,)}
+
+
+@dataclass
+class Joint:
+    """A forward graph with its gradients.
+
+    graph          inputs: those of the forward graph, then the gradients of `grad_outputs`; outputs: those of the forward
+                   graph, then the gradients of `grad_inputs`; mutations: those of the forward graph. Nothing in it
+                   requires grad.
+    n_inputs, n_outputs  of the forward graph
+    """
+
+    graph: Graph
+    n_inputs: int
+    n_outputs: int
+    grad_outputs: tuple[int, ...]
+    grad_inputs: tuple[int, ...]
+    _behind: set[Node] = field(default_factory=set)
+
+    @property
+    def cotangents(self) -> list[Node]:
+        return self.graph.inputs[self.n_inputs:]
+
+    @property
+    def gradients(self) -> list[Node]:
+        return self.graph.outputs[self.n_outputs:]
+
+
+def differentiate(graph: Graph) -> Joint:
+    """The joint graph of `graph`, which stays as it is. Raises NotCovered for what only torch's autograd can do."""
+    joint = specialize(graph, {})
+    _narrow_specs(joint)
+    _check(joint)
+    n_inputs, n_outputs = len(joint.inputs), len(joint.outputs)
+    grad_outputs = tuple(k for k, node in enumerate(joint.outputs) if needs_grad(node.spec))
+    wanted = [k for k, node in enumerate(joint.inputs) if needs_grad(node.spec)]
+    if not grad_outputs or not wanted:
+        raise NotCovered("nothing to differentiate")
+    outputs = [joint.outputs[k] for k in grad_outputs]
+    cotangents = [joint.add_input(node.tensor.with_(requires_grad=False, offset=0), f"{node.name}_grad") for node in outputs]
+    grads = vjp(joint, outputs, cotangents, [joint.inputs[k] for k in wanted])
+    found = [(k, grad) for k, grad in zip(wanted, grads, strict=True) if grad is not None]
+    if not found:
+        raise NotCovered("no gradient reaches an input")
+    joint.outputs += [grad for _, grad in found]
+    for node in joint.all_nodes():
+        node.spec = plain(node.spec)
+        node.grad_enabled = False
+    for mutation in joint.mutations:
+        mutation.grad_enabled = None
+    for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
+        run(joint)
+    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found))
+
+
+def _narrow_specs(graph: Graph) -> None:
+    """Results that have no gradient do not require grad."""
+    for node in graph.nodes:
+        kept = _DIFFERENTIABLE_PARTS.get(node.op.name)
+        if kept is not None and isinstance(node.spec, tuple):
+            node.spec = tuple(spec if k in kept else plain(spec) for k, spec in enumerate(node.spec))
+    for node in graph.nodes:
+        if node.op.kind == "getitem":
+            node.spec = node.args[0].spec[node.args[1]]
+
+
+def _check(graph: Graph) -> None:
+    if graph.sizes.has_unbacked:
+        raise NotCovered("sizes that depend on data")
+    for mutation in graph.mutations:
+        if needs_grad(graph.inputs[mutation.input].spec) or needs_grad(mutation.value.spec):
+            raise NotCovered("a write that autograd must see")
+    for node in graph.all_nodes():
+        for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
+            if isinstance(spec, TensorSpec) and spec.dtype.is_complex:
+                raise NotCovered("complex numbers")
+            if spec is not None and not isinstance(spec, (TensorSpec, ScalarSpec)):
+                raise NotCovered("nested results")
+    outputs = graph.outputs
+    if any(not isinstance(node.spec, TensorSpec) for node in outputs):
+        raise NotCovered("a number as a result")
+    if len(set(outputs)) != len(outputs) or any(node.op in (INPUT, CONSTANT) for node in outputs):
+        raise NotCovered("a result that is an input, or returned twice")
+    bases = Bases(graph)
+    seen: set[Node] = set()
+    for node in outputs:
+        own = bases.of(node)
+        if not seen.isdisjoint(own) or any(base.op in (INPUT, CONSTANT) for base in own):
+            raise NotCovered("results that share memory")
+        seen |= own
+
+
+def plain(spec: Spec) -> Spec:
+    """The spec without requires_grad."""
+    if isinstance(spec, tuple):
+        return tuple(map(plain, spec))
+    return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) and spec.requires_grad else spec
+
+
+class Bases:
+    """Whose memory each value of a graph may show: the nodes that made it, inputs and constants included."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._kinds: dict[Node, str] = {}
+        self._found: dict[Node, frozenset[Node]] = {}
+
+    def kind(self, node: Node) -> str:
+        """See `alias_kind`."""
+        found = self._kinds.get(node)
+        if found is None:
+            found = self._kinds[node] = alias_kind(self._graph, node)
+        return found
+
+    def is_view(self, node: Node) -> bool:
+        """Whether a node certainly shows its argument's memory."""
+        return self.kind(node) in ("view", "self")
+
+    def of(self, node: Node) -> frozenset[Node]:
+        found = self._found.get(node)
+        if found is None:
+            found = self._found[node] = self._bases(node)
+        return found
+
+    def _bases(self, node: Node) -> frozenset[Node]:
+        kind = self.kind(node)
+        own = frozenset((node,)) if kind in ("copy", "unknown") else frozenset()
+        if kind == "copy":
+            return own
+        maker = node.args[0] if node.op is GETITEM else node
+        return own.union(*(self.of(n) for n in maker.input_nodes() if has_tensor(n.spec)))
+
+
+# -- halves -------------------------------------------------------------------------------------------------------
+
+
+def behind(nodes: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
+    """`sources`, and the nodes of a list that depend on them."""
+    found = set(sources)
+    for node in nodes:
+        if any(n in found for n in node.input_nodes()):
+            found.add(node)
+    return found
+
+
+def ahead(nodes: Sequence[Node], results: Iterable[Node], stop: Iterable[Node] = ()) -> set[Node]:
+    """The nodes of a list that `results` depend on, `results` included, not looking beyond the nodes in `stop`."""
+    stop = set(stop)
+    found = {n for n in results if n not in stop}
+    for node in reversed(nodes):
+        if node in found:
+            found.update(n for n in node.input_nodes() if n not in stop)
+    return found
+
+
+@dataclass
+class Halves:
+    """A joint graph cut in two.
+
+    forward    outputs: the user's, then the extras to save
+    backward   inputs: the saved values, then the gradients of outputs; outputs: the gradients of inputs
+    saved      as in NodeSpec
+    """
+
+    forward: Graph
+    backward: Graph
+    saved: tuple[tuple[str, int], ...]
+
+
+def split(joint: Joint, saved: Sequence[Node]) -> Halves:
+    """Cut at the values to save: everything that the backward half needs besides them it computes from them."""
+    graph = joint.graph
+    saved = list(saved)
+    backward_nodes = ahead(graph.nodes, joint.gradients, saved)
+    sources = [n for n in graph.inputs[:joint.n_inputs] if n in backward_nodes]
+    assert not sources, f"inputs that are not saved: {sources}"
+    forward = Graph(graph.name, sizes=graph.sizes)
+    forward.inputs = graph.inputs[:joint.n_inputs]
+    forward._names = dict(graph._names)
+    forward.mutations = [Mutation(m.input, m.value, m.grad_enabled) for m in graph.mutations]
+    outputs = graph.outputs[:joint.n_outputs]
+    extras: list[Node] = []
+    places: list[tuple[str, int]] = []
+    for node in saved:
+        if node.op is INPUT:
+            places.append(("input", graph.inputs.index(node)))
+        elif node in outputs:
+            places.append(("output", outputs.index(node)))
+        else:
+            places.append(("extra", len(extras)))
+            extras.append(node)
+    forward.outputs = [*outputs, *extras]
+    forward.nodes = [node for node in graph.nodes if node not in behind_cotangents(joint)]
+    remove_dead_code(forward)
+    backward = _extract(joint, saved, [n for n in graph.nodes if n in backward_nodes])
+    return Halves(forward, backward, tuple(places))
+
+
+def behind_cotangents(joint: Joint) -> set[Node]:
+    """The nodes that only a backward pass can compute."""
+    if not joint._behind:
+        joint._behind = behind(joint.graph.nodes, joint.cotangents)
+    return joint._behind
+
+
+def _extract(joint: Joint, saved: Sequence[Node], nodes: Sequence[Node]) -> Graph:
+    graph = joint.graph
+    made = Graph(f"{graph.name}_backward", sizes=graph.sizes)
+    mapping: dict[Node, Node] = {}
+    for node in (*saved, *joint.cotangents):
+        assert isinstance(node.spec, (TensorSpec, ScalarSpec))
+        mapping[node] = made.add_input(node.spec, node.name, **node.meta)
+    for node in nodes:
+        if node in mapping:
+            continue
+        args = map_nodes(node.args, mapping.__getitem__)
+        kwargs = {key: map_nodes(value, mapping.__getitem__) for key, value in node.kwargs.items()}
+        mapping[node] = made.add(node.op, args, kwargs, node.spec, node.loc, node.name, False)
+    made.outputs = [mapping[node] for node in joint.gradients]
+    return made
+
+
+__all__ = ["Builder", "Halves", "Joint", "Any", "ahead", "behind", "behind_cotangents", "differentiate", "plain", "split"]
