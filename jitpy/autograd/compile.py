@@ -9,19 +9,24 @@ from typing import Any
 import torch
 
 from .. import logs
-from ..ir.graph import GETITEM, Graph, Node
+from ..ir.graph import Graph
 from ..ir.op import NotCovered
-from ..ir.passes.cleanup import remove_dead_code
-from ..ir.spec import TensorSpec
-from .joint import Joint, differentiate, split
+from ..ir.spec import ScalarSpec, Spec, TensorSpec
+from .joint import Halves, Joint, backward_half, differentiate, split
 from .partition import choose_saved
+from .variants import select
 
-#: A backend's compilation of a graph without gradients.
-Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
+Compiled = Callable[..., tuple[Any, ...]]
+#: A backend's compilation of a graph.
+Compile = Callable[[Graph], Compiled]
+Backward = Callable[..., Sequence[torch.Tensor | None]]
 
 
-def compile_differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
+def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compile) -> Compiled:
     """Make a graph callable whose results need gradients: `compiled(*inputs) -> tuple`.
+
+    compile        for graphs in which nothing requires grad
+    compile_eager  for graphs that run op by op under torch's autograd, for derivatives of derivatives
 
     The forward half is compiled now, a backward half when it first runs. Raises NotCovered where the graph has to run
     under torch's own autograd.
@@ -31,68 +36,99 @@ def compile_differentiable(graph: Graph, compile: Compile) -> Callable[..., tupl
     started = time.perf_counter()
     joint = differentiate(graph)
     halves = split(joint, choose_saved(joint))
+    backward = BackwardHalf(joint, halves, compile, compile_eager)
     logs.log("timing", lambda: f"{graph.name}: differentiated in {time.perf_counter() - started:.3f} s")
     logs.log("graph", lambda: f"forward half:\n{halves.forward}\nbackward half:\n{halves.backward}")
-    backward = _Backward(halves.backward, len(halves.saved), compile)
-    forward = compile(halves.forward)
-    return make_differentiable(forward, NodeSpec(
+    return make_differentiable(compile(halves.forward), NodeSpec(
         n_inputs=joint.n_inputs,
         n_outputs=joint.n_outputs,
         saved=halves.saved,
         grad_outputs=joint.grad_outputs,
         grad_inputs=joint.grad_inputs,
-        backward=backward.variant,
+        backward=backward.plain,
         double=backward.differentiable,
-        hidden=_hidden(joint, halves.saved),
+        hidden=backward.hidden,
     ))
 
 
-class _Backward:
-    """A backward half, in the variants that calls ask for."""
+class BackwardHalf:
+    """A backward half, in the variants that passes ask for."""
 
-    def __init__(self, graph: Graph, n_saved: int, compile: Compile) -> None:
-        self.graph = graph
-        self.n_saved = n_saved
+    def __init__(self, joint: Joint, halves: Halves, compile: Compile, compile_eager: Compile) -> None:
         self.compile = compile
+        self.compile_eager = compile_eager
+        self.joint = joint
+        self.n_saved = len(halves.saved)
+        self.n_outputs = len(joint.grad_outputs)
+        self.graph = halves.backward
+        self.names = [node.name for node in halves.values]
+        extras = [node for (kind, _), node in zip(halves.saved, halves.values, strict=True) if kind == "extra"]
+        #: the extras with a history, as positions among the extras and by name
+        self.hidden = tuple(k for k, node in enumerate(extras) if node.name in joint.with_history)
+        self.hidden_names = [extras[k].name for k in self.hidden]
+        #: whether second derivatives can tell where each extra came from
+        self.traceable = all(node.name in joint.forward_names for node in extras)
+        self._full: Graph | None = None
 
-    def variant(self, defined: int, wanted: int) -> Callable[..., Sequence[torch.Tensor | None]]:
+    def plain(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
-        graph, present = select(self.graph, self.n_saved, defined, wanted)
+        graph, present = select(self._half(defined), self.n_saved, defined, wanted)
         run = self.compile(graph) if graph.outputs else _nothing
-        layouts = [_layout(node) for node in graph.inputs[self.n_saved:]]
-        return _Variant(run, self.n_saved, layouts, present)
+        return Variant(run, self.n_saved, [row_strides(node.tensor) for node in graph.inputs[self.n_saved:]], present)
 
-    def differentiable(self, defined: int, wanted: int) -> Callable[..., Sequence[torch.Tensor | None]]:
+    def differentiable(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.double."""
-        from ..ir.interpret import interpret
-
-        graph, present = select(self.graph, self.n_saved, defined, wanted)
-        for node in graph.nodes:
+        if not self.traceable:
+            raise RuntimeError("jitpy: second derivatives of this graph are not available")
+        graph, present = select(self._half(defined), self.n_saved, defined, wanted)
+        for node in graph.all_nodes():
+            node.spec = _requiring_grad(node.spec)
             node.grad_enabled = True
-        return _Variant(lambda *values: interpret(graph, values), self.n_saved, [], present)
+        return Variant(self.compile_eager(graph) if graph.outputs else _nothing, self.n_saved, [], present)
+
+    def _half(self, defined: int) -> Graph:
+        """The backward half that takes gradients of intermediates as well, where one is defined."""
+        if not defined >> self.n_outputs:
+            return self.graph
+        if self._full is None:
+            full = differentiate(self.joint.source, self.hidden_names)
+            named = {node.name: node for node in full.graph.all_nodes()}
+            half = backward_half(full, [named[name] for name in self.names])
+            places = {k: output for k, output in zip(full.grad_inputs, half.outputs, strict=True)}
+            if set(places) != set(self.joint.grad_inputs):
+                raise NotCovered("an input that only second derivatives reach")
+            self._full = half
+        return self._full
 
 
 def _nothing(*values: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _layout(node: Node) -> tuple[int, ...] | None:
-    """The strides that a gradient must have; None: row-major."""
-    spec = node.tensor
+def _requiring_grad(spec: Spec) -> Spec:
+    if isinstance(spec, tuple):
+        return tuple(map(_requiring_grad, spec))
+    if isinstance(spec, TensorSpec) and spec.dtype.is_floating_point:
+        return spec.with_(requires_grad=True)
+    assert spec is None or isinstance(spec, (TensorSpec, ScalarSpec))
+    return spec
+
+
+def row_strides(spec: TensorSpec) -> tuple[int, ...] | None:
+    """The strides that a gradient must have; None: row-major. Raises NotCovered for others that are symbolic."""
     if spec.is_contiguous():
         return None
     if not spec.is_static:
-        raise NotCovered("strides of a gradient")
+        raise NotCovered("symbolic strides of a gradient")
     return spec.stride  # type: ignore[return-value]
 
 
-class _Variant:
+class Variant:
     """A compiled backward half as the node calls it: gradients come in any layout, and some results do not exist."""
 
-    __slots__ = ("run", "n_saved", "layouts", "present", "complete")
+    __slots__ = ("complete", "layouts", "n_saved", "present", "run")
 
-    def __init__(self, run: Callable[..., tuple[Any, ...]], n_saved: int, layouts: list[tuple[int, ...] | None],
-                 present: list[bool]) -> None:
+    def __init__(self, run: Compiled, n_saved: int, layouts: list[tuple[int, ...] | None], present: list[bool]) -> None:
         self.run = run
         self.n_saved = n_saved
         self.layouts = layouts
@@ -115,72 +151,3 @@ def _laid_out(grad: torch.Tensor, layout: tuple[int, ...] | None) -> torch.Tenso
     if layout is None:
         return grad.contiguous()
     return torch.empty_strided(grad.shape, layout, dtype=grad.dtype, device=grad.device).copy_(grad)
-
-
-def _hidden(joint: Joint, saved: Sequence[tuple[str, int]]) -> tuple[int, ...]:
-    """Intermediates with a history, for second derivatives."""
-    return ()
-
-
-def select(graph: Graph, n_saved: int, defined: int, wanted: int) -> tuple[Graph, list[bool]]:
-    """The backward half for the gradients that are defined, and those that are wanted.
-
-    An undefined gradient stays undefined as far as it reaches alone; where it meets others it counts as zero. Also
-    returns, for each wanted one, whether it is there at all.
-    """
-    from ..ir.specialize import specialize
-
-    copy = specialize(graph, {})
-    outputs = [node for k, node in enumerate(copy.outputs) if wanted >> k & 1]
-    cotangents = copy.inputs[n_saved:]
-    absent = {node for j, node in enumerate(cotangents) if not defined >> j & 1}
-    if absent:
-        _remove_absent(copy, set(cotangents), absent)
-    copy.inputs = [node for node in copy.inputs if node not in absent or node not in cotangents]
-    copy.outputs = [node for node in outputs if node not in absent]
-    remove_dead_code(copy)
-    return copy, [node not in absent for node in outputs]
-
-
-def _remove_absent(graph: Graph, flowing: set[Node], absent: set[Node]) -> None:
-    """Take undefined gradients out of a graph; `absent` becomes the set of all nodes that are undefined."""
-    from ..ir.builder import Builder
-
-    result: list[Node] = []
-    replaced: dict[Node, Node] = {}
-    for node in graph.nodes:
-        node.replace_inputs(lambda n: replaced.get(n, n))
-        sources = [n for n in node.input_nodes() if n in flowing]
-        if not sources:
-            result.append(node)
-            continue
-        flowing.add(node)
-        missing = [n for n in sources if n in absent]
-        if len(missing) == len(sources):
-            absent.add(node)
-            continue
-        if missing and node.op.name == "aten.add.Tensor" and len(node.args) == 2 and not node.kwargs:
-            rest = node.args[1] if node.args[0] in absent else node.args[0]
-            if rest.spec == node.spec:
-                replaced[node] = rest
-                continue
-        if missing:
-            builder = Builder(graph, into=result, loc=node.loc, grad_enabled=False)
-            zeros = {n: builder.call("aten.zeros_like.default", n) if False else _zeros(builder, n.spec) for n in missing}
-            node.replace_inputs(lambda n, zeros=zeros: zeros.get(n, n))
-        result.append(node)
-    graph.nodes[:] = result
-    for node, rest in list(replaced.items()):
-        while rest in replaced:
-            rest = replaced[rest]
-        replaced[node] = rest
-    graph.replace_results(replaced)
-
-
-def _zeros(builder: Any, spec: Any) -> Node:
-    if not isinstance(spec, TensorSpec):
-        raise NotCovered("an undefined number")
-    return builder.call("aten.full.default", list(spec.shape), 0, dtype=spec.dtype, device=spec.device)
-
-
-__all__ = ["GETITEM", "compile_differentiable", "select"]

@@ -2,7 +2,8 @@
 backward pass are written down.
 
 A composite op becomes the calls that it is made of (`expand_by_recording`); an op that autograd knows itself keeps its
-place, and its backward calls are replayed on the graph's nodes (`derived_rule`). Recordings are kept by op and arguments.
+place, and its backward calls are replayed on the graph's nodes (`derived_rule`). Recordings are kept by op and
+arguments.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Record:
 
 @dataclass(slots=True)
 class Recording:
-    """The calls of an op, and what it returned, in terms of `Ref`s. Values 0, 1, ... are the op's tensor arguments, then
-    (in a backward recording) its results and their gradients."""
+    """The calls of an op, and what it returned, in terms of `Ref`s. Values 0, 1, ... are the op's tensor arguments,
+    then (in a backward recording) its results and their gradients."""
 
     records: list[Record] = field(default_factory=list)
     result: Any = None

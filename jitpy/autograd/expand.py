@@ -1,7 +1,7 @@
 """Ops without a gradient rule become ops that have one, in place.
 
-An expansion is what eager's autograd does with a composite op: it computes the same values, bit for bit, by the calls that
-eager's own implementation makes. So the forward pass has the results that the backward pass reads.
+An expansion is what eager's autograd does with a composite op: it computes the same values, bit for bit, by the calls
+that eager's own implementation makes. So the forward pass has the results that the backward pass reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def expansion(*names: str) -> Callable[[Expansion], Expansion]:
 def expand_nodes(graph: Graph, active: Callable[[Iterable[Node]], set[Node]]) -> None:
     """Expand the active nodes whose ops have no rule. Every Node object keeps its value.
 
-    `active(nodes)` says through which nodes of a list gradients flow. Raises NotCovered where nothing is known of an op.
+    `active(nodes)` says through which nodes of a list gradients flow. Raises NotCovered.
     """
     flowing = active(graph.nodes)
     if all(node.op is GETITEM or covers(node.op) for node in flowing if node.op.kind != "input"):
@@ -105,7 +105,9 @@ def _needs_rule(node: Node) -> bool:
 
 
 def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
-    return a.dtype is b.dtype and same_shape(a.shape, b.shape) and (same_shape(a.stride, b.stride) or prod(a.shape) == 0)
+    if a.dtype is not b.dtype or not same_shape(a.shape, b.shape):
+        return False
+    return same_shape(a.stride, b.stride) or prod(a.shape) == 0
 
 
 def _expanded(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -122,22 +124,24 @@ def _expanded(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @expansion("aten.layer_norm.default")
-def _layer_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5,
-                cudnn_enable: bool = True) -> Node:
+def _layer_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, bias: Node | None = None,
+                eps: float = 1e-5, cudnn_enable: bool = True) -> Node:
     return b.getitem(b.call("aten.native_layer_norm.default", x, list(shape), weight, bias, eps), 0)
 
 
 @expansion("aten.group_norm.default")
 def _group_norm(b: Builder, x: Node, groups: int, weight: Node | None = None, bias: Node | None = None,
                 eps: float = 1e-5, cudnn_enabled: bool = True) -> Node:
-    shape = x.tensor.shape
-    return b.getitem(b.call("aten.native_group_norm.default", x, weight, bias, shape[0], shape[1], prod(shape[2:]), groups,
-                            eps), 0)
+    batch, channels, *inner = x.tensor.shape
+    return b.getitem(b.call("aten.native_group_norm.default", x, weight, bias, batch, channels, prod(tuple(inner)),
+                            groups, eps), 0)
 
 
 @expansion("aten.rms_norm.default")
 def _rms_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, eps: float | None = None) -> Node:
-    return ops.get("aten.rms_norm.default").decompose(b, x, shape, weight, eps)
+    decompose = ops.get("aten.rms_norm.default").decompose
+    assert decompose is not None
+    return decompose(b, x, shape, weight, eps)
 
 
 # -- random masks -----------------------------------------------------------------------------------------------------
@@ -194,7 +198,8 @@ def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, d
         raise NotCovered("a negative scale")
     root = math.sqrt(factor)
     if is_causal:
-        ones = b.call("aten.ones.default", [q.tensor.shape[-2], k.tensor.shape[-2]], dtype=torch.bool, device=q.tensor.device)
+        sizes = [q.tensor.shape[-2], k.tensor.shape[-2]]
+        ones = b.call("aten.ones.default", sizes, dtype=torch.bool, device=q.tensor.device)
         mask = b.call("aten.tril.default", ones)
     if mask is not None and mask.tensor.dtype is torch.bool:
         mask = _as_bias(b, mask, q.tensor.dtype)
@@ -222,7 +227,8 @@ def _cross_entropy(b: Builder, x: Node, target: Node, weight: Node | None = None
 
 
 @expansion("aten.nll_loss.default", "aten.nll_loss_nd.default")
-def _nll(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1, ignore_index: Any = -100) -> Node:
+def _nll(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1,
+         ignore_index: Any = -100) -> Node:
     if x.tensor.ndim not in (1, 2):
         raise NotCovered("losses of images")
     return b.getitem(b.call("aten.nll_loss_forward.default", x, target, weight, reduction, ignore_index), 0)

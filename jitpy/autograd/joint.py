@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..ir.alias import alias_kind, has_tensor, needs_grad
-from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Mutation, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
-from ..ir.specialize import specialize
 from ..ir.spec import ScalarSpec, Spec, TensorSpec
-from .reverse import vjp
+from ..ir.specialize import specialize
+from .expand import expand_nodes
+from .reverse import active_nodes, vjp
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
 _DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,)}
@@ -24,10 +23,15 @@ _DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,
 class Joint:
     """A forward graph with its gradients.
 
-    graph          inputs: those of the forward graph, then the gradients of `grad_outputs`; outputs: those of the forward
-                   graph, then the gradients of `grad_inputs`; mutations: those of the forward graph. Nothing in it
-                   requires grad.
+    graph          inputs: those of the forward graph, then the gradients of the differentiated results; outputs: those
+                   of the forward graph, then the gradients of `grad_inputs`; mutations: those of the forward graph.
+                   Nothing in it requires grad.
     n_inputs, n_outputs  of the forward graph
+    grad_outputs   positions of the results that are differentiated
+    grad_inputs    positions of the inputs that have gradients
+    source         the graph that was differentiated
+    forward_names  the nodes of the forward graph, by name, after expansion and before any pass
+    with_history   those through which gradients flow
     """
 
     graph: Graph
@@ -35,6 +39,9 @@ class Joint:
     n_outputs: int
     grad_outputs: tuple[int, ...]
     grad_inputs: tuple[int, ...]
+    source: Graph
+    forward_names: frozenset[str]
+    with_history: frozenset[str]
     _behind: set[Node] = field(default_factory=set)
 
     @property
@@ -45,9 +52,18 @@ class Joint:
     def gradients(self) -> list[Node]:
         return self.graph.outputs[self.n_outputs:]
 
+    @property
+    def results(self) -> list[Node]:
+        """What the forward half must compute: outputs and values of mutations."""
+        return [*self.graph.outputs[:self.n_outputs], *(m.value for m in self.graph.mutations)]
 
-def differentiate(graph: Graph) -> Joint:
-    """The joint graph of `graph`, which stays as it is. Raises NotCovered for what only torch's autograd can do."""
+
+def differentiate(graph: Graph, inner: Sequence[str] = ()) -> Joint:
+    """The joint graph of `graph`, which stays as it is. Raises NotCovered for what only torch's autograd can do.
+
+    `inner` names nodes inside whose values count as results as well: their gradients are further inputs. The passes do
+    not run then, so that nodes keep their names.
+    """
     joint = specialize(graph, {})
     _narrow_specs(joint)
     _check(joint)
@@ -56,9 +72,13 @@ def differentiate(graph: Graph) -> Joint:
     wanted = [k for k, node in enumerate(joint.inputs) if needs_grad(node.spec)]
     if not grad_outputs or not wanted:
         raise NotCovered("nothing to differentiate")
-    outputs = [joint.outputs[k] for k in grad_outputs]
-    cotangents = [joint.add_input(node.tensor.with_(requires_grad=False, offset=0), f"{node.name}_grad") for node in outputs]
-    grads = vjp(joint, outputs, cotangents, [joint.inputs[k] for k in wanted])
+    outputs, inputs = [joint.outputs[k] for k in grad_outputs], [joint.inputs[k] for k in wanted]
+    expand_nodes(joint, lambda nodes: active_nodes(nodes, inputs, outputs))
+    named = {node.name: node for node in joint.nodes}
+    with_history = frozenset(node.name for node in active_nodes(joint.nodes, inputs, outputs))
+    outputs += [named[name] for name in inner]
+    cotangents = [joint.add_input(plain(node.tensor).with_(offset=0), f"{node.name}_grad") for node in outputs]
+    grads = vjp(joint, outputs, cotangents, inputs)
     found = [(k, grad) for k, grad in zip(wanted, grads, strict=True) if grad is not None]
     if not found:
         raise NotCovered("no gradient reaches an input")
@@ -68,9 +88,11 @@ def differentiate(graph: Graph) -> Joint:
         node.grad_enabled = False
     for mutation in joint.mutations:
         mutation.grad_enabled = None
-    for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
-        run(joint)
-    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found))
+    if not inner:
+        for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
+            run(joint)
+    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), graph, frozenset(named),
+                 with_history)
 
 
 def _narrow_specs(graph: Graph) -> None:
@@ -180,20 +202,19 @@ class Halves:
     forward    outputs: the user's, then the extras to save
     backward   inputs: the saved values, then the gradients of outputs; outputs: the gradients of inputs
     saved      as in NodeSpec
+    values     the saved nodes of the joint graph
     """
 
     forward: Graph
     backward: Graph
     saved: tuple[tuple[str, int], ...]
+    values: tuple[Node, ...]
 
 
 def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     """Cut at the values to save: everything that the backward half needs besides them it computes from them."""
     graph = joint.graph
     saved = list(saved)
-    backward_nodes = ahead(graph.nodes, joint.gradients, saved)
-    sources = [n for n in graph.inputs[:joint.n_inputs] if n in backward_nodes]
-    assert not sources, f"inputs that are not saved: {sources}"
     forward = Graph(graph.name, sizes=graph.sizes)
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
@@ -212,8 +233,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward.outputs = [*outputs, *extras]
     forward.nodes = [node for node in graph.nodes if node not in behind_cotangents(joint)]
     remove_dead_code(forward)
-    backward = _extract(joint, saved, [n for n in graph.nodes if n in backward_nodes])
-    return Halves(forward, backward, tuple(places))
+    return Halves(forward, backward_half(joint, saved), tuple(places), tuple(saved))
 
 
 def behind_cotangents(joint: Joint) -> set[Node]:
@@ -223,21 +243,22 @@ def behind_cotangents(joint: Joint) -> set[Node]:
     return joint._behind
 
 
-def _extract(joint: Joint, saved: Sequence[Node], nodes: Sequence[Node]) -> Graph:
+def backward_half(joint: Joint, saved: Sequence[Node]) -> Graph:
+    """The backward half, given what is saved. NotCovered where that is not enough."""
     graph = joint.graph
+    needed = ahead(graph.nodes, joint.gradients, saved)
+    if any(node in needed for node in graph.inputs[:joint.n_inputs]):
+        raise NotCovered("an input that is not saved")
     made = Graph(f"{graph.name}_backward", sizes=graph.sizes)
     mapping: dict[Node, Node] = {}
     for node in (*saved, *joint.cotangents):
         assert isinstance(node.spec, (TensorSpec, ScalarSpec))
         mapping[node] = made.add_input(node.spec, node.name, **node.meta)
-    for node in nodes:
-        if node in mapping:
+    for node in graph.nodes:
+        if node not in needed:
             continue
         args = map_nodes(node.args, mapping.__getitem__)
         kwargs = {key: map_nodes(value, mapping.__getitem__) for key, value in node.kwargs.items()}
         mapping[node] = made.add(node.op, args, kwargs, node.spec, node.loc, node.name, False)
     made.outputs = [mapping[node] for node in joint.gradients]
     return made
-
-
-__all__ = ["Builder", "Halves", "Joint", "Any", "ahead", "behind", "behind_cotangents", "differentiate", "plain", "split"]

@@ -16,8 +16,7 @@ def _as_eager(joint: Joint) -> list[Node]:
     """Save what gradient rules read; what the forward pass does not need itself, and views, are computed again."""
     graph = joint.graph
     late = behind_cotangents(joint)
-    results = [*graph.outputs[:joint.n_outputs], *(m.value for m in graph.mutations)]
-    early = ahead(graph.nodes, results)
+    early = ahead(graph.nodes, joint.results)
     bases = Bases(graph)
     written = {graph.inputs[m.input] for m in graph.mutations}
     saved: set[Node] = set()

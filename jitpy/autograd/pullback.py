@@ -90,8 +90,8 @@ class Pullback(Builder):
         shape, own = grad.tensor.shape, spec.shape
         if not same_shape(shape, own):
             lead = len(shape) - len(own)
-            axes = [*range(lead), *(lead + i for i, size in enumerate(own) if is_one(size) and not is_one(shape[lead + i]))]
-            grad = self.sum_over(grad, axes, keepdim=True)
+            broadcast = (lead + i for i, size in enumerate(own) if is_one(size) and not is_one(shape[lead + i]))
+            grad = self.sum_over(grad, [*range(lead), *broadcast], keepdim=True)
             grad = self.reshape(grad, own)
         return self.cast(grad, spec.dtype)
 

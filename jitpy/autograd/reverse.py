@@ -1,8 +1,8 @@
 """Reverse mode over a graph: the nodes that compute gradients, appended to the graph that computed the values.
 
-Every op has a rule (`rules/`): given the gradient of its result it builds those of its arguments. An op without a rule of
-its own is first *expanded*, in place, into ops that have one (`layer_norm` into `native_layer_norm`, whose statistics the
-backward pass reads), or gets a rule derived from torch's autograd (`derived.py`).
+Every op has a rule (`rules/`): given the gradient of its result it builds those of its arguments. An op without a rule
+of its own is first *expanded*, in place, into ops that have one (`layer_norm` into `native_layer_norm`, whose
+statistics the backward pass reads), or gets a rule derived from torch's autograd (`derived.py`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ Grads = tuple[Any, ...]
 def _layer_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, shape: Any, weight: Node | None,
                 bias: Node | None, eps: float) -> Grads:
     mask = [p.needs(x), p.needs(weight), p.needs(bias)]
-    back = p.call("aten.native_layer_norm_backward.default", g, x, list(shape), p.part(1), p.part(2), weight, bias, mask)
+    back = p.call("aten.native_layer_norm_backward.default", g, x, list(shape), p.part(1), p.part(2), weight, bias,
+                  mask)
     first, second, third = p.parts(back, mask)
     return first, None, second, third
 
@@ -33,8 +34,8 @@ def _group_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, w
 def _batch_norm_slope(p: Pullback, g: Node, x: Node, weight: Node | None, bias: Node | None, mean: Node | None,
                       var: Node | None, training: bool, eps: float) -> Grads:
     mask = [p.needs(x), p.needs(weight), p.needs(bias)]
-    back = p.call("aten.native_batch_norm_backward.default", g, x, weight, mean, var, p.part(1), p.part(2), training, eps,
-                  mask)
+    back = p.call("aten.native_batch_norm_backward.default", g, x, weight, mean, var, p.part(1), p.part(2), training,
+                  eps, mask)
     return p.parts(back, mask)
 
 
@@ -45,7 +46,8 @@ def _batch_norm_functional(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any,
     if new_mean_grad is not None or new_var_grad is not None:
         raise NotCovered("gradients of running statistics")
     # running statistics count only where they are used, and then they are not updated
-    return _batch_norm_slope(p, g, x, weight, bias, None if training else mean, None if training else var, training, eps)
+    mean, var = (None, None) if training else (mean, var)
+    return _batch_norm_slope(p, g, x, weight, bias, mean, var, training, eps)
 
 
 @rule("aten.native_batch_norm.default")
@@ -55,8 +57,8 @@ def _batch_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, w
 
 
 @rule("aten.convolution.default")
-def _convolution(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
-                 transposed: bool, output_padding: Any, groups: int) -> Grads:
+def _convolution(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any,
+                 dilation: Any, transposed: bool, output_padding: Any, groups: int) -> Grads:
     mask = [p.needs(x), p.needs(weight), p.needs(bias)]
     sizes = [p.node.tensor.shape[1]] if bias is not None else None
     back = p.call("aten.convolution_backward.default", g, x, weight, sizes, stride, padding, dilation, transposed,

@@ -94,8 +94,8 @@ for _name in UNARY:
     _unary(_name)
 
 
-@rule(*(f"aten.{name}.default" for name in ("floor", "ceil", "trunc", "fix", "round", "sign", "sgn")), "aten.round.decimals",
-      "aten.fill.Scalar", "aten.zero.default")
+@rule(*(f"aten.{name}.default" for name in ("floor", "ceil", "trunc", "fix", "round", "sign", "sgn", "zero")),
+      "aten.round.decimals", "aten.fill.Scalar")
 def _flat(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
     return (p.zeros_like(g),)
 
@@ -273,7 +273,8 @@ def _skipping_nan(better: str) -> Callable[..., Grads]:
     """fmax, fmin: the first operand wins where both are equal, or where the other one is NaN."""
 
     def pull(p: Pullback, g: Node, x: Node, y: Node) -> Grads:
-        first = p.call("aten.logical_or.default", p.call(f"aten.{better}.Tensor", x, y), p.call("aten.isnan.default", y))
+        wins = p.call(f"aten.{better}.Tensor", x, y)
+        first = p.call("aten.logical_or.default", wins, p.call("aten.isnan.default", y))
         return p.where(first, g, 0.0), p.where(first, 0.0, g)
 
     return pull

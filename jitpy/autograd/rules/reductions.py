@@ -147,7 +147,8 @@ def _cumsum(p: Pullback, g: Node, x: Node, dim: int, **options: Any) -> Grads:
     g = p.cast(g, x.tensor.dtype)
     if not x.tensor.ndim:
         return (g,)
-    return (p.call("aten.flip.default", p.call("aten.cumsum.default", p.call("aten.flip.default", g, [dim]), dim), [dim]),)
+    sums = p.call("aten.cumsum.default", p.call("aten.flip.default", g, [dim]), dim)
+    return (p.call("aten.flip.default", sums, [dim]),)
 
 
 @rule("aten.linalg_vector_norm.default")

@@ -90,7 +90,8 @@ for _name in ("split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.
 @rule("aten.unbind.int")
 def _unbind(p: Pullback, *values: Any) -> Grads:
     count = len(p.node.spec)  # type: ignore[arg-type]
-    return (p.call("aten.stack.default", _parts(p, values[:count]), values[count + 1] if len(values) > count + 1 else 0),)
+    dim = values[count + 1] if len(values) > count + 1 else 0
+    return (p.call("aten.stack.default", _parts(p, values[:count]), dim),)
 
 
 # -- putting together -------------------------------------------------------------------------------------------------
@@ -155,8 +156,9 @@ def _pad(p: Pullback, g: Node, x: Node, pad: Any, value: Any = 0) -> Grads:
 @rule("aten.slice_scatter.default")
 def _slice_scatter(p: Pullback, g: Node, x: Node, source: Node, dim: int = 0, start: Any = None, end: Any = None,
                    step: Any = 1) -> Grads:
-    return (p.call("aten.slice_scatter.default", g, p.zeros(source.tensor), dim, start, end, step) if p.needs(x) else None,
-            p.call("aten.slice.Tensor", g, dim, start, end, step) if p.needs(source) else None)
+    where = dim, start, end, step
+    return (p.call("aten.slice_scatter.default", g, p.zeros(source.tensor), *where) if p.needs(x) else None,
+            p.call("aten.slice.Tensor", g, *where) if p.needs(source) else None)
 
 
 @rule("aten.select_scatter.default")
@@ -168,5 +170,6 @@ def _select_scatter(p: Pullback, g: Node, x: Node, source: Node, dim: int, index
 @rule("aten.diagonal_scatter.default")
 def _diagonal_scatter(p: Pullback, g: Node, x: Node, source: Node, offset: int = 0, first: int = 0,
                       second: int = 1) -> Grads:
-    return (p.call("aten.diagonal_scatter.default", g, p.zeros(source.tensor), offset, first, second) if p.needs(x) else None,
-            p.call("aten.diagonal.default", g, offset, first, second) if p.needs(source) else None)
+    where = offset, first, second
+    return (p.call("aten.diagonal_scatter.default", g, p.zeros(source.tensor), *where) if p.needs(x) else None,
+            p.call("aten.diagonal.default", g, *where) if p.needs(source) else None)

@@ -40,7 +40,7 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
         from ...autograd import compile_differentiable
 
         try:
-            return compile_differentiable(graph, compile_graph)
+            return compile_differentiable(graph, compile_graph, lambda made: eager.compile_graph(made, {}))
         except NotCovered as reason:
             logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
             return eager.compile_graph(graph, options or {})
