@@ -138,7 +138,9 @@ def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], tape: 
             if not isinstance(value, torch.Tensor) or not value.requires_grad:
                 raise NotCovered(f"{op}: a gradient of a result that does not require grad")
             outputs.append(value)
-            grads.append(tape.take(torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)))
+            with torch._C._DisableTorchDispatch():
+                grad = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+            grads.append(tape.take(grad))
     targets = [t for t, needed in zip(inputs, wanted, strict=True) if needed]
     found = iter(torch.autograd.grad(outputs, targets, grads, allow_unused=True))
     return [None if not needed or (grad := next(found)) is None else tape.refer(grad) for needed in wanted]

@@ -8,7 +8,8 @@ A rule gets the gradient of the node's result (of each result, or None where tha
 and the node's arguments, positional as far as the schema allows. It returns gradients for the leading arguments, None
 where there is none or where it is not needed; for a list of tensors a list. Each is then summed to its argument's shape
 and cast to its dtype. Formulas read what eager's formulas keep (`x` or the result, `p.node`), so that what a program
-may change in place between the passes is what it may change in eager mode. NotCovered leaves the op to the derived rule.
+may change in place between the passes is what it may change in eager mode. NotCovered leaves the op to the derived
+rule.
 """
 
 from __future__ import annotations

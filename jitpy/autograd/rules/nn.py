@@ -25,6 +25,8 @@ def _layer_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, s
 @rule("aten.native_group_norm.default")
 def _group_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, weight: Node | None, bias: Node | None,
                 batch: Any, channels: Any, inner: Any, groups: int, eps: float) -> Grads:
+    if mean_grad is not None or rstd_grad is not None:
+        raise NotCovered("gradients of statistics")
     mask = [p.needs(x), p.needs(weight), p.needs(bias)]
     back = p.call("aten.native_group_norm_backward.default", g, x, p.part(1), p.part(2), weight, batch, channels, inner,
                   groups, mask)
