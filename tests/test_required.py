@@ -26,7 +26,10 @@ def test_equal_to_eager(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_gradients(case: Case) -> None:
-    """With inputs that require grad the result is differentiable, and its gradients are eager's."""
+    """With inputs that require grad the result is differentiable, and its gradients are eager's.
+
+    The sine of a sum near 1000 shows the sum's last bits, of which neither way of adding has the better ones.
+    """
     compiled = jitpy.jit(case.fn, fullgraph=True)
 
     def run(fn: object) -> list[torch.Tensor]:
@@ -37,7 +40,7 @@ def test_gradients(case: Case) -> None:
         return parts + [a.grad for a in args if a.grad is not None]
 
     for found, wanted in zip(run(compiled), run(case.fn), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=5e-4)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kernels is not None], ids=ids)
