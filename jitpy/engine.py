@@ -195,6 +195,7 @@ class Engine:
         while True:
             try:
                 result = self._trace(code, params, globals, closure, history, dict(forced), times)
+                frames_below.hand_over(cause.recursive for cause in forced.values())
                 break
             except Restart as restart:
                 if restart.step in forced and not restart.cause.tail:

@@ -50,6 +50,8 @@ _selected = False
 _owned: dict[int, tuple[weakref.ref[types.CodeType], weakref.ref[Engine]]] = {}
 #: code objects for which the handler gave a dispatcher
 _served: dict[int, weakref.ref[types.CodeType]] = {}
+#: functions that call themselves, whose frames are replaced although they are owned as well
+_recursive: dict[int, weakref.ref[types.CodeType]] = {}
 
 
 def install() -> None:
@@ -68,6 +70,15 @@ def own(code: types.CodeType, engine: Engine) -> None:
     key = id(code)
     if key not in _owned or _owned[key][1]() is None:
         _owned[key] = (weakref.ref(code, lambda _: _owned.pop(key, None)), weakref.ref(engine))
+
+
+def hand_over(codes: Iterable[types.CodeType | None]) -> None:
+    """Frames of these functions are compiled by themselves too where compiled code calls them: they call themselves."""
+    for code in codes:
+        if code is not None and id(code) not in _recursive:
+            key = id(code)
+            _recursive[key] = weakref.ref(code, lambda _, key=key: _recursive.pop(key, None))  # type: ignore[misc]
+            hook.forget_code(code)
 
 
 def forget() -> None:
@@ -97,7 +108,7 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
 
     What is met first while something is compiled is mostly the compiler's own code, and left alone for good.
     """
-    if is_compiling() or id(code) in _owned or is_resume_code(code):
+    if is_compiling() or id(code) in _owned and id(code) not in _recursive or is_resume_code(code):
         return None
     if code.co_flags & _SUSPENDED or _is_library(code.co_filename):
         return None
@@ -139,7 +150,8 @@ def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: 
     entry = engine.on_miss(dispatcher, params, globals, closure)
     if entry is not None and len(engine.variants) == count + 1:
         variant = engine.variants[-1]
-        if variant.break_record is None and (variant.graph is None or not variant.graph.nodes):
+        if len(dispatcher.entries) == 1 and variant.break_record is None and (
+                variant.graph is None or not variant.graph.nodes):
             dispatcher.run_original_always = True  # nothing was gained: it calls no tensor operation
             engine.variants.pop()
             return None

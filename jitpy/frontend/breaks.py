@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 
@@ -76,6 +77,9 @@ _reason("exception", "The program raises here",
 _reason("nested_call", "A callback inside a C function breaks the graph",
         "The whole call runs as plain Python, because a C function cannot be resumed in its middle.",
         "Write the loop out in Python.")
+_reason("recursion", "A function that calls itself breaks the graph",
+        "The inner call is made as a call and compiled by itself: once, not once for each depth.",
+        "Remove the break inside the function.")
 _reason("input_mutation", "A change of a tensor that cannot be written back", "", "Change a copy of the tensor.")
 _reason("import", "Import with effects", "The module was not imported before; importing runs arbitrary code.",
         "Import at the top of the module.")
@@ -96,6 +100,8 @@ class GraphBreak(Exception):
         self.guards: list[tuple[Any, str, Any]] = []
         #: what the rest of the program raises, as tracing found
         self.raises: type[BaseException] | None = None
+        #: the code of a function whose frames are to be compiled by themselves, although it is compiled already
+        self.recursive: CodeType | None = None
 
 
 class Skip(Exception):

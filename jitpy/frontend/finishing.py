@@ -16,7 +16,7 @@ from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .checked import Checked, run_plainly, runs_once
 from .code import Ins, all_positional, param_names
 from .codegen import Emitter
-from .executor import Executor, Frame
+from .executor import Executor, Frame, is_library
 from .generators import abandoned
 from .resume import (
     Resumable,
@@ -25,6 +25,7 @@ from .resume import (
     calls_inner,
     first_argument,
     is_resume_code,
+    origin_code,
     origin_of,
     raises_at,
     run_to_end,
@@ -206,6 +207,7 @@ class Finisher:
         frames = self.ex.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
+        self._leave_recursion(frames, cause)
         self._leave_handlers(frames, cause)
         self.expected = cause.raises
         state = self._materialize(emitter, frames)
@@ -223,6 +225,17 @@ class Finisher:
                  and isinstance(v.current, ExceptionValue)]
         if steps:
             raise Restart(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
+
+    def _leave_recursion(self, frames: list[Frame], cause: GraphBreak) -> None:
+        """A break in a function that calls itself: break at the call of the inner one instead. Where every level
+        breaks, resuming them all at once would make other resume functions for each depth."""
+        outer = {id(origin_code(frames[0].code))}
+        for callee in frames[1:]:
+            if id(callee.code) in outer and not is_library(callee.code.co_filename):
+                found = GraphBreak("recursion", f"{callee.code.co_name}: {cause.reason.title}")
+                found.recursive = callee.code
+                raise Restart(callee.entered, found)
+            outer.add(id(origin_code(callee.code)))
 
     def _materialize(self, emitter: Emitter, frames: list[Frame]) -> dict[int, str]:
         """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name."""
