@@ -14,7 +14,7 @@ from . import tensor_values
 from .executor import PUSHED, Executor
 from .guards import MISSING
 from .polyfills import STAND_IN_ORIGINALS, construct
-from .source import attr, constant, instance_dict, item
+from .source import attr, constant, instance_dict
 from .stand_ins import store_hidden
 from .values.base import (
     DELETED,
@@ -269,13 +269,9 @@ def _c_descriptor(ex: Executor, descr: Any, value: Value | None, owner: type, na
 
 def _class_item(ex: Executor, cls: type, name: str, found: Any) -> Value:
     """A plain object stored in a class's dict: constants by value, anything else by the path to it."""
-    for owner in cls.__mro__:
-        if name in owner.__dict__:
-            if isinstance(found, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)):
-                return ex.world.const_object(found)
-            base = constant(owner, f"{owner.__module__}.{owner.__qualname__}")
-            return ex.world.wrap(found, item(instance_dict(base), name))
-    raise AssertionError(name)
+    if isinstance(found, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)):
+        return ex.world.const_object(found)
+    return ex.world.class_item(cls, name)
 
 
 def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:

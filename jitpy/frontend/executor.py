@@ -219,7 +219,10 @@ class Executor:
                 return result
 
     def _pin_operands(self, frame: Frame, ins: Ins) -> bool:
-        """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then."""
+        """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then.
+        What is stored in an attribute is nothing that the store depends on."""
+        if ins.name == "STORE_ATTR":
+            return False
         count = ins.arg + 3 if ins.name.startswith(("CALL", "BUILD_")) and type(ins.arg) is int else 3
         found = False
         for position in range(max(0, len(frame.stack) - count), len(frame.stack)):

@@ -84,10 +84,19 @@ class TorchStateGuard:
 MISSING = object()
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """`ClassLookup.names` value for a name that leads to whatever this class's own `__dict__` holds: other guards are
+    about that."""
+
+    owner: type
+
+
 @dataclass(slots=True, eq=False)
 class ClassLookup:
     """Attribute lookups on a class, made while tracing: name -> the object found in some `__dict__` along `cls.__mro__`
-    (as stored there, no descriptor called), or `MISSING`. One such guard a class; `names` grows during tracing."""
+    (as stored there, no descriptor called), or `MISSING`, or `HeldBy`. One such guard a class; `names` grows during
+    tracing."""
 
     cls: type
     names: dict[str, Any] = field(default_factory=dict)

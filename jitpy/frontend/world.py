@@ -18,7 +18,7 @@ import torch
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak
-from .guards import MISSING, ClassLookup, GuardSet
+from .guards import MISSING, ClassLookup, GuardSet, HeldBy
 from .inputs import check_kind
 from .known_numbers import float_input
 from .numpy_values import SameNumber, is_number
@@ -175,8 +175,18 @@ class World:
             if lookup is None:
                 lookup = self._lookups[cls] = ClassLookup(cls)
                 self.guards.add(None, "class", lookup, self.why)
-            lookup.names[name] = found
+            if not isinstance(lookup.names.get(name), HeldBy):
+                lookup.names[name] = found
         return STAND_IN_METHODS.get(found, found) if type(found) in _C_METHODS else found
+
+    def class_item(self, cls: type, name: str) -> Value:
+        """What `class_lookup` found, by the path to it. A number that changes from call to call may have any value."""
+        owner = next(owner for owner in cls.__mro__ if name in owner.__dict__)
+        source = item(instance_dict(constant(owner, _name_of(owner))), name)
+        value = self.wrap(owner.__dict__[name], source)
+        if isinstance(value, (SymValue, ScalarValue)) and cls in self._lookups:
+            self._lookups[cls].names[name] = HeldBy(owner)
+        return value
 
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
@@ -235,17 +245,18 @@ class World:
         return value
 
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
-        if isinstance(source, ConstSource) or self.dynamic == "never" or _is_config_path(source):
+        if isinstance(source, ConstSource) or self.dynamic == "never":
             return False
-        always = self.dynamic == "always" or _is_learning_rate(source)
+        always = self.dynamic == "always" and not _is_config_path(source) or _is_learning_rate(source)
         return self.history.float_is_dynamic(source.key(), obj, always)
 
     def _wrap_int(self, obj: int, source: Source) -> Value:
         if isinstance(source, ConstSource):
             return ConstValue(obj, source)
-        if self.dynamic != "never" and not _is_config_path(source):
+        if self.dynamic != "never":
             changed = self.history.int_is_dynamic(source.key(), obj)
-            if (changed or self.dynamic == "always") and abs(obj) < 1 << 62:
+            always = self.dynamic == "always" and not _is_config_path(source)
+            if (changed or always) and abs(obj) < 1 << 62:
                 return SymValue(self.recorder.int_input(obj, source), source)
         self.guard(source, "eq", obj)
         return ConstValue(obj, source)
@@ -383,20 +394,19 @@ class World:
             defaults: list[Value] = []
             kwdefaults: dict[str, Value] = {}
             if real is not None and value.source is not None:
-                self._guard_defaults(value.source, real)
                 for i, default in enumerate(real.__defaults__ or ()):
                     defaults.append(self.wrap(default, index(attr(value.source, "__defaults__"), i)))
                 for name, default in (real.__kwdefaults__ or {}).items():
                     kwdefaults[name] = self.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
+                self._guard_defaults(value.source, real, [*defaults, *kwdefaults.values()])
             value.defaults = defaults
             value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
         return value.defaults, value.kwdefaults or {}
 
-    def _guard_defaults(self, source: Source, real: types.FunctionType) -> None:
-        """Code and defaults are as they are. Values other than constants are left to guards of their own: holding the
-        tuple would keep them alive."""
-        values = [*(real.__defaults__ or ()), *(real.__kwdefaults__ or {}).values()]
-        if all(type(value) in CONST_TYPES for value in values):
+    def _guard_defaults(self, source: Source, real: types.FunctionType, values: list[Value]) -> None:
+        """Code and defaults are as they are. Values other than constants are left to guards of their own: they change,
+        or holding the tuple would keep them alive."""
+        if all(isinstance(value, ConstValue) for value in values):
             self.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
             return
         self.guard(attr(source, "__code__"), "id", real.__code__)
@@ -643,7 +653,7 @@ def _is_learning_rate(source: Source) -> bool:
 
 
 def _is_config_path(source: Source) -> bool:
-    """Ints of classes and of other modules than the function's own tune library code: they stay constants."""
+    """Numbers of classes and of other modules than the function's own tune library code: constants till they change."""
     base: Source | None = source
     while base is not None:
         if isinstance(base, ConstSource):

@@ -46,9 +46,11 @@ class Check:
         self.lowered: Any = None
 
 
-def missing_marker(lookup: Any) -> Any:
-    """The marker for absent names in a class lookup's `names`: a global of the module that defines its class."""
-    return sys.modules[type(lookup).__module__].MISSING
+def class_markers(lookup: Any) -> tuple[Any, Any]:
+    """What stands for absent names in a class lookup's `names`, and the type of what stands for a class that holds
+    the name: globals of the module that defines the lookup's class."""
+    module = sys.modules[type(lookup).__module__]
+    return module.MISSING, module.HeldBy
 
 
 # ---- reading values ----------------------------------------
@@ -173,6 +175,7 @@ def referent(reference: weakref.ref[Any]) -> Any:
 
 def class_finds(cls: Any, *names: tuple[Any, ...]) -> bool:
     """Whether looking up each `(name, found)` along the class's MRO finds that object, and each `(name,)` nothing.
+    `(name, owner, weak, True)`: it finds what that class's own dict holds.
 
     The class and, in `(name, found, True)`, what is found may be given as weak references.
     """
@@ -185,14 +188,23 @@ def _class_failures(cls: Any, names: tuple[Any, ...]) -> list[str]:
         cls = cls()
         if cls is None:
             return ["the class is gone"]
-    names = tuple((name, rest[0]()) if len(rest) == 2 else (name, *rest) for name, *rest in names)
-    spaces = [type.__dict__["__dict__"].__get__(base) for base in cls.__mro__]
-    for name, *expected in names:
+    spaces = [_own_dict(base) for base in cls.__mro__]
+    for name, *rest in names:
         found = next((space[name] for space in spaces if name in space), _MISSING)
-        if found is not (expected[0] if expected else _MISSING):
-            was, now = short(expected[0]) if expected else "missing", "missing" if found is _MISSING else short(found)
+        expected = _expected_in_class(name, *rest)
+        if found is not expected or len(rest) == 3 and found is _MISSING:
+            was, now = ("missing" if thing is _MISSING else short(thing) for thing in (expected, found))
             failing.append(f"{cls.__qualname__}.{name} is {now}, expected {was}")
     return failing
+
+
+def _own_dict(cls: type) -> Any:
+    return type.__dict__["__dict__"].__get__(cls)
+
+
+def _expected_in_class(name: str, thing: Any = _MISSING, weak: bool = False, held: bool = False) -> Any:
+    thing = thing() if weak else thing
+    return _own_dict(thing).get(name, _MISSING) if held and thing is not None else thing
 
 
 def distinct(*values: Any) -> bool:

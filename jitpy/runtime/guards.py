@@ -96,9 +96,7 @@ class GuardTree:
         if kind == "state":
             self.prelude.append(checks.Check("state", arg, order, why))
         elif kind == "class":
-            missing = checks.missing_marker(arg)
-            found = {name: () if value is missing else self._weak(value) for name, value in arg.names.items()}
-            names = tuple((name, *value) for name, value in found.items())
+            names = tuple((name, *self._class_member(arg, value)) for name, value in arg.names.items())
             self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], names), order, why))
         elif kind == "same":
             self.finals.append(checks.Check(kind, None, order, why, (self._keep(guard.source), self._keep(arg))))
@@ -115,6 +113,13 @@ class GuardTree:
             node.checks.append(checks.Check(kind, arg, order, why))
         else:
             raise ValueError(f"unknown kind of guard: {kind!r}")
+
+    def _class_member(self, lookup: Any, value: Any) -> tuple[Any, ...]:
+        missing, held_by = checks.class_markers(lookup)
+        if isinstance(value, held_by):
+            owner, *weak = self._weak(value.owner)
+            return owner, bool(weak), True
+        return () if value is missing else self._weak(value)
 
     def _weak(self, obj: Any) -> tuple[Any, ...]:
         """(the object,), or where it is mortal (a weak reference to it, True)."""

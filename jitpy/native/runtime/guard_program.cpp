@@ -232,7 +232,8 @@ bool parse_state(PyObject* spec, Program& program) {
   return true;
 }
 
-// (class, ((name, found) | (name, weak reference, True) | (name,), ...)); the class may be a weak reference
+// (class, ((name, found) | (name, weak reference, True) | (name,) | (name, owner, weak, True), ...)); the class may be a
+// weak reference
 bool parse_class(PyObject* entry, Program& program) {
   PyObject *cls, *names;
   if (!PyArg_ParseTuple(entry, "OO!", &cls, &PyTuple_Type, &names)) return false;
@@ -244,15 +245,19 @@ bool parse_class(PyObject* entry, Program& program) {
   check.cls = Ref(cls);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
     PyObject *name, *found = nullptr;
-    int weak = 0;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(names, i), "U|Op", &name, &found, &weak)) return false;
+    int weak = 0, held = 0;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(names, i), "U|Opp", &name, &found, &weak, &held)) return false;
     if (weak && !PyWeakref_Check(found)) {
       PyErr_SetString(PyExc_TypeError, "what a class guard holds weakly is given as a weak reference");
       return false;
     }
+    if (held && !weak && !PyType_Check(found)) {
+      PyErr_SetString(PyExc_TypeError, "what holds a class's attribute is a class");
+      return false;
+    }
     PyObject* interned = Py_NewRef(name);
     PyUnicode_InternInPlace(&interned);
-    check.names.push_back({Ref(interned), Ref(found), weak != 0});
+    check.names.push_back({Ref(interned), Ref(found), weak != 0, held != 0});
     Py_DECREF(interned);
   }
   program.classes.push_back(std::move(check));

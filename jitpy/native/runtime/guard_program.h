@@ -90,6 +90,7 @@ struct ClassCheck {
   struct Name {
     Ref name, found;  // null where no class defines it
     bool weak;        // `found` is a weak reference
+    bool held;        // `found` is the class whose own dict holds what is found
   };
   Ref cls;                   // or a weak reference
   unsigned int version = 0;  // tp_version_tag at the last full check that held; 0: none

@@ -38,6 +38,15 @@ extern PyTypeObject guard_type;
 
 // ---- evaluation ----
 
+// What a class's own dict holds under the name, borrowed; null where it holds nothing.
+PyObject* held_by(PyObject* cls, PyObject* name) {
+  PyObject* dict = instance_dict(cls);
+  PyObject* found = dict == nullptr ? nullptr : PyDict_GetItemWithError(dict, name);
+  if (found == nullptr) PyErr_Clear();
+  Py_XDECREF(dict);
+  return found;
+}
+
 bool class_passes(ClassCheck& check) {
   PyObject* cls = check.cls.get();
   if (!PyType_Check(cls) && (cls = referent(cls)) == nullptr) return false;
@@ -51,7 +60,9 @@ bool class_passes(ClassCheck& check) {
   if (now != 0 && now == check.version) return true;
   for (const ClassCheck::Name& it : check.names) {
     PyObject* expected = it.weak ? referent(it.found.get()) : it.found.get();
-    if ((it.weak && expected == nullptr) || _PyType_Lookup(type, it.name.get()) != expected) return false;
+    if (it.weak && expected == nullptr) return false;
+    if (it.held && (expected = held_by(expected, it.name.get())) == nullptr) return false;
+    if (_PyType_Lookup(type, it.name.get()) != expected) return false;
   }
   check.version = version();  // the lookups gave the class a version where it can have one
   return true;
