@@ -1,0 +1,348 @@
+"""`mode="reduce-overhead"`: a plan's launches recorded as a CUDA graph, and replayed by one call.
+
+A recording is made for the addresses of its inputs, its sizes and its numbers, and is replayed only where all of them
+are the same again: the caller holds the inputs, so that their memory is alive. Inputs that come from elsewhere each
+time are copied into memory of ours first. Outputs are in memory of their own, not in the graphs' pool: each recording
+has its own, and is not replayed while anything else still holds that memory; then a second recording serves, and while
+both are held, the plan runs without a graph. So no result that a program can still see is ever overwritten. What the
+graphs use in between comes from one pool for all of them, which is right as long as replays do not overlap: a replay on
+another stream waits for the last one.
+
+One case is left to the program, as with torch's own graphs: memory given up by Python while another stream still reads
+it (`Tensor.record_stream`) may be written by the next replay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from jitpy import logs
+
+from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
+from .rewrite import with_given_outputs
+
+Run = Callable[..., tuple[Any, ...]]
+
+#: recordings for one set of sizes and numbers: beyond, inputs whose addresses change are copied
+_ADDRESSES = 4
+#: recordings for one set of sizes and numbers ever made
+_RECORDINGS = 24
+#: sets of sizes and numbers with recordings of their own; other calls run without a graph
+_KEYS = 16
+#: inputs up to this size are copied at once where their address changes: cheaper than recordings
+_COPIED_BYTES = 1 << 20
+
+
+def unfit(plan: Plan) -> str:
+    """Why a plan cannot be recorded; '' where it can."""
+    if plan.device.type != "cuda":
+        return "it does not run on a GPU"
+    if plan.autograd:
+        return "its operators run under autograd"
+    for step in plan.steps:
+        if isinstance(step, BindStep):
+            return "sizes depend on data"
+        if isinstance(step, KernelStep):
+            return f"{step.name} runs on the host"
+        if isinstance(step, ViewStep) and not step.relative and step.base < plan.n_inputs:
+            return "a view reads around an input, which may be a copy here"
+        if isinstance(step, CallStep):
+            why = _unfit_call(step)
+            if why:
+                return why
+    if not any(isinstance(step, (CallStep, LaunchStep)) for step in plan.steps):
+        return "it launches nothing"
+    return ""
+
+
+def _unfit_call(step: CallStep) -> str:
+    function = step.function
+    if isinstance(function, torch._ops.OpOverload):
+        if {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(function.tags):
+            return f"{function} waits for the GPU"
+        if function.name().startswith("aten::as_strided"):
+            return f"{function} may read around its input, which may be a copy here"
+        if function.namespace != "aten":
+            return f"{function} may do what cannot be recorded"
+        return ""
+    if function is operator.getitem or getattr(function, "__module__", "").startswith("jitpy.backends."):
+        return ""
+    return f"{getattr(function, '__name__', function)} runs on the host"
+
+
+@dataclass(slots=True)
+class _Output:
+    """How an output is made anew for each call: an alias of `tensor`, or a view of an input (`offset` relative)."""
+
+    tensor: torch.Tensor
+    input: int | None = None
+    offset: int = 0
+    #: the input itself
+    whole: bool = False
+
+    def make(self, inputs: tuple[Any, ...]) -> torch.Tensor:
+        if self.input is None:
+            return self.tensor.detach()
+        base = inputs[self.input]
+        if self.whole:
+            return base
+        return base.as_strided(self.tensor.shape, self.tensor.stride(), base.storage_offset() + self.offset)
+
+
+@dataclass(slots=True)
+class _Recording:
+    """A CUDA graph with what it was recorded for, and where its outputs are."""
+
+    graph: Any
+    addresses: tuple[int, ...]
+    outputs: list[_Output]
+    #: the memory of outputs: (storage, its address, how often it is held while the program holds nothing of it)
+    memory: list[tuple[Any, int, int]]
+
+    def is_free(self) -> bool:
+        """Does the program hold nothing of the last replay's outputs, and is their memory still where it was?"""
+        return all(torch._C._storage_Use_Count(storage._cdata) <= held and storage.data_ptr() == address
+                   for storage, address, held in self.memory)
+
+
+@dataclass(slots=True)
+class _Site:
+    """All recordings for one set of sizes and numbers."""
+
+    calls: int = 0
+    made: int = 0
+    last: tuple[int, ...] = ()
+    recordings: list[_Recording] = field(default_factory=list)
+    #: inputs that are copied before a replay: number -> the memory that the graphs read (and write)
+    copied: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+class GraphedExecutable:
+    """An executable that replays CUDA graphs. It computes what `run` does, and falls back to it."""
+
+    def __init__(self, plan: Plan, run: Any, make: Callable[[Plan], Run]) -> None:
+        self.plan = plan
+        self._run = run
+        self._device = plan.device
+        changed, self._given = with_given_outputs(plan)
+        self._filled: Run = make(changed)
+        self._mutated = tuple(sorted(
+            {step.target for step in plan.steps if isinstance(step, CopyStep)}
+            | {slot for step in plan.steps if isinstance(step, LaunchStep) for slot in step.writes}))
+        self._sites: dict[tuple[Any, ...], _Site] = {}
+        self._copied_out: set[int] = set()
+        #: why there is no graph; '' while there may be
+        self.reason = ""
+
+    def steps_text(self) -> str:
+        """The program as readable text, one step per line."""
+        return self._run.steps_text()
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        if self.reason or torch.cuda.is_current_stream_capturing():
+            return self._run(*inputs)
+        key: list[Any] = []
+        addresses: list[int] = []
+        for value in inputs:
+            if isinstance(value, torch.Tensor):
+                if value.device != self._device:
+                    return self._run(*inputs)  # its error
+                addresses.append(value.data_ptr())
+            else:
+                addresses.append(0)
+                key.append((type(value), value))
+        key.extend(_symbol(binding, inputs) for binding in self.plan.symbols if binding.dim is not None)
+        with _pool.lock:
+            return self._call(tuple(key), tuple(addresses), inputs)
+
+    def _call(self, key: tuple[Any, ...], addresses: tuple[int, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        site = self._sites.get(key)
+        if site is None:
+            if len(self._sites) >= _KEYS:
+                return self._run(*inputs)
+            site = self._sites[key] = _Site()
+        site.calls += 1
+        if site.calls == 1:  # operators set themselves up, kernels load; addresses may settle
+            site.last = addresses
+            return self._run(*inputs)
+        fixed = tuple(0 if number in site.copied else address for number, address in enumerate(addresses))
+        fitting = [one for one in site.recordings if one.addresses == fixed]
+        for one in fitting:
+            if one.is_free():
+                return self._replay(one, site, inputs)
+        if len(fitting) >= 2 or site.made >= _RECORDINGS:
+            return self._run(*inputs)  # the program holds both; or it never settles
+        if not fitting:
+            self._settle(site, addresses, inputs)
+            fixed = tuple(0 if number in site.copied else address for number, address in enumerate(addresses))
+        try:
+            made = self._record(site, fixed, inputs)
+        except torch.OutOfMemoryError:
+            self._forget(site)
+            return self._run(*inputs)
+        except RuntimeError as error:  # whatever does not like to be captured
+            self._give_up(str(error).splitlines()[0])
+            return self._run(*inputs)
+        site.made += 1
+        site.recordings.append(made)
+        return self._replay(made, site, inputs)
+
+    def _settle(self, site: _Site, addresses: tuple[int, ...], inputs: tuple[Any, ...]) -> None:
+        """No recording has these addresses: which inputs shall be copied from now on?"""
+        seen = [site.last, *(one.addresses for one in site.recordings)]
+        moved = [number for number, address in enumerate(addresses)
+                 if number not in site.copied and address and any(one[number] != address for one in seen)]
+        crowded = len({one.addresses for one in site.recordings}) >= _ADDRESSES
+        chosen = [number for number in moved if (crowded or inputs[number].nbytes <= _COPIED_BYTES)
+                  and self._may_copy(number, inputs)]
+        for number in chosen:
+            site.copied[number] = torch.empty_strided(inputs[number].shape, inputs[number].stride(),
+                                                      dtype=inputs[number].dtype, device=self._device)
+        if chosen or crowded:
+            self._forget(site)
+        site.last = addresses
+
+    def _may_copy(self, number: int, inputs: tuple[Any, ...]) -> bool:
+        """Would the plan do the same to a copy? Not where it shows the same memory by another input as well, nor where
+        elements share their memory."""
+        value = inputs[number]
+        if any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)):
+            return False
+        if not self._mutated:
+            return True
+        memory = value.untyped_storage().data_ptr()
+        tensors = [other for other in inputs if isinstance(other, torch.Tensor)]
+        return sum(other.untyped_storage().data_ptr() == memory for other in tensors) == 1
+
+    def _forget(self, site: _Site) -> None:
+        """Drop the recordings, when the GPU is done with them."""
+        torch.cuda.synchronize(self._device)
+        site.recordings.clear()
+
+    def _record(self, site: _Site, fixed: tuple[int, ...], inputs: tuple[Any, ...]) -> _Recording:
+        """Capture the plan. Nothing is computed by that: the graph has to be replayed."""
+        device = self._device
+        taken = [site.copied.get(number, value) for number, value in enumerate(inputs)]
+        table = _size_table(self.plan, inputs)
+        given = [torch.empty_strided([table(size) for size in step.shape], [table(size) for size in step.stride],
+                                     dtype=step.dtype, device=device) for step in self._given]
+        current, side = torch.cuda.current_stream(device), _pool.side(device)
+        side.wait_stream(current)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side), torch.no_grad():
+            graph.capture_begin(pool=_pool.handle(device), capture_error_mode="thread_local")
+            self._copied_out = set()
+            try:
+                results = self._filled(*taken, *given)
+                outputs = [self._output(result, taken, given, current) for result in results]
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # which says the same again
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        current.wait_stream(side)
+        del results, given, taken
+        storages = {one.tensor.untyped_storage()._cdata: one.tensor.untyped_storage()
+                    for one in outputs if one.input is None}
+        made = _Recording(graph, fixed, outputs, [])
+        made.memory = [(storage, storage.data_ptr(), torch._C._storage_Use_Count(address))
+                       for address, storage in storages.items()]
+        logs.log("timing", f"recorded a CUDA graph of {len(self.plan.steps)} steps")
+        return made
+
+    def _output(self, result: Any, taken: list[Any], given: list[torch.Tensor], stream: Any) -> _Output:
+        """Where a result is, with the graph's last step for it: what operators made is copied out of the pool."""
+        if not isinstance(result, torch.Tensor):
+            raise RuntimeError(f"a result is no tensor but {type(result).__name__}")
+        storage = result.untyped_storage()._cdata
+        for number, value in enumerate(taken):
+            if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == storage:
+                return _Output(_shape_of(result), number, result.storage_offset() - value.storage_offset(),
+                               whole=result is value)
+        if any(one.untyped_storage()._cdata == storage for one in given):
+            return _Output(result)
+        if storage in self._copied_out:
+            raise RuntimeError("results of an operator share their memory")
+        self._copied_out.add(storage)
+        with torch.cuda.stream(stream):  # not from the pool: it is allocated where nothing is captured
+            kept = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=result.device)
+        kept.copy_(result)
+        return _Output(kept)
+
+    def _replay(self, one: _Recording, site: _Site, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        stream = torch.cuda.current_stream(self._device)
+        _pool.enter(self._device, stream)
+        with torch.cuda.device(self._device), torch.no_grad():
+            if site.copied:
+                torch._foreach_copy_(list(site.copied.values()), [inputs[number] for number in site.copied])
+            one.graph.replay()
+            for number in self._mutated:
+                if number in site.copied:
+                    inputs[number].copy_(site.copied[number])
+                else:
+                    torch.autograd.graph.increment_version(inputs[number])
+            return tuple(output.make(inputs) for output in one.outputs)
+
+    def _give_up(self, reason: str) -> None:
+        self.reason = reason
+        self._sites.clear()
+        logs.log("fusion", f"runs without a CUDA graph: {reason}")
+
+
+class _Pool:
+    """What all graphs share: the memory for what is between, and the stream that they were last replayed on."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._handles: dict[int, Any] = {}
+        self._sides: dict[int, Any] = {}
+        self._streams: dict[int, Any] = {}
+
+    def handle(self, device: torch.device) -> Any:
+        if device.index not in self._handles:
+            self._handles[device.index] = torch.cuda.graph_pool_handle()
+        return self._handles[device.index]
+
+    def side(self, device: torch.device) -> Any:
+        if device.index not in self._sides:
+            self._sides[device.index] = torch.cuda.Stream(device)
+        return self._sides[device.index]
+
+    def enter(self, device: torch.device, stream: Any) -> None:
+        """A replay begins on a stream: it may not overlap the last one, with which it shares memory."""
+        last = self._streams.get(device.index)
+        if last is not None and last != stream:
+            stream.wait_stream(last)
+        self._streams[device.index] = stream
+
+
+_pool = _Pool()
+
+
+def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A stand-in with the sizes and strides of a view, which keeps no memory."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _size_table(plan: Plan, inputs: tuple[Any, ...]) -> Callable[[Size], int]:
+    """Reads sizes of a plan for these inputs."""
+    table: dict[int, int] = {}
+    if plan.size_function_py is not None:
+        symbols = tuple(_symbol(binding, inputs) for binding in plan.symbols)
+        entries = range(plan.n_sizes) if plan.size_entries is None else plan.size_entries
+        table = dict(zip(entries, plan.size_function_py(symbols), strict=True))
+    return lambda size: table[size.index] if isinstance(size, SizeRef) else size
+
+
+def _symbol(binding: SymbolBinding, inputs: tuple[Any, ...]) -> int:
+    value = inputs[binding.slot]
+    if binding.dim is None:
+        return value
+    return value.stride(binding.dim) if binding.stride else value.size(binding.dim)

@@ -1,0 +1,32 @@
+"""What the modes of `jit` make of a plan for a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jitpy import logs
+
+from ..executable import Executable, make_executable
+from ..plan import LaunchStep, Plan
+from . import graphs
+from .autotune import AutotunedExecutable
+
+
+def gpu_executable(plan: Plan, mode: str) -> Any:
+    """The plan as a callable, by the mode: "default" launches kernels one by one; "reduce-overhead" replays CUDA graphs
+    where it can; "max-autotune" measures kernels first, and then does the same.
+
+    Raises KernelCompileError."""
+    if mode == "max-autotune" and any(isinstance(step, LaunchStep) and step.candidates for step in plan.steps):
+        return AutotunedExecutable(plan, graphed)
+    run = make_executable(plan)
+    return run if mode == "default" else graphed(plan, run)
+
+
+def graphed(plan: Plan, run: Executable) -> Any:
+    """The executable with CUDA graphs, or as it is where the plan cannot be recorded."""
+    reason = graphs.unfit(plan)
+    if reason:
+        logs.log("fusion", f"runs without a CUDA graph: {reason}")
+        return run
+    return graphs.GraphedExecutable(plan, run, make_executable)
