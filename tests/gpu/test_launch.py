@@ -78,10 +78,11 @@ def test_the_current_stream_is_used(cuda: torch.device) -> None:
     run = make_executable(kernels.sine_plan(cuda, 1 << 20))
     side = torch.cuda.Stream()
     x = torch.zeros(1 << 20, device=cuda)
+    run(x)
     torch.cuda.synchronize()
     for _ in range(5):
         with torch.cuda.stream(side):
-            torch.cuda._sleep(20_000_000)  # what comes later on this stream must wait for it
+            torch.cuda._sleep(50_000_000)  # what comes later on this stream must wait for it
             x.fill_(1.0)
             y = run(x)[0]
         assert not side.query()  # nothing waited

@@ -61,7 +61,7 @@ def test_program(cuda: torch.device, name: str, dtype: torch.dtype) -> None:
     torch.cuda.synchronize()
 
 
-@pytest.mark.parametrize("name", ["broadcast", "softmax", "layer_norm", "sums", "gathers", "transpose_add"])
+@pytest.mark.parametrize("name", ["broadcast", "softmax", "layer_norm", "sums", "masks", "transpose_add"])
 def test_other_sizes(cuda: torch.device, name: str) -> None:
     """Sizes that change become symbolic, and kernels are compiled no more."""
     function, make = PROGRAMS[name]

@@ -42,16 +42,19 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
         return eager.compile_graph(graph, options or {})
     from ...runtime.executable import make_executable
     from ...runtime.gpu.compile import KernelCompileError
+    from ...runtime.gpu.modes import gpu_executable
 
     try:
-        return make_executable(plan_graph(graph, device))
+        plan = plan_graph(graph, device)
+        if device.type == "cpu":  # in Triton's interpreter
+            return make_executable(plan)
+        return gpu_executable(plan, (options or {}).get("mode", "default"))
     except KernelCompileError as error:
         _warn(f"a graph runs with eager kernels: {error.reason}")
         logs.log("output_code", f"{graph.name}: {error}")
-        return eager.compile_graph(graph, options or {})
     except NotCovered as error:  # sizes that depend on data, in a form that no kernel takes
         logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
-        return eager.compile_graph(graph, options or {})
+    return eager.compile_graph(graph, options or {})
 
 
 def unsupported(device: torch.device) -> str:

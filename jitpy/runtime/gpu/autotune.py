@@ -60,7 +60,7 @@ class AutotunedExecutable:
 
     def _measure(self, inputs: tuple[Any, ...]) -> Plan:
         """The plan with the fastest kernels. The program's own inputs are not written to."""
-        taken = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
+        taken = tuple(map(_copy, inputs))
         chosen: dict[int, Choice] = {}
         runner = _Measuring(self.plan, chosen)
         with torch.cuda.device(self.plan.device), torch.no_grad(), torch.random.fork_rng([self.plan.device]):
@@ -99,6 +99,14 @@ class _Measuring(PythonExecutable):
         return run
 
 
+def _copy(value: Any) -> Any:
+    """A tensor of the same layout in a copy of its whole memory: kernels have strides and offsets built in."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    memory = torch.empty(0, dtype=value.dtype, device=value.device)
+    return memory.set_(value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride())
+
+
 def _scratch(call: Any, offset: int) -> torch.Tensor:
     if call.scratch is None:
         return torch.empty(0, dtype=torch.uint8, device=torch.device("cuda"))
@@ -116,7 +124,7 @@ def _choose(step: LaunchStep, arguments: list[Any], launcher: Any, device: torch
     known = cache.read(key, _SUFFIX)
     if known is not None:
         return choices[json.loads(known)["fastest"]]
-    copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in arguments]
+    copies = list(map(_copy, arguments))
     times: list[float] = []
     for kernel, grid in choices:
         try:

@@ -1,0 +1,56 @@
+"""Plans whose outputs are in memory that the caller brings: the same values, in that memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from jitpy.runtime.executable import make_executable
+from jitpy.runtime.gpu.rewrite import with_given_outputs
+from jitpy.runtime.plan import AllocStep, FreeStep, Plan, SlotRef, ViewStep
+
+from .plans import alloc, call
+from .test_random_plans import random_plan
+
+aten = torch.ops.aten
+
+
+def storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(kernel, seed: int) -> None:
+    plan = random_plan(random.Random(seed), kernel)
+    changed, given = with_given_outputs(plan)
+    inputs = [torch.randn(4, 4) for _ in range(3)]
+    brought = [torch.full(step.shape, float("nan"), dtype=step.dtype) for step in given]
+    others = [value.clone() for value in inputs]
+    expected = make_executable(plan)(*inputs)
+    found = make_executable(changed)(*others, *brought)
+    for one, other in zip([*found, *others], [*expected, *inputs], strict=True):
+        assert one.stride() == other.stride() and torch.equal(one, other)
+    for number in range(len(expected)):  # what shared memory still does
+        for second in range(number):
+            shared = storage(expected[number]) == storage(expected[second])
+            assert (storage(found[number]) == storage(found[second])) == shared
+    assert sum(isinstance(step, AllocStep) for step in changed.steps) + len(given) == sum(
+        isinstance(step, AllocStep) for step in plan.steps)
+
+
+def test_outputs_are_written_in_place(kernel) -> None:
+    """An allocation, a view of one, an operator's result, an input, and the same twice."""
+    steps = [alloc(1, 16), kernel("sine16", 0, 1), alloc(2, 16), kernel("sine16", 1, 2),
+             ViewStep(3, 2, (4, 4), (1, 4), 0), call(aten.neg.default, SlotRef(1), to=4), FreeStep((2,))]
+    changed, given = with_given_outputs(Plan(1, 5, (3, 4, 1, 0, 1), steps))
+    x, view, first = torch.randn(16), torch.empty(16), torch.empty(16)
+    assert [step.shape for step in given] == [(16,), (16,)]
+    found = make_executable(changed)(x, view, first)
+    expected = ((x + 1).sin() * 2)
+    assert [storage(found[n]) for n in (0, 2, 4)] == [storage(view), storage(first), storage(first)]
+    assert storage(found[3]) == storage(x)
+    torch.testing.assert_close(first, expected)
+    torch.testing.assert_close(found[0], ((expected + 1).sin() * 2).view(4, 4).t())
+    torch.testing.assert_close(found[1], -expected)
