@@ -80,7 +80,7 @@ class Emitter:
         self.tile_of = {axis: tile for tile in tiles for axis in tile.axes}
         self.axis_names: dict[Axis, str] = {}
         self.names: dict[Expr, str] = {}
-        self.printer = ExprPrinter(lambda expr: self.names[expr])
+        self.printer = ExprPrinter(lambda expr: self.names[expr], _is_short(kernel))
         self.wide = _is_wide(kernel, tiles)
         for k, value in enumerate(kernel.reads):
             self.parameters[value] = f"in{k}"
@@ -380,6 +380,21 @@ def _is_wide(kernel: Kernel, tiles: list[Tile]) -> bool:
         if type(reach) is not int or reach >= 1 << 30:
             return True
     return False
+
+
+#: Where a tiny difference makes a large one.
+_STEPS = {"floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod", "sign", "check"}
+
+
+def _is_short(kernel: Kernel) -> bool:
+    """Whether nothing sees more than the 11 bits of 16-bit floats of a result."""
+    floats = [v for v in kernel.reads if v.dtype.is_floating_point] + kernel.writes
+    if not all(v.dtype.is_floating_point and v.dtype.itemsize == 2 for v in floats):
+        return False
+    return not any(
+        e.op in _STEPS or e.op == "cast" and not e.dtype.is_floating_point and e.args[0].dtype.is_floating_point
+        for e in kernel.stage
+    )
 
 
 def comment_lines(kernel: Kernel, text: KernelText) -> list[str]:

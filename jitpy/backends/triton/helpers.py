@@ -99,6 +99,27 @@ def floor_div_f32(a, b):
 """)
 
 
+_helper("""
+@triton.jit
+def erf_short(x):
+    # a rational function, within 4e-7: for results of 16 bits
+    z = tl.maximum(x, -4.0, propagate_nan=tl.PropagateNan.ALL)
+    z = tl.minimum(z, 4.0, propagate_nan=tl.PropagateNan.ALL)
+    s = z * z
+    p = tl.fma(s, -2.72614225801306e-10, 2.77068142495902e-08)
+    p = tl.fma(p, s, -2.10102402082508e-06)
+    p = tl.fma(p, s, -5.69250639462346e-05)
+    p = tl.fma(p, s, -7.34990630326855e-04)
+    p = tl.fma(p, s, -2.95459980854025e-03)
+    p = tl.fma(p, s, -1.60960333262415e-02)
+    q = tl.fma(s, -1.45660718464996e-05, -2.13374055278905e-04)
+    q = tl.fma(q, s, -1.68282697438203e-03)
+    q = tl.fma(q, s, -7.37332916720468e-03)
+    q = tl.fma(q, s, -1.42647390514189e-02)
+    return libdevice.fast_dividef(z * p, q)
+""")
+
+
 def module(body: str) -> str:
     """The text of a module with these kernels and the helpers that they need."""
     needed: dict[str, None] = {}

@@ -120,10 +120,13 @@ class ExprPrinter:
     """The text of one operation, its operands being named already.
 
     ref     how an expression that is no constant is mentioned
+    short   whether all that matters are floats of 16 bits: functions then need to be right to some 20 bits only, and
+            their shortest form keeps kernels from being bound by arithmetic
     """
 
-    def __init__(self, ref: Callable[[Expr], str]) -> None:
+    def __init__(self, ref: Callable[[Expr], str], short: bool = False) -> None:
         self._ref = ref
+        self._short = short
 
     def operand(self, expr: Expr) -> str:
         """An operand of an operator: Triton gives a number the other operand's type."""
@@ -158,6 +161,10 @@ class ExprPrinter:
             return f"tl.{op}({self.argument(args[0])}, {self.argument(args[1])}{nan})"
         if op in ("fmax", "fmin"):
             return f"tl.{'maximum' if op == 'fmax' else 'minimum'}({self.argument(args[0])}, {self.argument(args[1])})"
+        if self._short and dtype is torch.float32:
+            found = _short_float(op, texts, [self.argument(a) for a in args])
+            if found is not None:
+                return found
         rule = (_float if dtype.is_floating_point else _integer)(op, texts, [self.argument(a) for a in args], dtype)
         if rule is None:
             raise NotCovered(f"{op} of {dtype} has no Triton text")
@@ -172,6 +179,18 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     if source.is_floating_point and target is torch.uint8:
         return f"{text}.to(tl.int64).to(tl.uint8)"
     return f"{text}.to({TYPES[target]})"
+
+
+def _short_float(op: str, x: list[str], typed_x: list[str]) -> str | None:
+    if op == "exp":
+        return f"tl.exp({typed_x[0]})"
+    if op == "truediv":
+        return f"{x[0]} / {x[1]}"
+    if op == "reciprocal":
+        return f"1.0 / {x[0]}"
+    if op == "sigmoid":
+        return f"1.0 / (1.0 + tl.exp(-{x[0]}))"
+    return f"erf_short({typed_x[0]})" if op == "erf" else None
 
 
 def _float(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str | None:

@@ -69,7 +69,7 @@ def initial(kind: str, dtype: torch.dtype) -> str:
 
 
 #: The position of no element.
-NOWHERE = 1 << 62
+NOWHERE = (1 << 31) - 1
 _COMBINE = {"any": "max", "all": "min"}
 
 
@@ -84,6 +84,16 @@ class ReductionEmitter(Emitter):
     def r(self) -> Tile:
         assert self.launch.r is not None
         return self.launch.r
+
+    @property
+    def positions(self) -> torch.dtype:
+        """The dtype of positions along `r`."""
+        return torch.int64 if self.wide else torch.int32
+
+    def kept(self, reduction: Reduce) -> list[torch.dtype]:
+        """The dtypes of a reduction's running values."""
+        own = accumulator(reduction)
+        return [own, self.positions] if reduction.kind.startswith("arg") else [own]
 
     def operand_of(self, reduction: Reduce) -> str:
         """What is reduced, one for every point, in the accumulator's dtype; beyond the end neutral."""
@@ -119,7 +129,7 @@ class ReductionEmitter(Emitter):
         """Name the result of a reduction, in its own dtype, from the folded running values."""
         dtype, target = accumulator(reduction), reduction.result.dtype
         if reduction.kind.startswith("arg"):
-            self.names[reduction.result] = found[1]
+            self.names[reduction.result] = cast(found[1], self.positions, target)
         elif target is torch.bool:
             self.names[reduction.result] = f"{found[0]} != 0"
         else:
@@ -129,9 +139,10 @@ class ReductionEmitter(Emitter):
         assert reduction.position is not None
         text = self.index(reduction.position)
         tiles = self.tiles_of(reduction.position.all_axes())
-        text = f"{closed(text)}.to(tl.int64)"
+        if self.positions is torch.int64:
+            text = f"{closed(text)}.to(tl.int64)"
         text = text if tiles == self.blocks else f"tl.broadcast_to({text}, {self.shape})"
-        return f"tl.where({self.r.name}_in, {text}, {typed(NOWHERE, torch.int64)})" if self.r.masked else text
+        return f"tl.where({self.r.name}_in, {text}, {typed(NOWHERE, self.positions)})" if self.r.masked else text
 
     # a whole row at once
 
@@ -197,7 +208,7 @@ class ReductionEmitter(Emitter):
         self.add(f"{name} = tl.full({self.shape}, {initial(reduction.kind, dtype)}, {TYPES[dtype]})")
         if not reduction.kind.startswith("arg"):
             return [name]
-        self.add(f"{name}_at = tl.full({self.shape}, {NOWHERE}, tl.int64)")
+        self.add(f"{name}_at = tl.full({self.shape}, {NOWHERE}, {TYPES[self.positions]})")
         return [name, f"{name}_at"]
 
     def _step(self, reduction: Reduce, running: list[str]) -> None:
@@ -228,17 +239,11 @@ class ReductionEmitter(Emitter):
         for reduction, found in self._stage(
             kernel.reductions, inner, f"{r.name}_first", f"{r.name}_last"
         ).items():
-            for name, dtype in zip(found, _kept(reduction), strict=True):
+            for name, dtype in zip(found, self.kept(reduction), strict=True):
                 pointer = self.scratch(len(program.scratch), dtype)
                 self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))
                 program.scratch.append(splits * self.kernel.hint(x.size) * dtype.itemsize)
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
-
-
-def _kept(reduction: Reduce) -> list[torch.dtype]:
-    """The dtypes of a reduction's partial results."""
-    own = accumulator(reduction)
-    return [own, torch.int64] if reduction.kind.startswith("arg") else [own]
 
 
 def _combine(kernel: Kernel, launch: Launch) -> KernelText:
@@ -255,7 +260,7 @@ def _combine(kernel: Kernel, launch: Launch) -> KernelText:
     number = 0
     for reduction in kernel.reductions:
         running = []
-        for k, dtype in enumerate(_kept(reduction)):
+        for k, dtype in enumerate(emitter.kept(reduction)):
             name, other = emitter.fresh("part"), NOWHERE if k else initial(reduction.kind, dtype)
             mask = f", mask={' & '.join(masks)}, other={other}" if masks else ""
             emitter.add(f"{name} = tl.load({emitter.scratch(number, dtype)} + (p * {x.size} + x){mask})")
