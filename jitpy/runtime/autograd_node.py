@@ -7,26 +7,70 @@ One call is one node of autograd's graph. What eager promises of its many nodes 
 checked for changes in place, offered to saved-tensor hooks and freed behind the backward pass; gradients that nobody
 needs are not computed, and those that do not exist are None.
 
-Double backward. A backward pass that must be differentiable itself (`create_graph=True`) is run op by op under torch's
-autograd, on the saved values. These need their histories back: saved inputs and outputs have them, and a saved
-intermediate ('extra') is made an output of a second node, whose backward pass is that of the forward graph with the
-intermediates as its results. Since that is again a function of the saved values and of gradients, the same mechanism
-gives derivatives of every order; nothing is kept for it in passes that never ask.
+Double backward. A backward pass that must be differentiable itself (`create_graph=True`) runs the forward graph again,
+op by op under torch's autograd, from the inputs, and takes the gradients of that: eager's own derivatives of every
+order, and eager's errors. The price is one eager forward pass, and that the inputs are held until the backward pass
+frees the rest. The other way, giving saved intermediates their histories back, needs no inputs, but a second set of
+derivative rules that must agree with eager's. A graph all of whose passes had to be differentiable is soon called as
+eager ops from the start, so that it costs what it costs without jitpy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 
+from jitpy.ir.spec import contiguous_stride
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 
-#: `(gradients of the wanted inputs, None where there is none)` of `(*saved values, *defined gradients)`
+#: `(gradients of the wanted inputs, None where there is none)` of `(*saved values, *defined gradients)`. A tensor may
+#: be returned as it was passed, but not a view of a saved value.
 Backward = Callable[..., Sequence[torch.Tensor | None]]
+
+
+_FOREIGN = tuple(getattr(torch._C.DispatchKey, name)
+                 for name in ("Python", "Functionalize", "FuncTorchBatched", "FuncTorchGradWrapper"))
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardPass:
+    """A Backward in parts, which the native node puts together without Python.
+
+    run       `(*saved values, *defined gradients) -> those gradients that are there`
+    layouts   for each defined gradient the strides in which `run` takes it, None meaning row-major; gradients that come
+              in others, or that are no plain dense tensors, are copied. Empty: `run` takes them as they come.
+    present   for each wanted gradient whether there is one; None: all
+    """
+
+    run: Callable[..., Sequence[torch.Tensor | None]]
+    layouts: tuple[tuple[int, ...] | None, ...] = ()
+    present: tuple[bool, ...] | None = None
+
+    def __call__(self, *values: Any) -> Sequence[torch.Tensor | None]:
+        if self.layouts:
+            first = len(values) - len(self.layouts)
+            grads = (_laid_out(grad, stride) for grad, stride in zip(values[first:], self.layouts, strict=True))
+            values = (*values[:first], *grads)
+        results = self.run(*values)
+        if self.present is None:
+            return results
+        rest = iter(results)
+        return [next(rest) if there else None for there in self.present]
+
+
+def _laid_out(grad: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tensor:
+    grad = grad.resolve_conj().resolve_neg()
+    if stride is None and not grad._is_zerotensor():
+        return grad.contiguous()
+    if stride is not None and grad.stride() == stride and not grad._is_zerotensor():
+        return grad
+    shape = contiguous_stride(grad.shape) if stride is None else stride
+    return torch.empty_strided(grad.shape, shape, dtype=grad.dtype, device=grad.device).copy_(grad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +88,14 @@ class NodeSpec:
     backward      `(defined, wanted) -> Backward`. Bit j of `defined`: the gradient of grad_outputs[j] is there, and is
                   passed, in order, behind the saved values. Bit k of `wanted`: the gradient of grad_inputs[k] is to be
                   returned, in order. Called once per pair of masks, in the thread of the backward pass; the node keeps
-                  what it returns.
-                  A gradient returned may be a tensor that was passed; it must not be a *view* of a saved value.
-    double        the same for a backward pass that must be differentiable: the Backward consists of eager ops, run with
-                  grad mode on, whose derivatives torch knows. None: a second derivative is an error.
-    hidden        positions of the extras that carry gradients (intermediates that require grad). Their gradients are
-                  further bits of `defined`, behind those of grad_outputs, for `backward` and `double` alike.
+                  what it returns: any Backward; a BackwardPass costs least.
+    eager         `() -> run`, where `run(*inputs) -> outputs` is the forward graph as eager ops under torch's autograd;
+                  it has n_outputs results and changes no input. For passes that must be differentiable, and for
+                  gradients that kernels cannot take (of `is_grads_batched`, sparse ones, subclasses). None: those are
+                  errors.
+    kept          positions of the inputs that `run` reads: none that the forward executable changes
+    random        whether the forward graph draws random numbers: `run` then starts from the same state of generators
+    changes       whether the forward executable changes inputs, so that `run` cannot stand for it
     watched       inputs and outputs that eager saves and this node does not: changing one in place is eager's error
     under, over   which of the nodes that eager would have made free something when they run, as bit masks over those
                   nodes: those that lie under grad_outputs[j], and those that lie over grad_inputs[k]. Eager refuses a
@@ -63,14 +109,18 @@ class NodeSpec:
     grad_outputs: tuple[int, ...]
     grad_inputs: tuple[int, ...]
     backward: Callable[[int, int], Backward]
-    double: Callable[[int, int], Backward] | None = None
-    hidden: tuple[int, ...] = ()
+    eager: Callable[[], Callable[..., Sequence[Any]]] | None = None
+    kept: tuple[int, ...] = ()
+    random: bool = False
+    changes: bool = False
     watched: tuple[tuple[str, int], ...] = ()
     under: tuple[int, ...] = ()
     over: tuple[int, ...] = ()
     name: str = "JitBackward"
 
     def __post_init__(self) -> None:
+        if not all(0 <= i < self.n_inputs for i in self.kept):
+            raise ValueError(f"there are no such inputs: {self.kept}")
         for kind, i in (*self.saved, *self.watched):
             limit = {"input": self.n_inputs, "output": self.n_outputs, "extra": None}[kind]
             if i < 0 or limit is not None and i >= limit:
@@ -90,36 +140,17 @@ def make_differentiable(forward: Callable[..., tuple[Any, ...]], spec: NodeSpec)
     return native.Differentiable(forward, spec)
 
 
-@dataclass(slots=True)
-class _Variants:
-    """The backward passes that were asked for, by masks."""
-
-    spec: NodeSpec
-    plain: dict[tuple[int, int], Backward] = field(default_factory=dict)
-    double: dict[tuple[int, int], Backward] = field(default_factory=dict)
-
-    def get(self, defined: int, wanted: int, differentiable: bool) -> Backward:
-        found = self.double if differentiable else self.plain
-        variant = found.get((defined, wanted))
-        if variant is None:
-            make = self.spec.double if differentiable else self.spec.backward
-            if make is None:
-                raise RuntimeError(f"{self.spec.name} cannot be differentiated twice")
-            variant = found[defined, wanted] = make(defined, wanted)
-        return variant
-
-
 class PythonDifferentiable:
     """The node as a `torch.autograd.Function`: what runs where the native one cannot be built.
 
-    It holds the inputs that get gradients until the backward pass, since Python cannot give a tensor a history, and
-    frees all that it saved at once.
+    It frees all that it saved at once, and knows of no `watched` tensor that only C++ keeps alive.
     """
 
     def __init__(self, forward: Callable[..., tuple[Any, ...]], spec: NodeSpec) -> None:
         self.forward = forward
         self.spec = spec
-        self.variants = _Variants(spec)
+        self.variants: dict[tuple[int, int], Backward] = {}
+        self.eager: Callable[..., Sequence[Any]] | None = None
         self.function = type(spec.name.removesuffix("Backward") or spec.name, (_Compiled,), {})
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -128,7 +159,14 @@ class PythonDifferentiable:
         if not any(inputs[i].requires_grad for i in self.spec.grad_inputs):
             return tuple(self.forward(*inputs)[:self.spec.n_outputs])
         with torch.enable_grad():  # whether a gradient is needed was decided when the graph was made
-            return self.function.apply(self, *inputs)
+            return self.function.apply(self, *inputs)  # type: ignore[no-any-return,attr-defined]
+
+    def variant(self, defined: int, wanted: int) -> Backward:
+        """The compiled backward pass for these masks."""
+        found = self.variants.get((defined, wanted))
+        if found is None:
+            found = self.variants[defined, wanted] = self.spec.backward(defined, wanted)
+        return found
 
 
 class _Compiled(torch.autograd.Function):
@@ -137,13 +175,13 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, node: PythonDifferentiable, *inputs: Any) -> tuple[Any, ...]:
         spec = node.spec
+        ctx.kept = _Kept(inputs, spec) if spec.eager is not None else None
         results = node.forward(*inputs)
         outputs, extras = results[:spec.n_outputs], results[spec.n_outputs:]
         values = [{"input": inputs, "output": outputs, "extra": extras}[kind][i] for kind, i in spec.saved]
         ctx.node = node
         ctx.numbers = [None if isinstance(value, torch.Tensor) else value for value in values]
         ctx.save_for_backward(*(value for value in values if isinstance(value, torch.Tensor)))
-        ctx.roots = tuple(inputs[i] for i in spec.grad_inputs)
         ctx.watched = [_Watched({"input": inputs, "output": outputs}[kind][i]) for kind, i in spec.watched]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(output for i, output in enumerate(outputs)
@@ -152,68 +190,101 @@ class _Compiled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        node = ctx.node
+        node: PythonDifferentiable = ctx.node
         spec = node.spec
+        result: list[torch.Tensor | None] = [None] * (1 + spec.n_inputs)
+        given = [grads[i] for i in spec.grad_outputs]
+        wanted = [ctx.needs_input_grad[1 + i] for i in spec.grad_inputs]
+        if not any(wanted) or all(grad is None for grad in given):
+            return tuple(result)
         for watched in ctx.watched:
             watched.check()
         saved = iter(ctx.saved_tensors if None in ctx.numbers else ())
         values = [next(saved) if number is None else number for number in ctx.numbers]
-        wanted = [ctx.needs_input_grad[1 + i] for i in spec.grad_inputs]
-        given = [grads[i] for i in spec.grad_outputs]
-        found = _gradients(node, values, ctx.roots, given, wanted, 0)
-        result: list[torch.Tensor | None] = [None] * (1 + spec.n_inputs)
-        for i, grad in zip(spec.grad_inputs, found, strict=True):
-            result[1 + i] = grad
+        defined = [grad for grad in given if grad is not None]
+        if torch.is_grad_enabled() or any(map(_is_foreign, defined)):
+            if node.eager is None:
+                node.eager = eager_of(spec)
+            found = iter(eager_gradients(node.eager, spec, ctx.kept.check(), ctx.kept.state, given, wanted))
+        else:
+            variant = node.variant(_mask(grad is not None for grad in given), _mask(wanted))
+            found = iter(variant(*values, *defined))
+        for i, needed in zip(spec.grad_inputs, wanted, strict=True):
+            if needed:
+                result[1 + i] = next(found)
         return tuple(result)
 
 
-class _Hidden(torch.autograd.Function):
-    """Gives saved intermediates their histories: `apply(node, values, n_roots, *roots, *intermediates)`."""
+class _Kept:
+    """The inputs for a differentiable pass: no reason to refuse a change of them in a pass that is none."""
 
-    @staticmethod
-    def forward(ctx: Any, node: PythonDifferentiable, values: list[Any], n_roots: int,
-                *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.node = node
-        ctx.roots = tensors[:n_roots]
-        outputs = tuple(tensor.detach() for tensor in tensors[n_roots:])
-        ctx.values = values
-        ctx.set_materialize_grads(False)
-        return outputs
+    def __init__(self, inputs: tuple[Any, ...], spec: NodeSpec) -> None:
+        self.inputs = [value if i in spec.kept else None for i, value in enumerate(inputs)]
+        self.versions = [value._version if isinstance(value, torch.Tensor) else 0 for value in self.inputs]
+        self.state = random_state() if spec.random else None
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        n_roots = len(ctx.roots)
-        wanted = list(ctx.needs_input_grad[3:3 + n_roots])
-        found = _gradients(ctx.node, ctx.values, ctx.roots, grads, wanted, len(ctx.node.spec.grad_outputs))
-        return (None, None, None, *found, *(None for _ in grads))
+    def check(self) -> list[Any]:
+        """The inputs. Raises eager's RuntimeError where one was changed in place."""
+        for value, version in zip(self.inputs, self.versions, strict=True):
+            if isinstance(value, torch.Tensor) and value._version != version:
+                raise_changed(value, value._version, version)
+        return self.inputs
 
 
-def _gradients(node: PythonDifferentiable, values: list[Any], roots: tuple[torch.Tensor, ...],
-               grads: Sequence[torch.Tensor | None], wanted: Sequence[bool],
-               first_bit: int) -> list[torch.Tensor | None]:
-    """One gradient, or None, for each root. `grads` are those of the outputs whose bits start at `first_bit`."""
-    defined = [grad for grad in grads if grad is not None]
-    if not defined or not any(wanted):
-        return [None] * len(wanted)
-    differentiable = torch.is_grad_enabled()
-    variant = node.variants.get(_mask(grad is not None for grad in grads) << first_bit, _mask(wanted), differentiable)
-    if differentiable:
-        values = _with_histories(node, values, roots)
-    found = iter(variant(*values, *defined))
-    return [next(found) if needed else None for needed in wanted]
+def eager_of(spec: NodeSpec) -> Callable[..., Sequence[Any]]:
+    """The forward graph as eager ops."""
+    if spec.eager is None:
+        raise RuntimeError(f"{spec.name} cannot be differentiated twice")
+    return spec.eager()
 
 
-def _with_histories(node: PythonDifferentiable, values: list[Any], roots: tuple[torch.Tensor, ...]) -> list[Any]:
-    """The saved values with hidden intermediates as outputs of a node of their own."""
-    spec = node.spec
-    places = [spec.saved.index(("extra", i)) for i in spec.hidden]
-    if not places:
-        return values
-    result = list(values)
-    histories = _Hidden.apply(node, values, len(roots), *roots, *(values[place] for place in places))
-    for place, value in zip(places, histories, strict=True):
-        result[place] = value
-    return result
+def eager_gradients(run: Callable[..., Sequence[Any]], spec: NodeSpec, inputs: Sequence[Any], state: Any,
+                    grads: Sequence[torch.Tensor | None], wanted: Sequence[bool]) -> list[torch.Tensor | None]:
+    """The gradients of the wanted grad inputs by torch's autograd, differentiable where grad mode is on.
+
+    run: see NodeSpec.eager. inputs: its arguments, with their histories. state: of the random generators at the forward
+    pass, where the graph is random. grads: one for each of spec.grad_outputs. wanted: one for each of spec.grad_inputs.
+    """
+    create_graph = torch.is_grad_enabled()
+    targets = [i for i, needed in zip(spec.grad_inputs, wanted, strict=True) if needed]
+    with torch.enable_grad():
+        # hooks of the inputs belong to the pass that runs now, not to the one inside
+        arguments = [torch.ops.aten.alias(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
+                     for value in inputs]
+        if state is None:
+            results = run(*arguments)
+        else:
+            with _random_state_of(state):
+                results = run(*arguments)
+    pairs = [(results[i], grad) for i, grad in zip(spec.grad_outputs, grads, strict=True) if grad is not None]
+    return list(torch.autograd.grad([result for result, _ in pairs], [arguments[i] for i in targets],
+                                    [grad for _, grad in pairs], create_graph=create_graph, allow_unused=True))
+
+
+def random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The state of all default generators."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+
+def _set_random_state(state: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])
+
+
+@contextlib.contextmanager
+def _random_state_of(state: tuple[torch.Tensor, list[torch.Tensor]]) -> Iterator[None]:
+    now = random_state()
+    _set_random_state(state)
+    try:
+        yield
+    finally:
+        _set_random_state(now)
+
+
+def _is_foreign(grad: torch.Tensor) -> bool:
+    keys = torch._C._dispatch_keys(grad)
+    return grad.layout is not torch.strided or any(map(keys.has, _FOREIGN))
 
 
 def _mask(bits: Any) -> int:
@@ -231,10 +302,17 @@ class _Watched:
         """Raises eager's RuntimeError."""
         tensor = self.tensor()
         if tensor is not None and tensor._version != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; "
-                f"expected version {self.version} instead.")
+            raise_changed(tensor, tensor._version, self.version)
 
 
-__all__ = ["Backward", "NodeSpec", "PythonDifferentiable", "make_differentiable"]
+def raise_changed(tensor: torch.Tensor, version: int, expected: int) -> NoReturn:
+    """Raises what eager raises where a saved tensor was changed in place."""
+    maker = f", which is output {tensor.output_nr} of {tensor.grad_fn.name()}," if tensor.grad_fn is not None else ""
+    raise RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}]{maker} is at version {version}; expected version {expected} instead. "
+        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True, check_nan=False).")
+
+
+__all__ = ["Backward", "BackwardPass", "NodeSpec", "PythonDifferentiable", "make_differentiable"]

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include <ATen/ops/detach.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -80,6 +81,12 @@ class WithGil {
   PyGILState_STATE state_;
 };
 
+// The module jitpy.runtime.autograd_node, borrowed.
+PyObject* python_half() {
+  static PyObject* module = checked(PyImport_ImportModule("jitpy.runtime.autograd_node")).release();
+  return module;
+}
+
 std::vector<int32_t> numbers(PyObject* owner, const char* name) {
   Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
   std::vector<int32_t> result;
@@ -122,6 +129,48 @@ Ptr own(T* node) {
   }
 }
 
+// Gradients that kernels cannot take: those of a transform (vmap over gradients), sparse ones, and subclasses.
+bool only_for_eager(const variable_list& grads) {
+  static constexpr c10::DispatchKeySet foreign({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
+                                                c10::DispatchKey::FuncTorchBatched,
+                                                c10::DispatchKey::FuncTorchGradWrapper});
+  return std::any_of(grads.begin(), grads.end(), [](const at::Tensor& grad) {
+    return grad.defined() && (grad.layout() != at::kStrided || grad.key_set().has_any(foreign));
+  });
+}
+
+// A gradient as a compiled backward pass takes it: with its values in its memory, in the given strides.
+at::Tensor laid_out(const at::Tensor& grad, const std::optional<std::vector<int64_t>>& strides) {
+  static constexpr c10::DispatchKeySet lazy(
+      {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+  bool fits = strides ? grad.strides() == c10::IntArrayRef(*strides) : grad.is_contiguous();
+  if (fits && !grad.key_set().has_any(lazy)) return grad;
+  at::Tensor result = strides ? at::empty_strided(grad.sizes(), *strides, grad.options())
+                              : at::empty(grad.sizes(), grad.options());
+  return result.copy_(grad);
+}
+
+Slots from_python(PyObject* sequence) {
+  Ref items = checked(PySequence_Fast(sequence, "a compiled graph returns a tuple"));
+  Slots result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    Slot& slot = result.emplace_back();
+    if (item != Py_None) slot.set_from_python(item);
+  }
+  return result;
+}
+
+// A tensor as eager's error names it.
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream what;
+  what << "[torch." << (tensor.is_cuda() ? "cuda." : "") << c10::toString(tensor.scalar_type()) << "Tensor "
+       << tensor.sizes() << "]";
+  if (const auto& maker = tensor.grad_fn())
+    what << ", which is output " << tensor.output_nr() << " of " << maker->name() << ",";
+  return what.str();
+}
+
 [[noreturn]] void raise_changed(const std::string& what, uint32_t version, uint32_t expected) {
   TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
               what, " is at version ", version, "; expected version ", expected,
@@ -142,12 +191,10 @@ Spec::Spec(PyObject* spec)
   const char* chars = PyUnicode_AsUTF8(text.get());
   if (chars == nullptr) throw python_error();
   name = chars;
-  for (int32_t extra : numbers(spec, "hidden")) {
-    auto found = std::find_if(saved.begin(), saved.end(),
-                              [extra](Place place) { return place.kind == Kind::extra && place.index == extra; });
-    TORCH_CHECK_VALUE(found != saved.end(), "NodeSpec: the hidden extra ", extra, " is not saved");
-    hidden.push_back(static_cast<int32_t>(found - saved.begin()));
-  }
+  kept = numbers(spec, "kept");
+  has_eager = attribute(spec, "eager").get() != Py_None;
+  random = PyObject_IsTrue(attribute(spec, "random").get()) == 1;
+  changes = PyObject_IsTrue(attribute(spec, "changes").get()) == 1;
   if (under.empty()) {  // everything hangs together
     Bits one(1);
     if (!saved.empty()) one.set(0);
@@ -158,34 +205,71 @@ Spec::Spec(PyObject* spec)
                     "NodeSpec: `under` has one mask per differentiable output, `over` one per input with gradient");
 }
 
-const Spec::Variant& Spec::variant(const Bits& defined, const Bits& wanted, bool differentiable) {
+const Spec::Variant& Spec::variant(const Bits& defined, const Bits& wanted) {
   auto find = [&]() -> const Variant* {
     for (const auto& found : variants)
-      if (found->differentiable == differentiable && found->defined == defined && found->wanted == wanted)
-        return found.get();
+      if (found->defined == defined && found->wanted == wanted) return found.get();
     return nullptr;
   };
   if (const Variant* found = find()) return *found;
-  Ref make = attribute(object, differentiable ? "double" : "backward");
-  TORCH_CHECK(make.get() != Py_None, name, " cannot be differentiated twice");
-  Ref first = defined.to_python(), second = wanted.to_python();
+  Ref make = attribute(object, "backward"), first = defined.to_python(), second = wanted.to_python();
   Ref run = checked(PyObject_CallFunctionObjArgs(make.get(), first.get(), second.get(), nullptr));
   if (const Variant* found = find()) return *found;  // another thread was faster
-  bool native = is_executable(run.get());
-  variants.push_back(std::make_unique<Variant>(Variant{defined, wanted, differentiable, std::move(run), native}));
+  auto variant = std::make_unique<Variant>(Variant{defined, wanted});
+  variant->read(std::move(run));
+  variants.push_back(std::move(variant));
   return *variants.back();
 }
 
-JitNode::JitNode(PyObject* owner, Spec* spec, size_t first_bit, edge_list&& edges)
-    : Node(std::move(edges)), owner_(owner), spec_(spec), first_bit_(first_bit) {
+PyObject* Spec::eager_run() {
+  if (!eager) {
+    Ref made = checked(PyObject_CallOneArg(attribute(python_half(), "eager_of").get(), object));
+    if (!eager) eager = std::move(made);
+  }
+  return eager.get();
+}
+
+void Spec::Variant::read(Ref backward) {
+  Ref type = attribute(python_half(), "BackwardPass");
+  if (reinterpret_cast<PyObject*>(Py_TYPE(backward.get())) == type.get()) {
+    run = attribute(backward.get(), "run");
+    Ref items = checked(PySequence_Fast(attribute(backward.get(), "layouts").get(), "layouts"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+      layouts.emplace_back();
+      if (item == Py_None) continue;
+      Ref strides = checked(PySequence_Fast(item, "a layout is a tuple of strides"));
+      layouts.back().emplace();
+      for (Py_ssize_t dim = 0; dim < PySequence_Fast_GET_SIZE(strides.get()); ++dim)
+        layouts.back()->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(strides.get(), dim)));
+    }
+    Ref there = attribute(backward.get(), "present");
+    if (there.get() != Py_None) {
+      Ref flags = checked(PySequence_Fast(there.get(), "present"));
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(flags.get()); ++i)
+        present.push_back(PyObject_IsTrue(PySequence_Fast_GET_ITEM(flags.get(), i)) == 1);
+    }
+    if (PyErr_Occurred()) throw python_error();
+  } else {
+    run = Ref(Py_NewRef(backward.get()));
+  }
+  native = is_executable(run.get());
+  object = std::move(backward);
+}
+
+JitNode::JitNode(PyObject* owner, Spec* spec, edge_list&& edges) : Node(std::move(edges)), owner_(owner), spec_(spec) {
   Py_INCREF(owner);
   saved_.reserve(spec->saved.size());
 }
 
 JitNode::~JitNode() {
-  if (!Py_IsInitialized()) return;  // at exit objects are left alone
+  if (!Py_IsInitialized()) {  // at exit objects are left alone
+    new KeptInputs(std::move(kept));
+    return;
+  }
   WithGil gil;
   for (Saved& saved : saved_) Py_XDECREF(saved.number);
+  kept = KeptInputs();
   Py_DECREF(owner_);
 }
 
@@ -200,25 +284,8 @@ void JitNode::save(const Slot& value, bool is_output) {
 }
 
 void JitNode::watch(const at::Tensor& tensor) {
-  std::ostringstream what;
-  what << "[torch." << (tensor.is_cuda() ? "cuda." : "") << c10::toString(tensor.scalar_type()) << "Tensor "
-       << tensor.sizes() << "]";
-  if (const auto& maker = tensor.grad_fn())
-    what << ", which is output " << tensor.output_nr() << " of " << maker->name() << ",";
   watched_.push_back({torch::autograd::impl::version_counter(tensor), static_cast<uint32_t>(tensor._version()),
-                      what.str()});
-}
-
-Bits JitNode::defined(const variable_list& grads) const {
-  Bits result(spec_->grad_outputs.size() + spec_->hidden.size());
-  for (size_t i = 0; i < grads.size(); ++i)
-    if (grads[i].defined()) result.set(first_bit_ + i);
-  return result;
-}
-
-// What eager's nodes would do: one that has freed what it saved does not run again.
-void JitNode::refuse_second_run(const Bits& running) const {
-  TORCH_CHECK(!(is_hidden() ? freed_ : running.meets(ran_)), torch::autograd::ERR_BACKWARD_TWICE);
+                      describe(tensor)});
 }
 
 void JitNode::refuse_changes() const {
@@ -227,20 +294,18 @@ void JitNode::refuse_changes() const {
       raise_changed(watched.what, watched.version.current_version(), watched.expected);
 }
 
-// After a pass that ran `running`: frees the saved values as soon as no pass can follow that does not meet a freed node.
+// After a pass that ran `running`: frees the saved values as soon as every pass that may follow meets a freed node.
 void JitNode::release(const Bits& running) {
   ran_ |= running;
-  if (!is_hidden()) {
-    for (const Bits& under : spec_->under)
-      for (const Bits& over : spec_->over) {
-        Bits path = under;
-        path &= over;
-        if (!path.empty() && !path.meets(ran_)) return;
-      }
-  }
+  for (const Bits& under : spec_->under)
+    for (const Bits& over : spec_->over) {
+      Bits path = under;
+      path &= over;
+      if (!path.empty() && !path.meets(ran_)) return;
+    }
   for (Saved& saved : saved_) saved.tensor.reset_data();
   watched_.clear();
-  freed_ = true;
+  kept = KeptInputs();
 }
 
 Slots JitNode::unpack() {
@@ -258,52 +323,92 @@ Slots JitNode::unpack() {
   return values;
 }
 
-// For a pass that must be differentiable: saved intermediates become outputs of a node of their own, whose backward
-// pass is that of the forward graph with them as its results.
-void JitNode::restore_histories(Slots& values) {
-  const std::vector<int32_t>& hidden = spec_->hidden;
-  if (hidden.empty()) return;
-  auto* node = new JitNode(owner_, spec_, spec_->grad_outputs.size(), edge_list(next_edges()));
-  NodePtr owned = own(node);
-  for (int32_t place : hidden) {
-    values[place].tensor = values[place].tensor.variable_data();
-    torch::autograd::set_history(values[place].tensor, owned);
+// One value for each wanted gradient: empty where there is none.
+Slots JitNode::by_kernels(const Spec::Variant& variant, Slots values, variable_list& grads) const {
+  size_t number = 0;
+  for (at::Tensor& grad : grads) {
+    if (!grad.defined()) continue;
+    if (number < variant.layouts.size()) grad = laid_out(grad, variant.layouts[number]);
+    values.emplace_back().tensor = std::move(grad);
+    ++number;
   }
-  for (size_t i = 0; i < values.size(); ++i)
-    node->save(values[i], std::find(hidden.begin(), hidden.end(), static_cast<int32_t>(i)) != hidden.end());
+  grads.clear();
+  Slots found = call(variant.run.get(), variant.native, std::move(values));
+  if (variant.present.empty()) return found;
+  Slots result;
+  size_t next = 0;
+  for (bool there : variant.present) {
+    Slot& slot = result.emplace_back();
+    if (there && next < found.size()) slot = std::move(found[next++]);
+  }
+  return result;
+}
+
+Slots JitNode::by_eager(const Slots& inputs, const variable_list& grads, const Bits& wanted) const {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].tensor.defined() && inputs[i].tensor._version() != kept.versions[i])
+      raise_changed(describe(inputs[i].tensor), inputs[i].tensor._version(), kept.versions[i]);
+  auto object = [](const Slot& slot) {
+    return slot.empty() ? Py_NewRef(Py_None) : checked(slot.to_python()).release();
+  };
+  Ref values = checked(PyList_New(inputs.size())), given = checked(PyList_New(grads.size())),
+      asked = checked(PyList_New(spec_->grad_inputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i) PyList_SET_ITEM(values.get(), i, object(inputs[i]));
+  for (size_t i = 0; i < grads.size(); ++i) {
+    Slot slot;
+    slot.tensor = grads[i];
+    PyList_SET_ITEM(given.get(), i, object(slot));
+  }
+  for (size_t i = 0; i < spec_->grad_inputs.size(); ++i)
+    PyList_SET_ITEM(asked.get(), i, Py_NewRef(wanted.has(i) ? Py_True : Py_False));
+  PyObject* state = kept.random_state ? kept.random_state.get() : Py_None;
+  Ref function = attribute(python_half(), "eager_gradients");
+  Ref found = checked(PyObject_CallFunctionObjArgs(function.get(), spec_->eager_run(), spec_->object, values.get(),
+                                                   state, given.get(), asked.get(), nullptr));
+  return from_python(found.get());
 }
 
 variable_list JitNode::apply(variable_list&& grads) {
   WithGil gil;
   try {
-    size_t n_results = spec_->grad_inputs.size();
-    variable_list results(n_results);
-    Bits defined = this->defined(grads), wanted(n_results), under, over;
-    for (size_t i = 0; i < grads.size() && !is_hidden(); ++i)
-      if (grads[i].defined()) under |= spec_->under[i];
-    for (size_t i = 0; i < n_results; ++i)
+    variable_list results(spec_->grad_inputs.size());
+    Bits defined(grads.size()), wanted(results.size()), under, over;
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (grads[i].defined()) {
+        defined.set(i);
+        under |= spec_->under[i];
+      }
+    for (size_t i = 0; i < results.size(); ++i)
       if (task_should_compute_output(i)) {
         wanted.set(i);
         over |= spec_->over[i];
       }
     if (defined.empty() || wanted.empty()) return results;
+    // what eager's nodes do: one that has freed what it saved does not run again
     under &= over;
-    refuse_second_run(under);
+    TORCH_CHECK(!under.meets(ran_), torch::autograd::ERR_BACKWARD_TWICE);
     refuse_changes();
     bool differentiable = c10::GradMode::is_enabled();
-    const Spec::Variant& variant = spec_->variant(defined, wanted, differentiable);
-
-    Slots values = unpack();
-    if (!torch::autograd::get_current_graph_task_keep_graph()) release(under);
-    if (differentiable) restore_histories(values);
-    for (at::Tensor& grad : grads)
-      if (grad.defined()) values.emplace_back().tensor = std::move(grad);
-    grads.clear();
-    Slots found = call(variant.run.get(), variant.native, std::move(values));
-
+    bool eager = differentiable || only_for_eager(grads);
+    spec_->differentiable_passes = differentiable && spec_->differentiable_passes >= 0
+                                       ? spec_->differentiable_passes + 1 : -1;
+    const Spec::Variant* variant = eager ? nullptr : &spec_->variant(defined, wanted);
+    Slots values = unpack(), inputs;
+    if (eager)
+      for (const Slot& input : kept.values) inputs.emplace_back().share(input);
+    Slots found;
+    if (eager) {
+      values.clear();
+      found = by_eager(inputs, grads, wanted);
+      if (!torch::autograd::get_current_graph_task_keep_graph()) release(under);
+    } else {
+      // freed before the pass, so that the pass can free each value when it has read it
+      if (!torch::autograd::get_current_graph_task_keep_graph()) release(under);
+      found = by_kernels(*variant, std::move(values), grads);
+    }
     size_t next = 0;
-    for (size_t i = 0; i < n_results; ++i) {
-      if (!task_should_compute_output(i)) continue;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!wanted.has(i)) continue;
       TORCH_CHECK(next < found.size(), name(), ": a backward pass returned too few gradients");
       at::Tensor& grad = found[next++].tensor;
       // a gradient that is a saved value itself has a history of its own
@@ -349,13 +454,14 @@ void share_versions(Slots& results, size_t n_outputs, const Slots& inputs) {
   }
 }
 
-void record(Differentiable* self, const Slots& inputs, Slots& results) {
+void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInputs kept) {
   Spec& spec = *self->spec;
   edge_list edges;
   edges.reserve(spec.grad_inputs.size());
   for (int32_t i : spec.grad_inputs) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].tensor));
-  auto* node = new JitNode(reinterpret_cast<PyObject*>(self), &spec, 0, std::move(edges));
+  auto* node = new JitNode(reinterpret_cast<PyObject*>(self), &spec, std::move(edges));
   NodePtr owned = own(node);
+  node->kept = std::move(kept);
   for (int32_t i : spec.grad_outputs) {
     at::Tensor& output = results[i].tensor;
     TORCH_CHECK(output.defined(), spec.name, ": output ", i, " is not a tensor");
@@ -373,17 +479,6 @@ void record(Differentiable* self, const Slots& inputs, Slots& results) {
   };
   for (Place place : spec.saved) node->save(value(place), place.kind == Kind::output);
   for (Place place : spec.watched) node->watch(value(place).tensor);
-}
-
-Slots from_python(PyObject* sequence) {
-  Ref items = checked(PySequence_Fast(sequence, "a compiled graph returns a tuple"));
-  Slots result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
-    Slot& slot = result.emplace_back();
-    if (item != Py_None) slot.set_from_python(item);
-  }
-  return result;
 }
 
 }  // namespace
@@ -406,6 +501,19 @@ Slots call(PyObject* function, bool native, Slots values) {
 
 namespace {
 
+KeptInputs keep(const Spec& spec, const Slots& inputs) {
+  KeptInputs kept;
+  kept.values.resize(inputs.size());
+  kept.versions.resize(inputs.size());
+  for (int32_t i : spec.kept) {
+    kept.values[i].share(inputs[i]);
+    const at::Tensor& tensor = inputs[i].tensor;
+    if (tensor.defined()) kept.versions[i] = tensor.is_inference() ? 0 : tensor._version();
+  }
+  if (spec.random) kept.random_state = checked(PyObject_CallNoArgs(attribute(python_half(), "random_state").get()));
+  return kept;
+}
+
 Ref differentiable_run(Differentiable* self, PyObject* const* args) {
   const Spec& spec = *self->spec;
   Slots inputs;
@@ -420,20 +528,19 @@ Ref differentiable_run(Differentiable* self, PyObject* const* args) {
   bool needed = std::any_of(spec.grad_inputs.begin(), spec.grad_inputs.end(), [&](int32_t i) {
     return inputs[i].tensor.defined() && inputs[i].tensor.requires_grad();
   });
+  if (needed && spec.prefers_eager())
+    return checked(PyObject_Vectorcall(self->spec->eager_run(), args, spec.n_inputs, nullptr));
+  KeptInputs kept;
+  if (needed && spec.has_eager) kept = keep(spec, inputs);
   Slots given;
-  for (const Slot& input : inputs) {
-    Slot& copy = given.emplace_back();
-    copy.tensor = input.tensor;
-    Py_XINCREF(input.object);
-    copy.object = input.object;
-  }
+  for (const Slot& input : inputs) given.emplace_back().share(input);
   Slots results;
   {
     c10::AutoGradMode no_grad(false);
     results = call(self->forward, self->native, std::move(given));
   }
   TORCH_CHECK(results.size() >= static_cast<size_t>(spec.n_outputs), spec.name, ": the forward returned too little");
-  if (needed) record(self, inputs, results);
+  if (needed) record(self, inputs, results, std::move(kept));
   Ref tuple = checked(PyTuple_New(spec.n_outputs));
   for (int32_t i = 0; i < spec.n_outputs; ++i)
     PyTuple_SET_ITEM(tuple.get(), i, checked(results[i].to_python()).release());
@@ -482,7 +589,11 @@ int differentiable_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->forward);
   Py_VISIT(self->object);
   if (self->spec != nullptr)
-    for (const auto& variant : self->spec->variants) Py_VISIT(variant->run.get());
+    for (const auto& variant : self->spec->variants) {
+      Py_VISIT(variant->object.get());
+      Py_VISIT(variant->run.get());
+    }
+  if (self->spec != nullptr) Py_VISIT(self->spec->eager.get());
   return 0;
 }
 

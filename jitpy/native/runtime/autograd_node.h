@@ -21,6 +21,7 @@ class Bits {
   explicit Bits(PyObject* mask);  // a Python int that is not negative
 
   void set(size_t bit) { words_[bit / 64] |= uint64_t{1} << (bit % 64); }
+  bool has(size_t bit) const { return words_[bit / 64] >> (bit % 64) & 1; }
   bool empty() const;
   bool meets(const Bits& other) const;
   Bits& operator|=(const Bits& other);
@@ -41,11 +42,15 @@ struct Place {
 
 // A NodeSpec in native form, and the backward passes made so far.
 struct Spec {
+  // A backward pass: a BackwardPass in native form, or any Python callable.
   struct Variant {
     Bits defined, wanted;
-    bool differentiable;
-    Ref run;
-    bool native;  // an Executable
+    Ref object, run;
+    bool native = false;  // `run` is an Executable
+    std::vector<std::optional<std::vector<int64_t>>> layouts;
+    std::vector<bool> present;  // empty: all are
+
+    void read(Ref backward);
   };
 
   explicit Spec(PyObject* spec);
@@ -54,13 +59,23 @@ struct Spec {
   int32_t n_inputs, n_outputs;
   std::vector<Place> saved, watched;
   std::vector<int32_t> grad_outputs, grad_inputs;
-  std::vector<int32_t> hidden;  // positions in `saved` of the extras that carry gradients
+  std::vector<int32_t> kept;
+  bool has_eager, random, changes;
   std::vector<Bits> under, over;
   std::string name;
   std::vector<std::unique_ptr<Variant>> variants;  // under the GIL
 
+  Ref eager;                    // what NodeSpec.eager made, once it did
+  int differentiable_passes = 0;  // until there is one that is not; then -1
+
   // The backward pass for these masks, made now where need be.
-  const Variant& variant(const Bits& defined, const Bits& wanted, bool differentiable);
+  const Variant& variant(const Bits& defined, const Bits& wanted);
+  PyObject* eager_run();
+  // Whether it is cheaper to call the eager ops from the start.
+  bool prefers_eager() const { return differentiable_passes >= kPatience && !changes; }
+
+ private:
+  static constexpr int kPatience = 4;
 };
 
 // A value kept for the backward pass: a tensor, or a Python number.
@@ -75,10 +90,17 @@ struct Saved {
 // Calls a function on values: natively, where it is an Executable, else as Python.
 Slots call(PyObject* function, bool native, Slots values);
 
+// The inputs of a call, for a pass that must be differentiable. Changing one is no error where no such pass follows.
+struct KeptInputs {
+  Slots values;
+  std::vector<uint32_t> versions;
+  Ref random_state;
+};
+
 class JitNode final : public torch::autograd::Node {
  public:
-  // `owner`: the Differentiable. `first_bit`: where the masks have the gradients that this node receives.
-  JitNode(PyObject* owner, Spec* spec, size_t first_bit, torch::autograd::edge_list&& edges);
+  // `owner`: the Differentiable.
+  JitNode(PyObject* owner, Spec* spec, torch::autograd::edge_list&& edges);
   ~JitNode() override;
 
   std::string name() const override { return spec_->name; }
@@ -87,6 +109,7 @@ class JitNode final : public torch::autograd::Node {
   // Keeps a value. `is_output`: of this node.
   void save(const Slot& value, bool is_output);
   void watch(const at::Tensor& tensor);
+  KeptInputs kept;
 
  private:
   struct Watched {
@@ -95,21 +118,17 @@ class JitNode final : public torch::autograd::Node {
     std::string what;
   };
 
-  Bits defined(const torch::autograd::variable_list& grads) const;
-  bool is_hidden() const { return first_bit_ != 0; }
-  void refuse_second_run(const Bits& running) const;
   void refuse_changes() const;
   void release(const Bits& running);
   Slots unpack();
-  void restore_histories(Slots& values);
+  Slots by_kernels(const Spec::Variant& variant, Slots values, torch::autograd::variable_list& grads) const;
+  Slots by_eager(const Slots& inputs, const torch::autograd::variable_list& grads, const Bits& wanted) const;
 
   PyObject* owner_;
   Spec* spec_;
-  size_t first_bit_;
   std::vector<Saved> saved_;
   std::vector<Watched> watched_;
   Bits ran_;  // nodes of eager's that have run and freed what they had
-  bool freed_ = false;
 };
 
 }  // namespace jitpy

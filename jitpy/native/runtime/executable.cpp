@@ -933,10 +933,7 @@ void run_executable(PyObject* executable, Slots inputs, Slots& outputs) {
         for (int32_t slot : program.outputs) {
           const Slot& from = frame.slots[slot];
           TORCH_CHECK(!from.empty(), "an output was never computed");
-          Slot& to = outputs.emplace_back();
-          to.tensor = from.tensor;
-          Py_XINCREF(from.object);
-          to.object = from.object;
+          outputs.emplace_back().share(from);
         }
       },
       true);

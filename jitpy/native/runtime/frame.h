@@ -48,6 +48,13 @@ struct Slot {
     tensor = std::move(value);
   }
 
+  // For an empty slot: the same value.
+  void share(const Slot& other) {
+    tensor = other.tensor;
+    Py_XINCREF(other.object);
+    object = other.object;
+  }
+
   // Takes over the reference.
   void set_object(PyObject* value) {
     tensor.reset();
