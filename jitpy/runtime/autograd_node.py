@@ -177,7 +177,10 @@ class _Compiled(torch.autograd.Function):
         spec = node.spec
         ctx.kept = _Kept(inputs, spec) if spec.eager is not None else None
         results = node.forward(*inputs)
-        outputs, extras = results[:spec.n_outputs], results[spec.n_outputs:]
+        # an output is nobody's view
+        outputs = [result.clone() if i in spec.grad_outputs and result._is_view() else result
+                   for i, result in enumerate(results[:spec.n_outputs])]
+        extras = results[spec.n_outputs:]
         values = [{"input": inputs, "output": outputs, "extra": extras}[kind][i] for kind, i in spec.saved]
         ctx.node = node
         ctx.numbers = [None if isinstance(value, torch.Tensor) else value for value in values]

@@ -1,0 +1,69 @@
+"""A function made differentiable by hand, and the same in plain eager: what the tests of the node compare.
+
+    s, index, e = F(x, w)       with h = x + 1, s = sin(h) * w, index = argsort(x), e = exp(x)
+
+Eager saves h (for sin), sin(h) and w (for mul), and e (for exp); so does the node, but for sin(h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jitpy.runtime.autograd_node import BackwardPass, NodeSpec, PythonDifferentiable, make_differentiable
+
+SIN, MUL, EXP = 1, 2, 4
+
+
+def eager(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (x + 1).sin() * w, x.argsort(), x.exp()
+
+
+def forward(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    h = x + 1
+    return h.sin() * w, x.argsort(), x.exp(), h
+
+
+class Passes:
+    """Makes backward passes, and notes which were asked for."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+
+    def __call__(self, defined: int, wanted: int) -> BackwardPass:
+        self.made.append((defined, wanted))
+
+        def run(h: torch.Tensor, w: torch.Tensor, e: torch.Tensor, *grads: torch.Tensor) -> list[torch.Tensor]:
+            given = iter(grads)
+            gs = next(given) if defined & 1 else None
+            ge = next(given) if defined & 2 else None
+            gx = [g for g in (gs * w * h.cos() if gs is not None else None, ge * e if ge is not None else None)
+                  if g is not None]
+            results = [sum(gx[1:], gx[0])] if wanted & 1 else []
+            return results + ([gs * h.sin()] if wanted & 2 and gs is not None else [])
+
+        present = [True] if wanted & 1 else []
+        present += [bool(defined & 1)] if wanted & 2 else []
+        return BackwardPass(run, (None,) * defined.bit_count(), None if all(present) else tuple(present))
+
+
+def spec(**changes: Any) -> NodeSpec:
+    fields: dict[str, Any] = {
+        "n_inputs": 2, "n_outputs": 3, "saved": (("extra", 0), ("input", 1), ("output", 2)), "grad_outputs": (0, 2),
+        "grad_inputs": (0, 1), "backward": Passes(), "eager": lambda: eager, "kept": (0, 1),
+        "under": (SIN | MUL, EXP), "over": (SIN | MUL | EXP, MUL),
+    }
+    return NodeSpec(**{**fields, **changes})
+
+
+#: how a node is made of a forward function and a spec
+BUILDERS: dict[str, Callable[..., Callable[..., tuple[torch.Tensor, ...]]]] = {
+    "native": make_differentiable, "python": PythonDifferentiable,
+}
+#: the function of this file, by each of them; plain `eager` is what they must equal
+MAKERS: dict[str, Callable[..., Callable[..., tuple[torch.Tensor, ...]]]] = {
+    "native": lambda **changes: make_differentiable(forward, spec(**changes)),
+    "python": lambda **changes: PythonDifferentiable(forward, spec(**changes)),
+}
