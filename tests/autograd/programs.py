@@ -1,4 +1,4 @@
-"""Programs that use a function F with gradients (see hand_made.py) in every way: what they return, or raise, is compared."""
+"""Programs that use a function F with gradients (see hand_made.py) in every way, to compare what they return or raise."""
 
 from __future__ import annotations
 
