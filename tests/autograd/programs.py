@@ -1,4 +1,4 @@
-"""Programs that use a function F with gradients (see hand_made.py) in every way, to compare what they return or raise."""
+"""Programs that use a function F with gradients (see hand_made.py): what they return or raise is compared."""
 
 from __future__ import annotations
 
