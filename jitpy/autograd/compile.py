@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from .. import logs
 from ..ir.graph import Graph
 from ..ir.op import NotCovered
-from ..ir.spec import ScalarSpec, Spec, TensorSpec
-from .joint import Halves, Joint, backward_half, differentiate, split
+from ..ir.passes.cleanup import remove_dead_code
+from ..ir.spec import TensorSpec
+from ..ir.specialize import specialize
+from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
+from .joint import Halves, differentiate, split
 from .partition import choose_saved
 from .variants import select
 
 Compiled = Callable[..., tuple[Any, ...]]
 #: A backend's compilation of a graph.
 Compile = Callable[[Graph], Compiled]
-Backward = Callable[..., Sequence[torch.Tensor | None]]
 
 
 def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compile) -> Compiled:
@@ -31,12 +31,13 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     The forward half is compiled now, a backward half when it first runs. Raises NotCovered where the graph has to run
     under torch's own autograd.
     """
-    from ..runtime.autograd_node import NodeSpec, make_differentiable
-
     started = time.perf_counter()
     joint = differentiate(graph)
     halves = split(joint, choose_saved(joint))
-    backward = BackwardHalf(joint, halves, compile, compile_eager)
+    backward = BackwardHalf(halves, compile)
+    again = without_mutations(joint.source)
+    kept = used_inputs(again)
+    changed = {mutation.input for mutation in graph.mutations}
     logs.log("timing", lambda: f"{graph.name}: differentiated in {time.perf_counter() - started:.3f} s")
     logs.log("graph", lambda: f"forward half:\n{halves.forward}\nbackward half:\n{halves.backward}")
     return make_differentiable(compile(halves.forward), NodeSpec(
@@ -45,73 +46,47 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         saved=halves.saved,
         grad_outputs=joint.grad_outputs,
         grad_inputs=joint.grad_inputs,
-        backward=backward.plain,
-        double=backward.differentiable,
-        hidden=backward.hidden,
+        backward=backward.variant,
+        eager=(lambda: compile_eager(again)) if changed.isdisjoint(kept) else None,
+        kept=kept,
+        random=any(node.op.is_random for node in again.nodes),
+        changes=bool(changed),
     ))
+
+
+def without_mutations(graph: Graph) -> Graph:
+    """A copy that only computes its outputs."""
+    copy = specialize(graph, {})
+    copy.mutations = []
+    remove_dead_code(copy)
+    return copy
+
+
+def used_inputs(graph: Graph) -> tuple[int, ...]:
+    """The positions of the inputs that are read, as values or for their sizes."""
+    used = {source for node in graph.nodes for source in node.input_nodes()} | set(graph.outputs)
+    sized = {position for position, _, _ in graph.symbol_bindings().values()}
+    return tuple(k for k, node in enumerate(graph.inputs) if node in used or k in sized)
 
 
 class BackwardHalf:
     """A backward half, in the variants that passes ask for."""
 
-    def __init__(self, joint: Joint, halves: Halves, compile: Compile, compile_eager: Compile) -> None:
-        self.compile = compile
-        self.compile_eager = compile_eager
-        self.joint = joint
-        self.n_saved = len(halves.saved)
-        self.n_outputs = len(joint.grad_outputs)
+    def __init__(self, halves: Halves, compile: Compile) -> None:
         self.graph = halves.backward
-        self.names = [node.name for node in halves.values]
-        extras = [node for (kind, _), node in zip(halves.saved, halves.values, strict=True) if kind == "extra"]
-        #: the extras with a history, as positions among the extras and by name
-        self.hidden = tuple(k for k, node in enumerate(extras) if node.name in joint.with_history)
-        self.hidden_names = [extras[k].name for k in self.hidden]
-        #: whether second derivatives can tell where each extra came from
-        self.traceable = all(node.name in joint.forward_names for node in extras)
-        self._full: Graph | None = None
+        self.n_saved = len(halves.saved)
+        self.compile = compile
 
-    def plain(self, defined: int, wanted: int) -> Backward:
+    def variant(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
-        graph, present = select(self._half(defined), self.n_saved, defined, wanted)
+        graph, present = select(self.graph, self.n_saved, defined, wanted)
         run = self.compile(graph) if graph.outputs else _nothing
-        return Variant(run, self.n_saved, [row_strides(node.tensor) for node in graph.inputs[self.n_saved:]], present)
-
-    def differentiable(self, defined: int, wanted: int) -> Backward:
-        """See NodeSpec.double."""
-        if not self.traceable:
-            raise RuntimeError("jitpy: second derivatives of this graph are not available")
-        graph, present = select(self._half(defined), self.n_saved, defined, wanted)
-        for node in graph.all_nodes():
-            node.spec = _requiring_grad(node.spec)
-            node.grad_enabled = True
-        return Variant(self.compile_eager(graph) if graph.outputs else _nothing, self.n_saved, [], present)
-
-    def _half(self, defined: int) -> Graph:
-        """The backward half that takes gradients of intermediates as well, where one is defined."""
-        if not defined >> self.n_outputs:
-            return self.graph
-        if self._full is None:
-            full = differentiate(self.joint.source, self.hidden_names)
-            named = {node.name: node for node in full.graph.all_nodes()}
-            half = backward_half(full, [named[name] for name in self.names])
-            places = {k: output for k, output in zip(full.grad_inputs, half.outputs, strict=True)}
-            if set(places) != set(self.joint.grad_inputs):
-                raise NotCovered("an input that only second derivatives reach")
-            self._full = half
-        return self._full
+        return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
+                            None if all(present) else tuple(present))
 
 
 def _nothing(*values: Any) -> tuple[Any, ...]:
     return ()
-
-
-def _requiring_grad(spec: Spec) -> Spec:
-    if isinstance(spec, tuple):
-        return tuple(map(_requiring_grad, spec))
-    if isinstance(spec, TensorSpec) and spec.dtype.is_floating_point:
-        return spec.with_(requires_grad=True)
-    assert spec is None or isinstance(spec, (TensorSpec, ScalarSpec))
-    return spec
 
 
 def row_strides(spec: TensorSpec) -> tuple[int, ...] | None:
@@ -121,33 +96,3 @@ def row_strides(spec: TensorSpec) -> tuple[int, ...] | None:
     if not spec.is_static:
         raise NotCovered("symbolic strides of a gradient")
     return spec.stride  # type: ignore[return-value]
-
-
-class Variant:
-    """A compiled backward half as the node calls it: gradients come in any layout, and some results do not exist."""
-
-    __slots__ = ("complete", "layouts", "n_saved", "present", "run")
-
-    def __init__(self, run: Compiled, n_saved: int, layouts: list[tuple[int, ...] | None], present: list[bool]) -> None:
-        self.run = run
-        self.n_saved = n_saved
-        self.layouts = layouts
-        self.present = present
-        self.complete = all(present)
-
-    def __call__(self, *values: Any) -> Sequence[torch.Tensor | None]:
-        for position, layout in enumerate(self.layouts, self.n_saved):
-            grad = values[position]
-            if not grad.is_contiguous() if layout is None else grad.stride() != layout:
-                values = (*values[:position], _laid_out(grad, layout), *values[position + 1:])
-        results = self.run(*values)
-        if self.complete:
-            return results
-        rest = iter(results)
-        return [next(rest) if there else None for there in self.present]
-
-
-def _laid_out(grad: torch.Tensor, layout: tuple[int, ...] | None) -> torch.Tensor:
-    if layout is None:
-        return grad.contiguous()
-    return torch.empty_strided(grad.shape, layout, dtype=grad.dtype, device=grad.device).copy_(grad)
