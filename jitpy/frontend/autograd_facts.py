@@ -54,18 +54,21 @@ _KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
 
 
 def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> bool:
-    """Whether autograd keeps one of `values`, which have been in one memory, or a view of one.
+    """Whether autograd keeps one of `values`, which have been in one memory, or a view of one. What a backward pass has
+    run through is kept no longer.
 
     Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what
     was written, may keep what they read: eager's in-place ops see to that themselves.
     """
     memory = set(values)
+    freed = recorder.history.freed
     for value in values:
         producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
         if (
             producer.op not in (INPUT, CONSTANT)
             and short_name(producer.op) not in _KEEPS_NO_RESULT
             and requires_grad(value.spec)
+            and producer not in freed
             and index in saved_values(recorder, producer)[1]
         ):
             return True
@@ -79,6 +82,7 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
             memory.add(node)
         elif (
             requires_grad(node.spec)
+            and node not in freed
             and short_name(node.op) not in _KEEPS_NO_INPUT
             and not saved_values(recorder, node)[0].isdisjoint(reads)
         ):
@@ -88,6 +92,32 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
 
 def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
     """The inputs that autograd keeps for a node's backward pass, and the positions of the results that it keeps."""
+    found = _watched(recorder, node)
+    if found is None:  # not known: assume the worst
+        return set(node.input_nodes()), set(range(len(node.spec) if isinstance(node.spec, tuple) else 1))
+    stand_ins, result, kept = found
+    inputs = {
+        source
+        for source, value in stand_ins.items()
+        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
+    }
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return inputs, {
+        i for i, r in enumerate(results) if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata in kept
+    }
+
+
+def keeps_anything(recorder: Recorder, node: Node) -> bool:
+    """Whether autograd keeps any tensor for a node's backward pass, be it one that only the op knows."""
+    if node.op is GETITEM:
+        return False
+    found = _watched(recorder, node)
+    return found is None or bool(found[2])
+
+
+def _watched(recorder: Recorder, node: Node) -> tuple[dict[Node, Any], Any, set[int]] | None:
+    """A node's op run on meta tensors: what stood for its inputs, its result, and the memory that autograd kept. None
+    where it does not run on them."""
     hints = recorder.sizes.hints
     stand_ins: dict[Node, Any] = {}
 
@@ -116,17 +146,8 @@ def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
         ):
             result = node.op.target(*args, **kwargs)
     except Exception:
-        # Not known: assume the worst.
-        return set(node.input_nodes()), set(range(len(node.spec) if isinstance(node.spec, tuple) else 1))
-    inputs = {
-        source
-        for source, value in stand_ins.items()
-        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
-    }
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    return inputs, {
-        i for i, r in enumerate(results) if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata in kept
-    }
+        return None
+    return stand_ins, result, kept
 
 
 def _plain(recorder: Recorder, value: Any) -> Any:

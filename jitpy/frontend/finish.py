@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from jitpy.ir import GETITEM, Mutation, Node
+from jitpy.ir import ops as table
 
 from .autograd_facts import requires_grad
+from .history import drop_unused_history
 from .traced import Finished, TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
     from .recorder import Recorder
+
+
+_DETACH = table.get(torch.ops.aten.detach.default)
 
 
 def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
@@ -24,9 +29,9 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         for i, entry in enumerate(recorder._inputs)
         if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
     ]
-    _protect_saved(recorder, [i for i, _ in written])
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
+    gone: set[int] = set()
     for payload in live:
         if (
             isinstance(payload, TracedTensor)
@@ -38,11 +43,18 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         position = outputs.get(id(payload))
         if position is None:
             position = outputs[id(payload)] = len(graph.outputs)
-            graph.outputs.append(output_node(recorder, payload))
-        places.append(("output", position))
+            node = output_node(recorder, payload)
+            if recorder.history.is_gone(node):
+                gone.add(position)
+                node = recorder.graph.add(_DETACH, (node,), {}, node.tensor.with_(requires_grad=False), node.loc,
+                                          grad_enabled=False)
+            graph.outputs.append(node)
+        places.append(("gone" if position in gone else "output", position))
     for index, payload in written:
         storage = payload.storage
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
+    drop_unused_history(graph)
+    _protect_saved(recorder, [i for i, _ in written])
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
 

@@ -18,6 +18,7 @@ from .code import Ins, all_positional, param_names
 from .codegen import Emitter
 from .executor import Executor, Frame, is_library
 from .generators import abandoned
+from .history import without_history
 from .resume import (
     Resumable,
     ResumePoint,
@@ -138,11 +139,18 @@ class Finisher:
             emitter.out = emitter.body
         else:
             names = {}
+        marked: set[int] = set()
         for kind, where in finished.places:
             if kind == "input":
                 emitter.places.append(("input", graph.inputs[where].meta["source"]))
             else:
                 emitter.places.append(("output", names[where]))
+            if kind == "gone" and where not in marked:
+                marked.add(where)
+                emitter.out = prologue
+                emitter.call(without_history, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
+                emitter.emit("STORE_FAST", names[where])
+                emitter.out = emitter.body
         write(emitter)
         emitter.body[:0] = prologue
         return emitter.assemble(), graph, compiled

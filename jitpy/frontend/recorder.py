@@ -35,6 +35,7 @@ from . import aliasing, overlap, torch_calls
 from .autograd_facts import keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
+from .history import History
 from .inputs import check_strided_input, make_tensor_input
 from .scalars import record_scalar_op, with_sample_numbers
 from .schemas import SchemaFacts, has_size_rule, schema_facts
@@ -102,6 +103,8 @@ class Recorder:
         # undo log: callables in order
         self._journal: list[Callable[[], None]] = []
         self.state = TorchState(guards, self._journal)
+        #: what backward passes have run through
+        self.history = History(self)
 
     # -- inputs
 
@@ -434,7 +437,7 @@ class Recorder:
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
         storage.writers = (*storage.writers, writer)
         storage.generation += 1
-        if not _same_layout(value.tensor, spec):
+        if not same_layout(value.tensor, spec):
             return  # rebuilt from the base when it is read
         target.node, target.generation, target.anchored = value, storage.generation, not target.chain
         if not lost:
@@ -522,7 +525,7 @@ class Recorder:
                 raise UserError(error) from None
         if have.device != spec.device:
             raise Uncapturable("unsupported_op", "a write across devices")
-        if have.dtype == spec.dtype and (target.chain or _same_layout(have, spec)):
+        if have.dtype == spec.dtype and (target.chain or same_layout(have, spec)):
             return value
         return self.copy_into(value, spec, target)
 
@@ -534,7 +537,7 @@ class Recorder:
             value = self.emit(_aten.expand.default, (value, spec.shape), {})
         order = list(range(spec.ndim))
         if not spec.is_contiguous():
-            dense = _dense_order(self.sizes, spec)
+            dense = dense_order(self.sizes, spec)
             if dense is not None:
                 order = dense
             elif not old.chain:
@@ -558,7 +561,7 @@ class Recorder:
     def _in_layout(self, value: Node, storage: Storage) -> Node:
         """`value` with the strides of the base that it replaces."""
         base = storage.base
-        if _same_layout(value.tensor, base.tensor):
+        if same_layout(value.tensor, base.tensor):
             return value
         return self.copy_into(value, base.tensor, TracedTensor(self, storage, (), base, base.tensor))
 
@@ -659,7 +662,7 @@ def _with_grad(spec: Any, requires_grad: bool) -> Any:
     return spec
 
 
-def _dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
+def dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
     """The axes from the outermost to the innermost in memory, None where the memory has gaps."""
     order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), axis))
     expected: Any = 1
@@ -672,7 +675,7 @@ def _dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
     return order
 
 
-def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
+def same_layout(a: TensorSpec, b: TensorSpec) -> bool:
     """Equal strides, axes of size 1 aside."""
     if a.stride == b.stride:
         return True

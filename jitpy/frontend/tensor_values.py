@@ -32,6 +32,11 @@ def store_grad(ex: Executor, value: TensorValue, new: Value) -> None:
     if value.source is None or not value.real.is_leaf or not _assignable(value, new):
         raise unsupported(value, ".grad = ...")
     load_grad(ex, value)  # guards what was there before
+    assign_grad(ex, value, new)
+
+
+def assign_grad(ex: Executor, value: TensorValue, new: Value) -> None:
+    """`value.grad` is `new` from now on; it is replayed when the graph has run."""
     value.grad, value.grad_assigned = new, True
     ex.world.touch(value)
 

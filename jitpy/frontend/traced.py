@@ -215,8 +215,8 @@ class GraphInput:
 
 @dataclass(slots=True)
 class Finished:
-    """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, or
-    `('output', k)`."""
+    """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, `('output', k)`,
+    or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`)."""
 
     graph: Graph
     places: list[tuple[str, int]]

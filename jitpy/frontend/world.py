@@ -188,6 +188,10 @@ class World:
             self._lookups[cls].names[name] = HeldBy(owner)
         return value
 
+    def value_of(self, obj: Any) -> Value | None:
+        """The Value of a live object that was met before."""
+        return self._by_id.get(id(obj))
+
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
         self.writes += 1

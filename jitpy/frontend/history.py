@@ -1,0 +1,98 @@
+"""Which parts of a recorded graph autograd still has to know about.
+
+A backward pass that was captured has run when the graph has: eager has freed by then what it kept, and values on the
+way still say that they require grad, but a second backward pass through them raises. Everything that no result's
+history leads through is ordinary computation, and runs without autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+from jitpy.ir import GETITEM, INPUT, Graph, Node, Spec, TensorSpec
+from jitpy.ir.alias import needs_grad
+
+from .autograd_facts import keeps_anything
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_DETACH = torch.ops.aten.detach.default
+
+#: What eager says when a backward pass meets what another one has freed.
+TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
+
+
+class History:
+    """The nodes that backward passes have run through, without `retain_graph`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.freed: frozenset[Node] = frozenset()
+        self._keeps: dict[Node, bool] = {}
+
+    def free(self, nodes: Iterable[Node]) -> None:
+        """A backward pass has run through `nodes`."""
+        before = self.freed
+        self._recorder._journal.append(lambda: setattr(self, "freed", before))
+        self.freed = before.union(node for node in nodes if node.op is not INPUT)
+
+    def is_spent(self, nodes: Iterable[Node]) -> bool:
+        """Whether a backward pass through `nodes` meets what was freed. What kept nothing may be used again."""
+        return any(self._keeps_anything(node) for node in nodes if node in self.freed)
+
+    def _keeps_anything(self, node: Node) -> bool:
+        found = self._keeps.get(node)
+        if found is None:
+            found = self._keeps[node] = keeps_anything(self._recorder, node)
+        return found
+
+    def is_gone(self, node: Node) -> bool:
+        """Whether a backward pass from `node` would raise."""
+        if not self.freed or not needs_grad(node.spec):
+            return False
+        from jitpy.autograd.reverse import active_nodes
+
+        graph = self._recorder.graph
+        leaves = [n for n in graph.inputs if needs_grad(n.spec)]
+        return self.is_spent(active_nodes(graph.nodes, leaves, [node]))
+
+
+def drop_unused_history(graph: Graph) -> None:
+    """Let everything run without autograd through which the history of no result or value written back leads."""
+    wanted = {node for node in graph.outputs if needs_grad(node.spec)}
+    for mutation in graph.mutations:
+        target = graph.inputs[mutation.input]
+        if mutation.runs_with_grad and (needs_grad(mutation.value.spec) or needs_grad(target.spec)):
+            wanted.add(mutation.value)
+    for node in reversed(graph.nodes):
+        # not by their specs: those of what composite ops do inside need not tell
+        if node in wanted and (node.grad_enabled or node.op is GETITEM) and node.op.target is not _DETACH:
+            wanted.update(node.input_nodes())
+    for node in graph.nodes:
+        if node not in wanted and needs_grad(node.spec):
+            node.spec, node.grad_enabled = _plain(node.spec), False
+
+
+def _plain(spec: Spec) -> Spec:
+    if isinstance(spec, tuple):
+        return tuple(map(_plain, spec))
+    return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) else spec
+
+
+def without_history(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as eager leaves it behind a backward pass (run by compiled code): it requires grad, and a second
+    backward pass raises."""
+    leaf = tensor.detach().requires_grad_()
+    return torch._C._functions.DelayedError(TWICE, 1)(leaf)  # type: ignore[attr-defined]
+
+
+__all__ = ["TWICE", "History", "drop_unused_history", "without_history"]
