@@ -304,8 +304,7 @@ def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: S
     nodes = _output_nodes(recorder, outputs)
     given = [_cotangent(recorder, output, grad) for output, grad in zip(outputs, cotangents, strict=True)]
     graph = recorder.graph
-    active = active_nodes(graph.nodes, wrt, nodes)
-    if recorder.history.is_spent(active):
+    if recorder.history.is_spent(active_nodes(graph.nodes, wrt, nodes)):
         raise UserError(RuntimeError(TWICE))
     _remember(recorder)
     try:
@@ -313,7 +312,7 @@ def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: S
     except (NotCovered, SizeUnknown) as error:
         raise Uncapturable("autograd", str(error)) from None
     if not retain:
-        recorder.history.free(active)
+        recorder.history.free(active_nodes(graph.nodes, wrt, nodes))  # by now in the ops that have rules
     return found
 
 

@@ -347,6 +347,8 @@ class Recorder:
             needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
+        if functional in _WRITES_STATISTICS:
+            node.spec = (*node.spec[:fresh], *_with_grad(node.spec[fresh:], False))
         if requires_grad(node.spec):
             targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
             operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
@@ -651,6 +653,10 @@ class Recorder:
     def finish(self, live: Iterable[TracedTensor | TracedScalar]) -> Finished:
         """Close the graph: its outputs are what the live payloads need, its mutations what was written to inputs."""
         return finish_graph(self, list(live))
+
+
+#: Ops whose written arguments have no history, whatever the op is given.
+_WRITES_STATISTICS = frozenset({_aten._native_batch_norm_legit_functional.default})
 
 
 def _with_grad(spec: Any, requires_grad: bool) -> Any:
