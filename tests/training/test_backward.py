@@ -1,4 +1,4 @@
-"""`loss.backward()` and `torch.autograd.grad` inside jitted functions: `.grad`, errors, freed graphs. PYTEST_DONT_REWRITE."""
+"""Backward passes inside jitted functions: `.grad`, errors, what is freed. PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
