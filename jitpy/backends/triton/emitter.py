@@ -259,7 +259,7 @@ class Emitter:
         uses: dict[Expr, int] = {}
         for expr in needed:
             for child in children(expr):
-                uses[child] = uses.get(child, 0) + 1
+                uses[child] = uses.get(child, 0) + (2 if expr.op == "check" else 1)
         wanted = set(roots)
         for expr in needed:
             text = self._value(expr)

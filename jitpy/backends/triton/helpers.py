@@ -56,6 +56,15 @@ def combine_argmin(a, i, b, j):
 """)
 _helper("""
 @triton.jit
+def combine_moments(mean_a, square_a, count_a, mean_b, square_b, count_b):
+    # means and sums of squared differences from them, of two sets (Chan, Golub, LeVeque)
+    apart = mean_b - mean_a
+    count = count_a + count_b
+    share = count_b / count
+    return mean_a + apart * share, square_a + square_b + apart * apart * count_a * share, count
+""")
+_helper("""
+@triton.jit
 def floor_div_int(a, b):
     q = a // b
     r = a % b

@@ -126,7 +126,7 @@ class ExprPrinter:
 
     def __init__(self, ref: Callable[[Expr], str], short: bool = False) -> None:
         self._ref = ref
-        self._short = short
+        self.short = short
 
     def operand(self, expr: Expr) -> str:
         """An operand of an operator: Triton gives a number the other operand's type."""
@@ -161,7 +161,7 @@ class ExprPrinter:
             return f"tl.{op}({self.argument(args[0])}, {self.argument(args[1])}{nan})"
         if op in ("fmax", "fmin"):
             return f"tl.{'maximum' if op == 'fmax' else 'minimum'}({self.argument(args[0])}, {self.argument(args[1])})"
-        if self._short and dtype is torch.float32:
+        if self.short and dtype is torch.float32:
             found = _short_float(op, texts, [self.argument(a) for a in args])
             if found is not None:
                 return found

@@ -11,6 +11,7 @@ from ...schedule.expr import Expr, children, order
 from ...schedule.index import Axis
 from ...schedule.loops import Kernel, Reduce, Store
 from .emitter import Emitter, KernelText, Program, stem_of
+from .online import Follower, find_followers
 from .printer import TYPES, cast, closed, literal, typed
 from .tiles import Launch, Tile, power_of_two, reduction_launch
 
@@ -79,6 +80,9 @@ def combine_name(kind: str) -> str:
 
 class ReductionEmitter(Emitter):
     """Reductions over the tile `r`."""
+
+    #: reductions that are computed in an earlier pass than their stage says
+    followers: dict[Reduce, Follower] = {}
 
     @property
     def r(self) -> Tile:
@@ -171,8 +175,9 @@ class ReductionEmitter(Emitter):
     def looped(self) -> KernelText:
         kernel = self.kernel
         self.begin_program()
+        self.followers = find_followers(kernel)
         for stage in range(_stages(kernel)):
-            reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
+            reductions = [r for r in kernel.reductions if self._pass_of(r) == stage]
             stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
             if reductions or stores:
                 for reduction, found in self._stage(reductions, stores, "0", self.size(self.r.size)).items():
@@ -180,26 +185,40 @@ class ReductionEmitter(Emitter):
         self.stores([s for s in kernel.stores if not is_inner(s)])
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
 
+    def _pass_of(self, reduction: Reduce) -> int:
+        """In which loop a reduction is computed."""
+        follower = self.followers.get(reduction)
+        return self.kernel.stage[(reduction if follower is None else follower.first).expr]
+
     def _stage(
         self, reductions: list[Reduce], stores: list[Store], first: str, last: str
     ) -> dict[Reduce, list[str]]:
         """One loop over `r`; returns the folded values of each reduction."""
-        roots = [r.expr for r in reductions] + [s.expr for s in stores]
+        followers = {r: self.followers[r] for r in reductions if r in self.followers}
+        plain = [r for r in reductions if r not in followers]
+        roots = [r.expr for r in plain] + [s.expr for s in stores]
         needed = order(roots, self.names)
         inner = {e for e in needed if _depends(e)}
         self.emit([e for e in needed if e not in inner and (e in roots or any(e in children(i) for i in inner))])
-        running = [self._start(reduction) for reduction in reductions]
+        running = [self._start(reduction) for reduction in plain]
+        for follower in followers.values():
+            follower.start(self)
         r, outer = self.r, dict(self.names)
         with self.block(f"for {r.name}_start in range({first}, {last}, {r.block}):"):
             self.add(f"{r.name} = {r.name}_start + tl.arange(0, {r.block}){self.shape_suffix(r)}")
             self.split_axes(r)
             self.emit(roots)
-            for reduction, names in zip(reductions, running, strict=True):
+            for follower in followers.values():
+                follower.step(self)
+            for reduction, names in zip(plain, running, strict=True):
                 self._step(reduction, names)
             for store in stores:
                 self.store(store.value, store.index, store.expr)
         self.names = outer
-        return {reduction: self.fold(reduction, names) for reduction, names in zip(reductions, running, strict=True)}
+        found = {reduction: self.fold(reduction, names) for reduction, names in zip(plain, running, strict=True)}
+        for reduction, follower in followers.items():
+            found[reduction] = [follower.fold(self, found[follower.first][0])]
+        return found
 
     def _start(self, reduction: Reduce) -> list[str]:
         """Running values, and for arg-reductions their positions."""

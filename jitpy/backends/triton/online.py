@@ -1,0 +1,149 @@
+"""Reductions that depend on another one, computed with it in the same pass over the elements.
+
+    sum(exp(x - max(x)))         running sums are rescaled when the running maximum grows (Milakov, Gimelshein)
+    sum((x - mean(x)) ** 2)      running means and squared differences from them (Welford)
+
+Without this a long row is read once more for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...ir.spec import prod
+from ...schedule.expr import Expr
+from ...schedule.loops import Kernel, Reduce
+
+if TYPE_CHECKING:
+    from .reductions import ReductionEmitter
+
+
+def find_followers(kernel: Kernel) -> dict[Reduce, Follower]:
+    """The reductions that can be computed in the pass of the one that they depend on."""
+    found: dict[Reduce, Follower] = {}
+    length = prod(tuple(a.size for a in kernel.reduced))
+    for second in kernel.reductions:
+        for first in kernel.reductions:
+            if second.kind != "sum" or second.dtype is not torch.float32 or first is second:
+                continue
+            if kernel.stage[second.expr] != kernel.stage[first.expr] + 1:
+                continue
+            if first.kind == "max" and _is_exponential(second.expr, first):
+                found[second] = Exponentials(first)
+            elif first.kind == "sum" and type(length) is int and _is_square(second.expr, first, length):
+                found[second] = Squares(first)
+    return found
+
+
+def _is_exponential(expr: Expr, first: Reduce) -> bool:
+    """Whether it is exp(x - max(x))."""
+    if expr.op != "exp" or expr.args[0].op != "sub":
+        return False
+    return expr.args[0].args == (first.expr, first.result)
+
+
+def _is_square(expr: Expr, first: Reduce, length: int) -> bool:
+    """Whether it is (x - sum(x) / length) ** 2."""
+    if expr.op != "mul" or expr.args[0] is not expr.args[1] or expr.args[0].op != "sub":
+        return False
+    x, mean = expr.args[0].args
+    if x is not first.expr or mean.op not in ("truediv", "mul") or mean.args[0] is not first.result:
+        return False
+    by = mean.args[1]
+    if by.op != "const":
+        return False
+    return by.attr == length if mean.op == "truediv" else abs(by.attr * length - 1) < 1e-6
+
+
+class Follower:
+    """Running values of a reduction beside those of `first`; one instance serves one kernel."""
+
+    def __init__(self, first: Reduce) -> None:
+        self.first = first
+
+    def start(self, emitter: ReductionEmitter) -> None:
+        """In front of the loop."""
+        raise NotImplementedError
+
+    def step(self, emitter: ReductionEmitter) -> None:
+        """Inside the loop, in front of the step of `first`, whose operand has a name."""
+        raise NotImplementedError
+
+    def fold(self, emitter: ReductionEmitter, first: str) -> str:
+        """The name of the result; `first` is that of the other one."""
+        raise NotImplementedError
+
+    def _full(self, emitter: ReductionEmitter, value: str) -> str:
+        name = emitter.fresh("acc")
+        emitter.add(f"{name} = tl.full({emitter.shape}, {value}, tl.float32)")
+        return name
+
+    def _folded(self, emitter: ReductionEmitter, given: str, combine: str, names: list[str]) -> None:
+        keep = ", keep_dims=True" if len(emitter.blocks) > 1 else ""
+        emitter.add(f"{', '.join(names)} = tl.reduce({given}, {emitter.r.place}, {combine}{keep})")
+
+
+class Exponentials(Follower):
+    """sum(exp(x - max(x))): `total` is relative to the lane's maximum so far, `top`."""
+
+    def start(self, emitter: ReductionEmitter) -> None:
+        self.top, self.total = self._full(emitter, 'float("-inf")'), self._full(emitter, "0.0")
+
+    def step(self, emitter: ReductionEmitter) -> None:
+        x, part, grown = emitter.fresh("x"), emitter.fresh("t"), emitter.fresh("t")
+        top, total = self.top, self.total
+        emitter.add(f"{x} = {emitter.operand_of(self.first)}")
+        # equal infinities are no distance apart
+        emitter.add(f"{part} = {self.exp(emitter)}(tl.where({x} == {top}, 0.0, -tl.abs({x} - {top})))")
+        emitter.add(f"{grown} = tl.where({x} > {top}, {total} * {part} + 1.0, {total} + {part})")
+        beyond = f"{emitter.r.name}_in"
+        emitter.add(f"{total} = " + (f"tl.where({beyond}, {grown}, {total})" if emitter.r.masked else grown))
+        emitter.add(f"{top} = combine_max({top}, {x})")
+
+    def fold(self, emitter: ReductionEmitter, first: str) -> str:
+        name = emitter.fresh("sum")
+        self._folded(emitter, f"{self.total} * {self.exp(emitter)}({self.top} - {first})", "combine_sum", [name])
+        return name
+
+    @staticmethod
+    def exp(emitter: ReductionEmitter) -> str:
+        return "tl.exp" if emitter.printer.short else "libdevice.exp"
+
+
+class Squares(Follower):
+    """sum((x - mean(x)) ** 2): `mean` and `squares` of each lane's elements so far."""
+
+    def start(self, emitter: ReductionEmitter) -> None:
+        self.mean, self.squares = self._full(emitter, "0.0"), self._full(emitter, "0.0")
+        self.count = emitter.fresh("count")
+        emitter.add(f"{self.count} = 0.0")
+
+    def step(self, emitter: ReductionEmitter) -> None:
+        x, apart, mean, squares = (emitter.fresh("t") for _ in range(4))
+        emitter.add(f"{x} = {emitter.operand_of(self.first)}")
+        emitter.add(f"{self.count} += 1.0")
+        emitter.add(f"{apart} = {x} - {self.mean}")
+        emitter.add(f"{mean} = {self.mean} + {apart} * (1.0 / {self.count})")
+        emitter.add(f"{squares} = {self.squares} + {apart} * ({x} - {mean})")
+        for old, new in ((self.mean, mean), (self.squares, squares)):
+            text = f"tl.where({emitter.r.name}_in, {new}, {old})" if emitter.r.masked else new
+            emitter.add(f"{old} = {text}")
+
+    def fold(self, emitter: ReductionEmitter, first: str) -> str:
+        r = emitter.r
+        assert type(r.size) is int
+        whole, rest = divmod(r.size, r.block)
+        count = str(float(whole))
+        if rest:
+            lanes = f"tl.arange(0, {r.block}){emitter.shape_suffix(r)}"
+            count = f"tl.where({lanes} < {rest}, {float(whole + 1)}, {float(whole)})"
+            if len(emitter.blocks) > 1:
+                count = f"tl.broadcast_to({count}, {emitter.shape})"
+        else:
+            count = f"tl.full({emitter.shape}, {count}, tl.float32)"
+        mean, name, counted = emitter.fresh("mean"), emitter.fresh("sum"), emitter.fresh("count")
+        given = f"({self.mean}, {self.squares}, {count})"
+        self._folded(emitter, given, "combine_moments", [mean, name, counted])
+        return name
