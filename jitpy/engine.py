@@ -47,6 +47,7 @@ from .ir.passes import run_passes
 from .options import Options
 from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
+from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
 
 #: compiling is serial: tracing reads and guards the state of the whole process
@@ -79,6 +80,8 @@ class Engine:
         self.splits = splits
         self._root: Any = None
         self.backend = get_backend(options.backend)
+        if options.backend == "codegen" and torch.cuda.is_initialized():
+            gpu_compile.start_workers()
         self.variants: list[Variant] = []
         self.skipped: list[BreakRecord] = []
         self._histories: dict[int, History] = {}

@@ -38,8 +38,17 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     reason = unsupported(device)
     if reason:
         _warn(f"graphs on {device} run with eager kernels: {reason}")
-    if reason or any_needs_grad(graph.nodes) or shows_grad_input(graph):
+    if reason:
         return eager.compile_graph(graph, options or {})
+    if any_needs_grad(graph.nodes) or shows_grad_input(graph):
+        from ...autograd import compile_differentiable
+
+        try:
+            return compile_differentiable(graph, lambda half: compile_graph(half, options),
+                                          lambda made: eager.compile_graph(made, {}))
+        except NotCovered as error:
+            logs.log("fusion", f"{graph.name} runs under torch's autograd: {error}")
+            return eager.compile_graph(graph, options or {})
     from ...runtime.executable import make_executable
     from ...runtime.gpu.compile import KernelCompileError
     from ...runtime.gpu.modes import gpu_executable

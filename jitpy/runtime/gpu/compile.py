@@ -33,6 +33,8 @@ from . import worker
 from .kernel import GpuKernel
 
 _SUFFIX = ".kernel"
+#: processes that wait for the first kernels
+_WARM = 4
 
 
 class KernelCompileError(RuntimeError):
@@ -118,10 +120,10 @@ def compile_kernels(kernels: list[GpuKernel], target: Target) -> list[Binary]:
     return [one.result() for one in pending]
 
 
-def start_workers(count: int = 1) -> None:
-    """Start processes before there is work for them: importing Triton takes a second."""
+def start_workers() -> None:
+    """Start some processes before there is work for them: importing Triton takes a second. Returns at once."""
     if triton_version() is not None:
-        _pool().warm(count)
+        _pool().warm(_WARM)
 
 
 def key_of(kernel: GpuKernel, target: Target) -> str:
@@ -224,15 +226,21 @@ class _Pool:
         self.workers: list[_Worker] = []
         self.here = threading.Lock()
         self.broken = False
+        self.warmed = 0
 
     def submit(self, function: Any, *arguments: Any) -> None:
         self.threads.submit(function, *arguments)
 
     def warm(self, count: int) -> None:
-        for _ in range(min(count, self.size) - len(self.workers)):
-            started = self._start()
-            if started is not None:
-                self.idle.put(started)
+        """Have `count` workers, or as many as the pool may have."""
+        missing, self.warmed = min(count, self.size) - self.warmed, count
+        for _ in range(missing):
+            self.threads.submit(self._start_idle)
+
+    def _start_idle(self) -> None:
+        started = self._start()
+        if started is not None:
+            self.idle.put(started)
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
         """The answer of a worker; where there is none to be had, of this process."""
