@@ -92,7 +92,7 @@ class Planner:
         self.kernels: list[KernelInfo] = []
         #: values that must be in memory under their own strides, by the node or call that wants them
         self._want()
-        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, target.limits)
+        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, target.limits, self._checking())
         self.refusals = self.fusion.refusals
         self._build_kernels()
         self._find_lifetimes()
@@ -148,6 +148,16 @@ class Planner:
             result.append((node, [base_of(v) for v in operands], results))
         return result
 
+    def _checking(self) -> list[Value]:
+        """The values of kernels whose computation may raise, for whoever reads them or not."""
+        found: dict[Value, None] = {}
+        for node in self.graph.nodes:
+            made = self.low.values[node]
+            for value in made if isinstance(made, tuple) else (made,):
+                if isinstance(value, Value) and may_fail(node) and not isinstance(base_of(value), (Stored, HostScalar)):
+                    found[base_of(value)] = None
+        return list(found)
+
     # kernels
 
     def _build_kernels(self) -> None:
@@ -160,7 +170,7 @@ class Planner:
                 stored = [
                     v
                     for v in unit.members
-                    if v in self.required or any(r not in members for r in fusion.readers.get(v, ()))
+                    if v in fusion.required or any(r not in members for r in fusion.readers.get(v, ()))
                 ]
                 kernel = build(unit, f"kernel{count}", fusion.inlined, stored, self.env)
                 count += 1

@@ -90,6 +90,8 @@ class Emitter:
         self._memo: dict[int, str] = {}
         self._sources: dict[Any, str] = {}
         self._held: list[Any] = []
+        #: what is written once all changes of existing objects are replayed
+        self._afterwards: list[Callable[[], None]] = []
         self._temps = 0
         #: graph results wanted: payloads in order of first use
         self.live: list[Any] = []
@@ -558,17 +560,23 @@ class Emitter:
         self.call(iter, lambda: self.load(value.of))
         self.remember(value)
         if value.index:
-            name = self._memo[id(value)]
-            self.call(type(iter([])).__setstate__, lambda: self.emit("LOAD_FAST", name),  # type: ignore[attr-defined]
-                      lambda: self.const(min(value.index, sys.maxsize)))
-            self.emit("POP_TOP")
+            self._advance_at_the_end(value)
 
     def _build_reverse_iterator(self, value: ReverseIterator) -> None:
         self.call(reversed, lambda: self.load(value.of))
         self.remember(value)
+        self._advance_at_the_end(value)
+
+    def _advance_at_the_end(self, value: ListIterator | ReverseIterator) -> None:
+        """Put an iterator where it was: not beyond the end of its list, so once that has its items."""
         name = self._memo[id(value)]
-        self.call(value.cls.__setstate__, lambda: self.emit("LOAD_FAST", name), lambda: self.const(value.index))
-        self.emit("POP_TOP")
+
+        def advance() -> None:
+            self.call(value.cls.__setstate__, lambda: self.emit("LOAD_FAST", name),  # type: ignore[attr-defined]
+                      lambda: self.const(min(value.index, sys.maxsize)))
+            self.emit("POP_TOP")
+
+        self._afterwards.append(advance)
 
     def _build_sequence_iterator(self, value: SequenceIterator) -> None:
         if value.guarded is not None and value.of is not None and value.guarded.source is not None:
@@ -660,6 +668,8 @@ class Emitter:
             if isinstance(value, ObjectValue) and value.dirty_slots:
                 for descriptor in value.dirty_slots:
                     self._replay_slot(value, descriptor)
+        while self._afterwards:
+            self._afterwards.pop(0)()
 
     def _list_of(self, items: Iterable[Any]) -> None:
         self.emit("BUILD_LIST", self.load_many(items))

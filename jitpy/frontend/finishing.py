@@ -10,7 +10,7 @@ from typing import Any
 from bytecode import Instr, Label, TryBegin, TryEnd
 
 from .. import config
-from ..ir.failures import graph_may_fail
+from ..ir.failures import graph_may_fail, has_effect
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .checked import Checked, run_plainly, runs_once
@@ -119,7 +119,7 @@ class Finisher:
         if (graph.sizes.has_unbacked or self.ex.catches) and any(runs_once(n) for n in graph.nodes):
             beside = "an operation whose exceptions are caught" if self.ex.catches else "sizes that depend on data"
             raise Skip("dynamic_shape", f"a function with effects runs beside {beside}")
-        if graph.outputs or graph.mutations or any(_has_effect(n) for n in graph.nodes):
+        if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
             compiled = self.compile_graph(graph)
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
@@ -501,7 +501,3 @@ def _forget_frame(error: BaseException) -> None:
 
 def _call_host(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     function(*args, **kwargs)
-
-
-def _has_effect(node: Any) -> bool:
-    return node.op.is_random or not node.op.is_pure

@@ -11,7 +11,7 @@ from jitpy.ir import Dim, TensorSpec
 
 from .guards import TensorGuard
 from .source import Source, short_name
-from .traced import GraphInput, Storage, TracedTensor, Uncapturable
+from .traced import GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -31,6 +31,7 @@ def make_tensor_input(
             recorder.guards.add(source, "same", first)
         return known
     check_kind(tensor)
+    leaf = _is_leaf(tensor)
     index = len(recorder.graph.inputs)
     memory = tensor.untyped_storage()._cdata
     sharers = recorder._storages.get(memory, [])
@@ -41,7 +42,7 @@ def make_tensor_input(
     node = recorder.graph.add_input(
         spec, short_name(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
     )
-    payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=tensor.is_leaf)
+    payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=leaf)
     recorder._inputs.append(GraphInput(tensor, source, payload))
     recorder._by_id[id(tensor)] = payload
     recorder._storages[memory] = [*sharers, index]
@@ -52,6 +53,17 @@ def make_tensor_input(
 
     recorder._journal.append(undo)
     return payload
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    try:
+        leaf = tensor.is_leaf
+    except RuntimeError:
+        what = "one of several views, made at once, of a tensor that was written to since: eager refuses to read it"
+        raise Uncapturable("unsupported_tensor", what) from None
+    if leaf and tensor.requires_grad and not is_leaf(tensor):
+        raise Uncapturable("unsupported_tensor", "a view, made under no_grad, of a tensor that requires grad")
+    return leaf
 
 
 def check_kind(tensor: torch.Tensor) -> None:
@@ -126,6 +138,50 @@ def symbolic_strides(tensor: torch.Tensor, sizes: list[Dim]) -> tuple[Dim, ...]:
 def starts_its_memory(tensor: torch.Tensor) -> bool:
     """Guard: the tensor's first element is the first of its storage."""
     return tensor.storage_offset() == 0
+
+
+#: grad_fn of views that are made several at a time, which may not be written to
+_MULTI_VIEWS = ("Unbind", "Split")
+
+
+def takes_writes(tensor: torch.Tensor) -> bool:
+    """Guard: autograd lets an in-place operation change the tensor. It is neither a leaf that requires grad nor a view
+    of one, nor one of several views made at once, nor a view made under no_grad."""
+    try:
+        if not tensor.requires_grad:
+            return tensor._base is None or not tensor._base.requires_grad
+        base = tensor._base
+        if tensor.is_leaf or base is not None and (base.is_leaf or not base.requires_grad):
+            return False
+        step = tensor.grad_fn
+        while base is not None and step is not None and step is not base.grad_fn:
+            if type(step).__name__.startswith(_MULTI_VIEWS):
+                return False
+            step = step.next_functions[0][0] if step.next_functions else None
+        return base is None or step is not None
+    except RuntimeError:  # a view whose base was written to, in a way that autograd cannot follow
+        return False
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a leaf of the autograd graph, and no view that was made under no_grad of one that is not."""
+    return tensor.is_leaf and (tensor._base is None or not tensor._base.requires_grad)
+
+
+def is_no_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor was computed under autograd."""
+    return not tensor.is_leaf
+
+
+def check_write_under_grad(recorder: Recorder, entry: GraphInput, through_view: bool) -> None:
+    """An in-place operation on an input, recorded by autograd. Raises UserError where eager would."""
+    real: torch.Tensor = entry.value
+    if real.requires_grad and entry.payload.is_leaf:
+        what = "a view of a leaf" if through_view else "a leaf"
+        raise UserError(RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation."))
+    if not takes_writes(real):
+        raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
+    recorder.guards.add(entry.source, "python", takes_writes, "an in-place operation")
 
 
 def check_strided_input(

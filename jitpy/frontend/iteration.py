@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -278,15 +279,22 @@ def next_sync(ex: Executor, iterator: Value) -> Value:
         raise
 
 
-def iterate(ex: Executor, value: Value) -> list[Value]:
-    """All the items of an iterable, as C functions such as `list()` take them."""
+def each(ex: Executor, value: Value) -> Iterator[Value]:
+    """The items of an iterable one by one, for C functions that use each before they ask for the next: what yields them
+    sees it."""
     if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
         value.items[:] = [ex.world.force(v) for v in value.items]
-        return list(value.items)
+        yield from list(value.items)
+        return
     iterator = get_iter_sync(ex, value)
-    items: list[Value] = []
     while True:
         try:
-            items.append(next_sync(ex, iterator))
+            item = next_sync(ex, iterator)
         except Exhausted:
-            return items
+            return
+        yield item
+
+
+def iterate(ex: Executor, value: Value) -> list[Value]:
+    """All the items of an iterable, as C functions such as `list()` take them."""
+    return list(each(ex, value))

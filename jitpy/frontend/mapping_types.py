@@ -8,7 +8,7 @@ from typing import Any
 from .calls import BUILTINS, builtin, call
 from .executor import Executor
 from .guards import MISSING
-from .iteration import iterate
+from .iteration import each, iterate
 from .operators import key_of
 from .values.base import (
     NONE,
@@ -73,10 +73,10 @@ def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
                 put(world.dict_key_value(other, key), value)
         elif isinstance(other, ObjectValue) and not isinstance(other, (ListValue, TupleValue, SetValue)) and \
                 has_attr(ex, other, "keys"):
-            for key in iterate(ex, ex.finish_sync(call(ex, load_attr(ex, other, "keys"), [], {}))):
+            for key in each(ex, ex.finish_sync(call(ex, load_attr(ex, other, "keys"), [], {}))):
                 put(key, ex.finish_sync(get_item(ex, other, key)))
         else:
-            for i, pair in enumerate(iterate(ex, other)):
+            for i, pair in enumerate(each(ex, other)):
                 items = iterate(ex, pair)
                 if len(items) != 2:
                     raise ex.throw(ValueError, f"dictionary update sequence element #{i} has length {len(items)}; "

@@ -36,7 +36,7 @@ from .autograd_facts import keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
 from .history import History
-from .inputs import check_strided_input, make_tensor_input
+from .inputs import check_strided_input, check_write_under_grad, is_leaf, is_no_leaf, make_tensor_input
 from .scalars import record_scalar_op, with_sample_numbers
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 from .source import Source
@@ -457,24 +457,26 @@ class Recorder:
         if self._may_overlap(spec):
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
         base = storage.base.tensor
-        if base.requires_grad and (not grad or target.is_detached) and storage.input is None:
-            raise Uncapturable(
-                "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
-            )
+        if base.requires_grad and (not grad or target.is_detached):
+            # An input's copy-back is made with grad mode or without: not one after the other.
+            if storage.input is None or any(node.tensor.requires_grad for node in storage.values[1:]):
+                raise Uncapturable(
+                    "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
+                )
         if target.is_detached:
             if value.tensor.requires_grad:
                 raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
         elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
-            if target.is_leaf and spec.requires_grad:
+            if storage.input is not None:
+                check_write_under_grad(self, self._inputs[storage.input], bool(target.chain))
+            elif target.is_leaf and spec.requires_grad:
                 raise UserError(
                     RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
                 )
-            if storage.input is not None and base.requires_grad and self._inputs[storage.input].payload.is_leaf:
-                raise UserError(
-                    RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-                )
             if is_out:
                 raise Uncapturable("unsupported_op", "out= with tensors that require grad")
+            if storage.lost_grad:
+                raise Uncapturable("unsupported_op", "a write to a tensor that was changed under no_grad")
             if storage.restricted:
                 raise Uncapturable("unsupported_op", "a write to memory with views that autograd restricts")
         if storage.input is not None:
@@ -588,7 +590,10 @@ class Recorder:
             self.rollback(mark)
             raise
         except UserError:
+            facts = self.guards.guards[mark[3] :]
             self.rollback(mark)
+            for guard in facts:  # the error is for inputs of which these hold
+                self.guards.add(guard.source, guard.kind, guard.arg, guard.why)
             self._specialize((args, kwargs), f"{getattr(fn, '__name__', fn)} raises")
             raise
         except NotCovered as error:
@@ -599,8 +604,12 @@ class Recorder:
             raise Uncapturable("dynamic_shape", str(error)) from error
 
     def _specialize(self, payload: Any, why: str) -> None:
-        """Fix every size in what a call was given: it raises for these, and who knows for which others."""
+        """Fix every size in what a call was given, and which tensors are leaves: it raises for these, and who knows for
+        which others."""
         if isinstance(payload, TracedTensor):
+            entry = None if payload.storage.input is None else self._inputs[payload.storage.input]
+            if entry is not None and entry.value.requires_grad:
+                self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
             self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
         elif isinstance(payload, sympy.Basic):
             self.sizes.specialize(payload, why)

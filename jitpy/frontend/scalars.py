@@ -207,6 +207,8 @@ def item(recorder: Recorder, self: TracedTensor) -> Any:
 
 def _number(kind: type) -> Callable[..., Any]:
     def handler(recorder: Recorder, self: TracedTensor) -> Any:
+        if not recorder.sizes.equal(self.spec.numel, 1, f"{kind.__name__}()"):
+            raise UserError(ValueError("only one element tensors can be converted to Python scalars"))
         found = item(recorder, self)
         if type(found) in SAMPLES:
             try:

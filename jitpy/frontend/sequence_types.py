@@ -9,7 +9,7 @@ import torch
 from .breaks import GraphBreak
 from .calls import as_int, builtin, call
 from .executor import Executor
-from .iteration import iterate
+from .iteration import each, iterate
 from .operators import constant_of, equal, mutate
 from .values.base import (
     FALSE,
@@ -55,9 +55,9 @@ def size_numel(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def list_extend(ex: Executor, target: ListValue, other: Value) -> None:
-    items = iterate(ex, other)
-    mutate(ex, target)
-    target.items.extend(items)
+    for item in each(ex, other):
+        mutate(ex, target)
+        target.items.append(item)
 
 
 def _list(ex: Executor, args: Args) -> ListValue:
@@ -125,9 +125,10 @@ def list_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(list.__init__)
 def list_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _list(ex, args)
-    items = iterate(ex, args[1]) if len(args) > 1 else []
     mutate(ex, target)
-    target.items[:] = items
+    target.items.clear()
+    if len(args) > 1:
+        list_extend(ex, target, args[1])
     return NONE
 
 

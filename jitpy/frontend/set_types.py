@@ -11,13 +11,15 @@ from typing import Any
 from .breaks import GraphBreak
 from .calls import BUILTINS, builtin
 from .executor import Executor
-from .iteration import iterate
+from .iteration import each, iterate
 from .operators import key_of, set_keys
 from .values.base import (
     NONE,
     DictValue,
     DictViewValue,
+    ListValue,
     SetValue,
+    TupleValue,
     Value,
     const,
     unsupported,
@@ -165,8 +167,18 @@ def set_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def set_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _set(ex, args)
     for other in args[1:]:
-        change(ex, target, "update", *_operand(ex, other))
+        _change_by_items(ex, target, "update", other)
     return NONE
+
+
+def _change_by_items(ex: Executor, target: SetValue, method: str, other: Value) -> None:
+    """A method that takes the items one by one: what yields them sees the changes."""
+    if isinstance(other, (SetValue, DictValue, DictViewValue, ListValue, TupleValue)):
+        change(ex, target, method, *_operand(ex, other))
+        return
+    for item in each(ex, other):
+        key = key_of(ex, item)
+        change(ex, target, method, [key], {key: item})
 
 
 _SYMBOLS = {"AND": "&", "OR": "|", "SUBTRACT": "-", "XOR": "^"}
@@ -201,6 +213,10 @@ def _as_set(ex: Executor, view: Value) -> tuple[set[Any], dict[Any, Value]]:
 def _set_method(method: str, inplace: bool) -> Any:
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         target = _set(ex, args)
+        if method == "difference_update":
+            for other in args[1:]:
+                _change_by_items(ex, target, method, other)
+            return NONE
         operands = [_operand(ex, other) for other in args[1:]]
         if inplace:
             for real, items in operands:

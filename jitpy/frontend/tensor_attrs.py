@@ -11,6 +11,7 @@ from jitpy.ir import TensorSpec
 
 from . import derived_calls
 from .composites import LOWERINGS
+from .inputs import is_leaf, is_no_leaf
 from .source import attr
 from .traced import DECLINED, TracedTensor, Uncapturable, UserError
 
@@ -60,16 +61,6 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     entry = recorder._inputs[index]
     recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
     return tensor.is_leaf
-
-
-def is_leaf(tensor: torch.Tensor) -> bool:
-    """Guard: the tensor is a leaf of the autograd graph."""
-    return tensor.is_leaf
-
-
-def is_no_leaf(tensor: torch.Tensor) -> bool:
-    """Guard: the tensor was computed under autograd."""
-    return not tensor.is_leaf
 
 
 def has_no_grad(tensor: torch.Tensor) -> bool:

@@ -2,17 +2,19 @@
 
 Python raises in the middle of a program: what came before has happened, and handlers around it run. A graph does
 everything at once, so that a frame whose graph raised runs again as plain Python; that works where nothing was changed
-before the node that raised.
+before the node that raised. So such nodes stay in the graph although nothing may read them, and a kernel that checks
+values looks at all of them.
 """
 
 from __future__ import annotations
 
 import operator
 
+import sympy
 import torch
 
 from .graph import Graph, Node
-from .spec import TensorSpec
+from .spec import ScalarSpec, TensorSpec
 
 #: arithmetic on numbers that cannot raise
 _SAFE_ON_HOST = frozenset({
@@ -21,38 +23,73 @@ _SAFE_ON_HOST = frozenset({
     operator.xor, operator.invert, min, max,
 })
 
-#: parts of the names of ATen ops that look at values: indices within bounds, matrices that can be factored,
+#: ATen ops that look at values: indices within bounds, as many elements as places, matrices that can be factored,
 #: probabilities between 0 and 1
-_LOOK_AT_VALUES = (
-    "index", "gather", "scatter", "embedding", "take", "put", "one_hot", "nll_loss", "cross_entropy", "bincount",
-    "linalg", "cholesky", "inverse", "solve", "lstsq", "multinomial", "bernoulli", "binomial", "poisson", "normal",
-    "repeat_interleave", "ctc_loss", "histc", "_assert", "searchsorted", "segment_reduce", "pad_sequence", "ormqr",
-)
+_LOOK_AT_VALUES = frozenset({
+    "bernoulli", "binary_cross_entropy", "bincount", "binomial", "cross_entropy_loss", "embedding", "embedding_bag",
+    "embedding_renorm", "gather", "geqrf", "histc", "histogram", "index", "index_add", "index_copy", "index_fill",
+    "index_put", "index_reduce", "index_select", "inverse", "masked_scatter", "matrix_power",
+    "max_unpool2d", "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "multinomial", "normal", "one_hot",
+    "ormqr", "pinverse", "poisson", "put", "qr", "quantile", "nanquantile", "repeat_interleave", "scatter",
+    "scatter_add", "scatter_reduce", "searchsorted", "segment_reduce", "svd", "take", "take_along_dim",
+    "triangular_solve",
+})
+#: how the names of families of such ops begin
+_FAMILIES = ("linalg_", "cholesky", "nll_loss", "lu_", "ctc_loss", "assert_", "functional_assert", "unsafe_index",
+             "unsafe_masked")
+#: members of these families that any values will do for
+_SAFE = frozenset({"linalg_cross", "linalg_diagonal", "linalg_matmul", "linalg_multi_dot", "linalg_powsum",
+                   "linalg_vander", "linalg_vecdot", "linalg_vector_norm"})
 
-#: parts of the names of ATen ops that raise where integers are divided by zero
-_DIVIDE = ("remainder", "fmod", "floor_divide", "div.")
+#: ATen ops that raise where integers are divided by zero
+_DIVIDE = frozenset({"__rdiv__", "div", "divide", "floor_divide", "fmod", "remainder"})
 
 
 def _may_divide_by_zero(node: Node) -> bool:
     """Integers divided by anything but a constant that is not zero."""
-    if not any(part in node.op.name for part in _DIVIDE) or len(node.args) < 2:
+    if isinstance(node.spec, TensorSpec) and node.spec.dtype.is_floating_point:
         return False
-    if not isinstance(node.spec, TensorSpec) or node.spec.dtype.is_floating_point:
-        return False
-    divisor = node.args[1]
+    divisor = node.args[1] if len(node.args) > 1 else None
     return type(divisor) not in (int, bool, float) or divisor == 0
+
+
+def _may_be_negative_power(node: Node) -> bool:
+    """An integer to a power that is a number not known yet."""
+    exponent = node.args[1] if len(node.args) > 1 else None
+    if isinstance(node.spec, TensorSpec) and node.spec.dtype.is_floating_point:
+        return False
+    return isinstance(exponent, sympy.Basic) or isinstance(exponent, Node) and isinstance(exponent.spec, ScalarSpec)
+
+
+def _has_late_number(node: Node) -> bool:
+    """Whether a number among the arguments is only known when the graph runs."""
+    return any(isinstance(n.spec, ScalarSpec) for n in node.input_nodes()) or any(
+        isinstance(value, sympy.Basic) for value in (*node.args, *node.kwargs.values()))
 
 
 def may_fail(node: Node) -> bool:
     """Whether the values of a node's arguments may make it raise."""
     op, target = node.op, node.op.target
     if isinstance(target, torch._ops.OpOverload):
-        if _may_divide_by_zero(node):
+        if target.namespace != "aten":
             return True
-        return target.namespace != "aten" or any(part in op.name for part in _LOOK_AT_VALUES)
+        name = op.name.split(".")[1]
+        if name in _DIVIDE:
+            return _may_divide_by_zero(node)
+        if name == "pow":
+            return _may_be_negative_power(node)
+        bare = name.lstrip("_")
+        if bare in _LOOK_AT_VALUES or bare.startswith(_FAMILIES):
+            return bare not in _SAFE
+        return op.is_random and _has_late_number(node)  # the bounds and parameters of distributions
     if op.kind == "host":
         return target not in _SAFE_ON_HOST
     return op.kind not in ("input", "constant", "getitem")
+
+
+def has_effect(node: Node) -> bool:
+    """Whether a node must run although nothing reads it: it changes something, advances a generator, or may raise."""
+    return node.op.is_random or not node.op.is_pure or may_fail(node)
 
 
 def graph_may_fail(graph: Graph) -> bool:

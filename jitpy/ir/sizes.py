@@ -242,8 +242,17 @@ class SizeEnv:
         if not isinstance(relation, sympy.core.relational.Relational):
             raise SizeUnknown(f"{relation} depends on data")
         kind, difference, negated = _question(relation)
-        self._record(relation, reason, kind, self._normal(difference), not negated)
+        d = self._normal(difference)
+        self._refuse_contradiction(kind, d, not negated, reason)
+        self._record(relation, reason, kind, d, not negated)
         return True
+
+    def _refuse_contradiction(self, kind: str, d: sympy.Expr, answer: bool, reason: str) -> None:
+        """SizeUnknown where no value of the unbacked symbols gives this answer in the call being traced."""
+        hints = {symbol: hint for symbol, hint in self._hints.items() if symbol not in self._unbacked}
+        here = self._theorem(kind, self._normal(d.xreplace(hints)))
+        if here is not None and here != answer:
+            raise SizeUnknown(f"{reason or 'a size'}: what is usually so cannot be in this call")
 
     def learn(self, relation: sympy.Basic | bool) -> None:
         """Take note of what is so by construction, such as a bound that an operation keeps to."""
@@ -363,6 +372,7 @@ class SizeEnv:
                 raise SizeUnknown(f"{reason or 'a question about sizes'}: {_text_of(asked, kind)} depends on data")
             with self.generic():
                 answer = self._theorem(kind, d) is not False
+            self._refuse_contradiction(kind, d, answer, reason)
         else:
             value = self.hint(d)
             answer = value == 0 if kind == "eq" else value < 0

@@ -154,8 +154,8 @@ def _mutations(graph: Graph) -> Iterator[tuple[Node | None, str]]:
         if not isinstance(target.spec, TensorSpec) or not isinstance(value.spec, TensorSpec):
             yield value, f"{target.name}: {target.spec} receives {value.spec}"
         elif (target.spec.dtype, target.spec.shape) != (value.spec.dtype, value.spec.shape):
-            if graph.sizes.hints(target.spec.shape) != graph.sizes.hints(value.spec.shape) \
-                    or target.spec.dtype != value.spec.dtype:
+            sizes = [graph.sizes.hints(map(graph.sizes.canonical, n.spec.shape)) for n in (target, value)]
+            if sizes[0] != sizes[1] or target.spec.dtype != value.spec.dtype:
                 yield value, f"{target.name}: {target.spec} receives {value.spec}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..ir.graph import Node
 from ..ir.spec import Dim, contiguous_stride, prod
-from .index import Index, flatten, same
+from .index import Index, flatten, of, same
 from .lower import Lowering
 from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
 from .values import Computed, Pointwise, Probe, Reduction, Scan, Scatter, Stored, Value, base_of
@@ -100,6 +100,7 @@ class Fusion:
     """Groups the computed values that `required` ones depend on.
 
     required    values that must be in memory when the graph ends or an eager call reads them
+    checking    values that must be computed at every point, because computing them may raise
     calls       eager calls with the values they read and make, in order
     """
 
@@ -110,6 +111,7 @@ class Fusion:
         calls: list[tuple[Node, list[Value], list[Value]]],
         enabled: bool = True,
         limits: Limits | None = None,
+        checking: Iterable[Value] = (),
     ) -> None:
         self.low = low
         self.limits = limits or Limits()
@@ -120,7 +122,8 @@ class Fusion:
         self.refusals: list[Refusal] = []
         self.group_of: dict[Value, Any] = {}
         self._probes: dict[Value, Probe] = {}
-        self._collect(calls)
+        self._collect()
+        self._require_checking(checking)
         self._inline_free()
         self._make_units(calls)
         if enabled:
@@ -144,7 +147,31 @@ class Fusion:
 
     # preparation
 
-    def _collect(self, calls: list[tuple[Node, list[Value], list[Value]]]) -> None:
+    def _require_checking(self, checking: Iterable[Value]) -> None:
+        """Checking values that nobody reads, or not everywhere, are written to memory."""
+        whole = set(self.required)
+        for value in reversed(self.live):
+            if any(reader in whole and self._reads_all(reader, value) for reader in self.readers.get(value, ())):
+                whole.add(value)
+        missing = [value for value in checking if value not in whole]
+        if missing:
+            self.required.update(missing)
+            self._collect()
+
+    def _reads_all(self, reader: Value, value: Value) -> bool:
+        """Whether a reader surely reads every element: at its own position, or with an axis of its own for each."""
+        probe = self.probe(reader)
+
+        def at_every(index: tuple[Index, ...]) -> bool:
+            whole = [(i, size) for i, size in zip(index, value.shape, strict=True) if not same(size, 1)]
+            axes = {axis: axis.size for axis in probe.axes}
+            found = [axis for i, size in whole for axis, its in axes.items() if i == of(axis) and same(its, size)]
+            return len(whole) == len(set(found))
+
+        return any(operand is value and (self._identity(probe, value, index) or at_every(index))
+                   for operand, index in probe.reads)
+
+    def _collect(self) -> None:
         """The live values, and who reads each."""
         self.live: list[Value] = []
         self.readers: dict[Value, list[Value]] = {}

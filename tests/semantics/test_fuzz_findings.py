@@ -62,4 +62,230 @@ def integers_divided_in_generator(t, divisor, log):
     return doubled + next(parts())
 
 
+# Operations that nobody reads, and that raise, were never run: the exception was lost, or another one came first.
+@case(*map(_divided, (2, 0, 3, 0)))
+def unread_division(t, divisor, log):
+    log.append(1)
+    t // divisor
+    log.append(2)
+
+
+@case(*map(_divided, (2, 0)))
+def unread_division_before_another_exception(t, divisor, log):
+    t // divisor
+    log.append(2)
+    return t + torch.ones(17)
+
+
+@case(*map(_divided, (2, 0)))
+def unread_division_in_handler(t, divisor, log):
+    for _ in range(2):
+        try:
+            (t // divisor)[:0]
+            log.append("divided")
+        except RuntimeError as error:
+            log.append(str(error))
+
+
+def _picked(*places):
+    return lambda: (torch.arange(12.0).view(4, 3), torch.tensor(places), [])
+
+
+@case(_picked(0, 1), _picked(0, 9), _picked(9, 0), _picked(3, 2))
+def unread_lookup(table, places, log):
+    log.append(1)
+    table[places]
+    log.append(2)
+    return table + 1
+
+
+# Of a lookup of which a part was read, the kernel checked the places of that part alone.
+@case(_picked(0, 1), _picked(0, 9), _picked(9, 0), _picked(3, 2))
+def lookup_read_in_part(table, places, log):
+    log.append(1)
+    return table[places][0] + 1
+
+
+@case(_picked(0, 1), _picked(0, 9), _picked(9, 0), _picked(3, 2))
+def lookup_read_in_part_by_what_reads_it(table, places, log):
+    return (torch.nn.functional.embedding(places, table) * 2)[1:].sum(), places.clone()
+
+
+@case(_picked(0, 1), _picked(0, 9), _picked(9, 0), _picked(3, 2))
+def lookup_joined_and_read_in_part(table, places, log):
+    return torch.cat([table.index_select(0, places), table])[1:]
+
+
+# `int()` of several elements raises a ValueError, not what `.item()` raises.
+@case(*map(_pair, (1, 2)))
+def number_of_several_elements(x, log):
+    for kind in (int, float, complex, bool, torch.Tensor.item):
+        try:
+            log.append(kind(x * 0 + 1))
+        except (ValueError, RuntimeError) as error:
+            log.append((type(error).__name__, str(error)))
+
+
+# An iterator over a list that grew here was put back before the list had its items, and so too early.
+@case(*map(_pair, (2, 3)))
+def iterator_over_list_that_grew(x, log):
+    log += [1, 2, 3]
+    forward, backward = iter(log), reversed(log)
+    found = [next(forward), next(forward), next(backward)]
+    print(x)
+    found += [next(forward), next(forward, "end"), next(backward)]
+    return found
+
+
+@case(*map(_pair, (2, 3)))
+def generator_over_list_that_grew(x, log):
+    def each(items):
+        for item in items:
+            yield item
+        log.append("end")
+
+    log.append(2)
+    made = each(log)
+    first = next(made)
+    print(x)
+    return first, next(made, "nothing"), x + 1
+
+
+# What feeds `extend` and its like sees the items that came before: all were collected first.
+@case(*map(_pair, (2, 3)))
+def feeding_what_is_read(x, log):
+    def tensors(of):
+        for _ in range(3):
+            yield sum(of, x)
+
+    def counted(of):
+        for i in range(3):
+            yield len(of) * 10 + i
+
+    def pairs(of):
+        for i in range(3):
+            yield i, len(of)
+
+    vecs, numbers, table = [x], {0}, {}
+    vecs.extend(tensors(vecs))
+    log += counted(log)
+    log.extend(counted(log))
+    numbers.update(counted(numbers))
+    table.update(pairs(table))
+    return vecs, sorted(numbers), table
+
+
+@case(*map(_pair, (2, 3)))
+def feeding_that_raises(x, log):
+    def items():
+        yield 1
+        yield 2
+        raise ValueError(len(log))
+
+    numbers = set()
+    for feed in (log.extend, numbers.update):
+        try:
+            feed(items())
+        except ValueError as error:
+            log.append(error.args)
+    return sorted(numbers), x * len(log)
+
+
+def _grown(size):
+    def make():
+        x = torch.linspace(-1, 1, size)
+        return x.requires_grad_() * 1, x.detach().clone()
+
+    return make
+
+
+# Written with autograd, then through detach(): the copy-back without grad mode lost what the first write meant.
+@case(_grown(2), _grown(3))
+def written_with_grad_then_without(w, y):
+    y.add_(w)
+    y.detach().mul_(2)
+    return y.requires_grad
+
+
+@case(_grown(2), _grown(3))
+def written_without_grad_then_with(w, y):
+    with torch.no_grad():
+        w.mul_(2)
+    w.copy_(y)
+    return w.requires_grad, y * 2
+
+
+def _kinds_of_views(kind):
+    def make():
+        leaf = torch.linspace(-1, 1, 3).requires_grad_()
+        made = leaf * 1
+        with torch.no_grad():
+            unconnected = made.view(-1)
+        return {"leaf": leaf, "view": leaf.view(-1), "made": made, "made view": made.view(-1)[:2],
+                "several": made.unbind()[1], "part": made.split(2)[0][:2], "no grad": unconnected}[kind], []
+
+    return make
+
+
+_VIEWS = ("made", "leaf", "view", "made view", "several", "part", "no grad")
+
+
+# Which tensors autograd lets nobody write to was not asked: the copy-back raised, at the wrong place.
+@case(*map(_kinds_of_views, _VIEWS))
+def written_under_grad(x, log):
+    log.append(1)
+    try:
+        x.add_(1)
+    except RuntimeError as error:
+        log.append(str(error))
+        return None
+    return x * 2
+
+
+@case(*map(_kinds_of_views, reversed(_VIEWS)))
+def written_under_grad_uncaught(x, log):
+    log.append(1)
+    (x[:1] if x.dim() else x).mul_(2)
+    log.append(2)
+    return x * 2
+
+
+# One of several views whose base was written to since: asking autograd anything about it raises. Nobody reads it.
+@case(_grown(3), _grown(4))
+def stale_views_at_a_break(w, y):
+    for i, part in enumerate(w[:3]):
+        print(i)
+        w.add_(1)
+    return w
+
+
+def _above(*limits):
+    return lambda: (torch.tensor(limits), [])
+
+
+# A size that depends on data was taken for another although it cannot be that in this very call.
+@case(_above(0.5, 2.0), _above(0.5, 2.0, 3.0), _above(2.0, 3.0, 4.0, 5.0), _above(0.0, 0.0, 3.0))
+def size_that_cannot_match(x, log):
+    count = (x > 1).sum().item()
+    log.append(count)
+    part = x.narrow(0, 0, count % 3)
+    added = torch.zeros((count + 1) % 4) + x * 0 + part
+    return added, x + part
+
+
+@case(_above(2.0, 2.0), _above(0.5), _above(2.0), _above(0.5))
+def mask_written_to_one_element(x, log):
+    log.append(1)
+    x.add_(x[x > 1], alpha=0.5)
+    log.append(2)
+    return x
+
+
+# Parts of a view made several at a time: with one element, the stride of kernels' views was 0.
+@case(*map(_pair, (1, 2, 3)))
+def strides_of_parts(x, log):
+    doubled = x * 2
+    return doubled.chunk(2), doubled.split(2), doubled.unsqueeze(0).unbind(), doubled.view(-1, 1).split(1, 1)
+
+
 test_all = make_test(__name__)

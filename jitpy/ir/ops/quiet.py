@@ -9,7 +9,6 @@ transforms of `torch.func` ask for the compiler by name; an object that loads it
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import threading
 import types
@@ -59,7 +58,7 @@ class _Compiler:
     def __getattr__(self, name: str) -> Any:
         if name == "compiled_autograd" and "torch._dynamo" not in sys.modules:
             return _AUTOGRAD_COMPILER
-        return getattr(importlib.import_module("torch._dynamo"), name)
+        return getattr(torch.__getattr__("_dynamo"), name)  # torch loads it as for anybody who asks
 
 
 class _AutogradCompiler:
@@ -68,7 +67,7 @@ class _AutogradCompiler:
     _disable = contextlib.nullcontext
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module("torch._dynamo.compiled_autograd"), name)
+        return getattr(torch.__getattr__("_dynamo").compiled_autograd, name)
 
 
 _COMPILER, _AUTOGRAD_COMPILER = _Compiler(), _AutogradCompiler()

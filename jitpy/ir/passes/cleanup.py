@@ -8,27 +8,11 @@ import torch
 
 from ..alias import AliasGroups
 from ..builder import Builder
+from ..failures import has_effect
 from ..folding import compute, foldable, is_factory
-from ..graph import CONSTANT, GETITEM, Graph, Node
+from ..graph import CONSTANT, Graph, Node
 from ..spec import TensorSpec
-from .pattern import Rewriter, base_name
-
-#: Ops that raise for some values of their arguments, where eager would have told the user: kept even if unused.
-_RAISES_BY_VALUE = frozenset({
-    "_assert_async", "_assert_tensor_metadata", "bincount", "cholesky", "cross_entropy_loss",
-    "embedding", "embedding_bag", "gather", "index", "index_add", "index_copy", "index_fill", "index_put",
-    "index_select", "inverse", "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_solve",
-    "linalg_svd", "nll_loss", "nll_loss2d", "nll_loss_nd", "one_hot", "put", "repeat_interleave", "scatter",
-    "scatter_add", "scatter_reduce", "take", "take_along_dim",
-})
-
-#: Integer division by zero raises on the CPU.
-_INTEGER_DIVISION = frozenset({"__rdiv__", "div", "divide", "floor_divide", "fmod", "remainder"})
-
-#: Python arithmetic that raises for some numbers: division by zero, `int(nan)`, a negative shift.
-_HOST_MAY_RAISE = frozenset({
-    "py.floordiv", "py.int", "py.lshift", "py.mod", "py.pow", "py.round", "py.rshift", "py.truediv",
-})
+from .pattern import Rewriter
 
 
 def fold_constants(graph: Graph) -> list[str]:
@@ -130,9 +114,8 @@ def _hashable(value: Any) -> Any:
 def remove_dead_code(graph: Graph) -> list[str]:
     """Drop nodes that nothing reads.
 
-    Kept although unread: ops that are not pure; random ops (they advance the generator); ops that may raise depending
-    on values (an index out of range, an integer division by zero), because eager would have raised; nodes whose results
-    tell a size that others mention, or that the graph checks.
+    Kept although unread: what has an effect (`failures.has_effect`); nodes whose results tell a size that others
+    mention, or that the graph checks.
     """
     live: set[Node] = set(graph.outputs)
     live.update(m.value for m in graph.mutations)
@@ -142,7 +125,7 @@ def remove_dead_code(graph: Graph) -> list[str]:
             live.update(tellers[symbol][0] for symbol in sizes.unbacked_in(relation))
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if node in live or _has_effect(node):
+        if node in live or has_effect(node):
             live.update(node.input_nodes())
             if tellers:
                 mentioned = sizes.unbacked_in_all((node.args, node.kwargs, node.spec))
@@ -154,29 +137,3 @@ def remove_dead_code(graph: Graph) -> list[str]:
         done = [f"dead: {node.name}" for node in graph.nodes if node not in alive]
         graph.nodes[:] = kept[::-1]
     return done
-
-
-def _has_effect(node: Node) -> bool:
-    op = node.op
-    if op is GETITEM or op is CONSTANT:
-        return False
-    if not op.is_pure or op.is_random:
-        return True
-    if op.name in _HOST_MAY_RAISE:
-        return True
-    base = base_name(op.name)
-    if base in _RAISES_BY_VALUE:
-        return any(isinstance(n.spec, TensorSpec) for n in node.input_nodes())
-    if base in _INTEGER_DIVISION:
-        return not _divisor_is_safe(node)
-    return False
-
-
-def _divisor_is_safe(node: Node) -> bool:
-    if len(node.args) < 2:
-        return False
-    divisor = node.args[1]
-    if isinstance(divisor, (int, float)):
-        return divisor != 0
-    spec = node.spec
-    return isinstance(spec, TensorSpec) and spec.dtype.is_floating_point
