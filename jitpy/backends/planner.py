@@ -154,7 +154,7 @@ class Planner:
         for node in self.graph.nodes:
             made = self.low.values[node]
             for value in made if isinstance(made, tuple) else (made,):
-                if isinstance(value, Value) and may_fail(node) and not isinstance(base_of(value), (Stored, HostScalar)):
+                if isinstance(value, Value) and may_fail(node) and isinstance(base_of(value), Computed):
                     found[base_of(value)] = None
         return list(found)
 
