@@ -37,10 +37,11 @@ from .frontend.code import all_positional, param_names
 from .frontend.codegen import Unreconstructable
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finishing import Finisher
+from .frontend.observations import Observations
 from .frontend.resume import ResumePoint, is_resume_code, resume_code
 from .frontend.source import LocalSource
 from .frontend.values.base import CellValue, Lazy, Value
-from .frontend.world import History, World
+from .frontend.world import World
 from .instances import is_method_call, split
 from .ir import Graph, interrupts
 from .ir.passes import run_passes
@@ -84,7 +85,7 @@ class Engine:
             gpu_compile.start_workers()
         self.variants: list[Variant] = []
         self.skipped: list[BreakRecord] = []
-        self._histories: dict[int, History] = {}
+        self._histories: dict[int, Observations] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
         #: how many entries of a dispatcher went because what they were about is gone: they count as recompilations
@@ -192,7 +193,7 @@ class Engine:
         code = dispatcher.code
         if code.co_flags & (0x20 | 0x80 | 0x200):
             raise Skip("async" if code.co_flags & (0x80 | 0x200) else "generator", code.co_name)
-        history = self._histories.setdefault(id(code), History())
+        history = self._histories.setdefault(id(code), Observations())
         forced: dict[int, GraphBreak] = {}
         times: dict[str, float] = {}
         start = time.perf_counter()
@@ -257,7 +258,7 @@ class Engine:
         self.variants[:] = [variant for variant in self.variants if variant.guards is not guards]
 
     def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
-               history: History, forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
+               history: Observations, forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
         dynamic = {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
         start = time.perf_counter()
         world = World(history, globals, dynamic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import builtins
 import dataclasses
 import functools
 import logging
@@ -124,3 +125,9 @@ def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return const(False)
     raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
 
+
+
+@builtin(builtins.__build_class__)
+def build_class(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = args[1] if len(args) > 1 else None
+    raise GraphBreak("local_class", str(name.value) if isinstance(name, ConstValue) else "")

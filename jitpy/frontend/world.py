@@ -17,11 +17,12 @@ import torch
 
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
-from .breaks import GraphBreak
+from .breaks import GraphBreak, Skip
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy
 from .inputs import check_kind
 from .known_numbers import float_input
 from .numpy_values import SameNumber, is_number
+from .observations import Observations
 from .polyfills import STAND_IN_METHODS
 from .recorder import Recorder, Uncapturable
 from .source import (
@@ -77,53 +78,10 @@ _HEAP_TYPE = 1 << 9
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-class History:
-    """What earlier compilations of one code object saw, so that what changes becomes symbolic."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[Any, tuple[int, ...]] = {}
-        self.dynamic_dims: dict[Any, set[int]] = {}
-        self.ints: dict[Any, int] = {}
-        self.dynamic_ints: set[Any] = set()
-        self.floats: dict[Any, str] = {}
-        self.dynamic_floats: set[Any] = set()
-        #: floats whose values the program needs: making them inputs of the graph gains nothing
-        self.constant_floats: set[Any] = set()
-
-    def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
-        """Note a tensor's sizes; the axes whose size has ever changed."""
-        seen = self.sizes.get(key)
-        dynamic = self.dynamic_dims.setdefault(key, set())
-        if seen is not None:
-            if len(seen) == len(shape):
-                dynamic.update(i for i, (a, b) in enumerate(zip(seen, shape, strict=True)) if a != b)
-            else:
-                dynamic.clear()
-        self.sizes[key] = shape
-        return dynamic
-
-    def float_is_dynamic(self, key: Any, value: float, always: bool) -> bool:
-        """Note a float's value; whether it has ever changed (or `always` is set) and no program needed its value."""
-        seen = self.floats.get(key)
-        text = value.hex()
-        if seen is not None and seen != text:
-            self.dynamic_floats.add(key)
-        self.floats[key] = text
-        return key not in self.constant_floats and (always or key in self.dynamic_floats)
-
-    def int_is_dynamic(self, key: Any, value: int) -> bool:
-        """Note an int's value; whether it has ever changed."""
-        seen = self.ints.get(key)
-        if seen is not None and seen != value:
-            self.dynamic_ints.add(key)
-        self.ints[key] = value
-        return key in self.dynamic_ints
-
-
 class World:
     """Everything that one capture knows of the outside."""
 
-    def __init__(self, history: History, globals: dict[str, Any], dynamic: str = "auto") -> None:
+    def __init__(self, history: Observations, globals: dict[str, Any], dynamic: str = "auto") -> None:
         self.sizes = SizeEnv()
         self.guards = GuardSet()
         self.recorder = Recorder(self.sizes, self.guards)
@@ -150,6 +108,10 @@ class World:
     def guard(self, source: Source | None, kind: str, arg: Any = None) -> None:
         if isinstance(source, ConstSource) and kind in ("id", "type"):
             return  # the code itself holds the object
+        if kind in ("id", "type") and source is not None and isinstance(arg, type) and \
+                self.history.class_is_made_anew(source.key(), arg):
+            raise Skip("local_class", f"{source} is a class {arg.__qualname__}" if kind == "id" else
+                       f"{source} is of a class {arg.__qualname__}")
         self.guards.add(source, kind, arg, self.why)
 
     def pin(self, value: PyValue) -> Any:

@@ -1,0 +1,71 @@
+"""What earlier compilations saw at each place: what changes from call to call is not compiled for each value."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+from ..runtime.lifetimes import is_mortal
+
+#: classes of one name in one place that are compiled for; and how many where they are gone by then
+_MANY, _GONE = 3, 2
+
+
+class Observations:
+    """Those about one code object. Keys are those of sources."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[Any, tuple[int, ...]] = {}
+        self.dynamic_dims: dict[Any, set[int]] = {}
+        self.ints: dict[Any, int] = {}
+        self.dynamic_ints: set[Any] = set()
+        self.floats: dict[Any, str] = {}
+        self.dynamic_floats: set[Any] = set()
+        #: floats whose values the program needs: making them inputs of the graph gains nothing
+        self.constant_floats: set[Any] = set()
+        #: classes without a place in a module, those of one name: the name and a reference to each
+        self.classes: dict[Any, list[tuple[tuple[str, str], weakref.ref[type]]]] = {}
+
+    def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
+        """Note a tensor's sizes; the axes whose size has ever changed."""
+        seen = self.sizes.get(key)
+        dynamic = self.dynamic_dims.setdefault(key, set())
+        if seen is not None:
+            if len(seen) == len(shape):
+                dynamic.update(i for i, (a, b) in enumerate(zip(seen, shape, strict=True)) if a != b)
+            else:
+                dynamic.clear()
+        self.sizes[key] = shape
+        return dynamic
+
+    def float_is_dynamic(self, key: Any, value: float, always: bool) -> bool:
+        """Note a float's value; whether it has ever changed (or `always` is set) and no program needed its value."""
+        seen = self.floats.get(key)
+        text = value.hex()
+        if seen is not None and seen != text:
+            self.dynamic_floats.add(key)
+        self.floats[key] = text
+        return key not in self.constant_floats and (always or key in self.dynamic_floats)
+
+    def int_is_dynamic(self, key: Any, value: int) -> bool:
+        """Note an int's value; whether it has ever changed."""
+        seen = self.ints.get(key)
+        if seen is not None and seen != value:
+            self.dynamic_ints.add(key)
+        self.ints[key] = value
+        return key in self.dynamic_ints
+
+    def class_is_made_anew(self, key: Any, cls: type) -> bool:
+        """Note a class; whether a class statement seems to make it at each call: others of the same name were here
+        before it, and are gone or many."""
+        if not is_mortal(cls):
+            return False
+        name = (cls.__module__, cls.__qualname__)
+        before = [ref for known, ref in self.classes.get(key, ()) if known == name]
+        if any(ref() is cls for ref in before):
+            return False
+        self.classes[key] = [(name, ref) for ref in (*before, weakref.ref(cls))]
+        if len(before) >= _GONE:
+            gc.collect()  # classes are cycles: only a collection can tell
+        return len(before) >= _MANY or sum(ref() is None for ref in before) >= _GONE
