@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dis
 import types
+import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bytecode import UNSET, Bytecode, Instr, Label, TryBegin, TryEnd
 
@@ -42,12 +43,11 @@ class Ins:
 
 
 class CodeView:
-    """A code object, decoded. One per code object, kept as long as the code is known to jitpy."""
+    """A code object, decoded. One per code object, which it does not keep alive."""
 
-    __slots__ = ("bytecode", "code", "instructions", "n_params")
+    __slots__ = ("bytecode", "instructions", "n_params")
 
     def __init__(self, code: types.CodeType) -> None:
-        self.code = code
         self.bytecode = Bytecode.from_code(code)
         self.n_params = n_params(code)
         self.instructions: list[Ins] = []
@@ -95,15 +95,42 @@ def _handler_depths(code: types.CodeType) -> dict[int, int]:
     return {index_at[entry.target]: entry.depth for entry in entries}
 
 
-#: by identity: the constants of generated code need not be hashable
-_views: dict[int, CodeView] = {}
+Fact = TypeVar("Fact")
+
+
+class CodeTable(Generic[Fact]):
+    """Facts about code objects, as long as those live. By identity: constants of generated code need not be hashable.
+
+    A fact that holds its code keeps it alive for good.
+    """
+
+    def __init__(self) -> None:
+        self._facts: dict[int, tuple[Fact, weakref.ref[types.CodeType]]] = {}
+
+    def get(self, code: types.CodeType) -> Fact | None:
+        found = self._facts.get(id(code))
+        return None if found is None else found[0]
+
+    def set(self, code: types.CodeType, fact: Fact) -> None:
+        facts, key = self._facts, id(code)
+        facts[key] = fact, weakref.ref(code, lambda _: facts.pop(key, None) and None)
+
+    def __contains__(self, code: types.CodeType) -> bool:
+        return id(code) in self._facts
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+_views: CodeTable[CodeView] = CodeTable()
 
 
 def view_of(code: types.CodeType) -> CodeView:
-    """The decoded form of a code object (kept, and the code with it)."""
-    view = _views.get(id(code))
+    """The decoded form of a code object."""
+    view = _views.get(code)
     if view is None:
-        view = _views[id(code)] = CodeView(code)
+        view = CodeView(code)
+        _views.set(code, view)
     return view
 
 

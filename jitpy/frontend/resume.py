@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 
-from .code import CodeView, view_of
+from .code import CodeTable, CodeView, view_of
 from .codegen import assemble, slot
 from .values.base import Value
 
@@ -128,17 +128,17 @@ class Resumable(Exception):
     """The place cannot be resumed (a form of code that resume functions do not support)."""
 
 
-#: resume function's code, by identity -> (that code, original code, for each instruction its index in the
-#: original, -1, or -2 - index for the raise in its place)
-_origins: dict[int, tuple[types.CodeType, types.CodeType, list[int]]] = {}
+#: resume function's code -> (original code, for each instruction its index in the original, -1, or -2 - index for the
+#: raise in its place)
+_origins: CodeTable[tuple[types.CodeType, list[int]]] = CodeTable()
 
 
 def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
     """The original place of an instruction of a resume function (or the place itself)."""
-    found = _origins.get(id(code))
+    found = _origins.get(code)
     if found is None:
         return code, index
-    _, original, places = found
+    original, places = found
     place = places[index]
     if place <= -2:
         return original, -2 - place
@@ -149,28 +149,28 @@ def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
 
 def origin_code(code: types.CodeType) -> types.CodeType:
     """The original code of a resume function (or the code itself)."""
-    found = _origins.get(id(code))
-    return code if found is None else found[1]
+    found = _origins.get(code)
+    return code if found is None else found[0]
 
 
 def raises_at(code: types.CodeType, index: int) -> bool:
     """Whether an instruction of a resume function is the one that raises the exception passed to it."""
-    found = _origins.get(id(code))
-    return found is not None and found[2][index] <= -2
+    found = _origins.get(code)
+    return found is not None and found[1][index] <= -2
 
 
 def calls_inner(code: types.CodeType, index: int) -> bool:
     """Whether an instruction of a resume function belongs to its call of the inner one, which the original lacks."""
-    found = _origins.get(id(code))
+    found = _origins.get(code)
     if found is None:
         return False
-    places = found[2]
+    places = found[1]
     first = places.index(places[index])
     return index > first and view_of(code).instructions[first + 1].name == "JUMP_FORWARD"  # see `_insert_inner_call`
 
 
 def is_resume_code(code: types.CodeType) -> bool:
-    return id(code) in _origins
+    return code in _origins
 
 
 def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) -> types.CodeType:
@@ -197,7 +197,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     bytecode.flags = code.co_flags & (inspect.CO_NESTED | inspect.CO_GENERATOR) | 0x03
     made = assemble(bytecode)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
-    _origins[id(made)] = (made, code, places)
+    _origins.set(made, (code, places))
     if len(view_of(made).instructions) != len(places):
         raise Resumable("the assembled code has other instructions than the original")
     return made
