@@ -282,16 +282,16 @@ Argument read_argument(PyObject* value, const std::vector<int32_t>& writes, cons
 }
 
 PyObject* gpu_function_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  const char *code, *entry;
-  Py_ssize_t length;
+  PyObject* code;
+  const char* entry;
   unsigned threads, shared, extra;
   static const char* names[] = {"code", "entry", "threads", "shared", "extra_parameters", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#sIII:GpuFunction", const_cast<char**>(names), &code, &length,
-                                   &entry, &threads, &shared, &extra))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SsIII:GpuFunction", const_cast<char**>(names), &code, &entry,
+                                   &threads, &shared, &extra))
     return nullptr;
   auto* self = reinterpret_cast<GpuFunctionObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->function = new GpuFunction(std::string(code, length), entry, threads, shared, extra);
+  self->function = new GpuFunction(std::string(PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code)), entry, threads, shared, extra);
   return reinterpret_cast<PyObject*>(self);
 }
 
