@@ -29,6 +29,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         for i, entry in enumerate(recorder._inputs)
         if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
     ]
+    recorded = len(graph.nodes)
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
     gone: set[int] = set()
@@ -54,7 +55,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         storage = payload.storage
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
     drop_unused_history(graph)
-    _protect_saved(recorder, [i for i, _ in written])
+    _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
 
@@ -67,14 +68,16 @@ def _refuse_inference_tensors(recorder: Recorder) -> None:
         raise Uncapturable("unsupported_tensor", "an inference tensor among values that require grad")
 
 
-def _protect_saved(recorder: Recorder, written: list[int]) -> None:
-    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy."""
+def _protect_saved(recorder: Recorder, written: list[int], recorded: int) -> None:
+    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. Only the
+    first `recorded` nodes read that: those behind them are results, which look at the input itself."""
     graph = recorder.graph
+    readers = graph.nodes[:recorded]
     for index in written:
         source = graph.inputs[index]
         memory = {source}
         saved = False
-        for node in graph.nodes:
+        for node in readers:
             if memory.isdisjoint(node.input_nodes()):
                 continue
             if node.op.is_view or node.op is GETITEM:
@@ -84,7 +87,7 @@ def _protect_saved(recorder: Recorder, written: list[int]) -> None:
         if saved:
             spec = source.tensor
             clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
-            for node in graph.nodes:
+            for node in readers:
                 node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
             graph.nodes.insert(0, clone)
 
