@@ -7,10 +7,14 @@ from typing import Any
 
 import torch
 
-from jitpy import config
+from jitpy import config, logs
 
+from ..ir.alias import any_needs_grad, shows_grad_input
 from ..ir.graph import Graph
+from ..ir.op import NotCovered
 from ..ir.spec import TensorSpec
+
+Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
 
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
@@ -23,6 +27,20 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     if device.type == "cuda" or device.type == "cpu" and config.triton_on_cpu:
         return triton.compile_graph(graph, options)
     return cpp.compile_graph(graph, options)
+
+
+def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
+    """Compile a graph in halves where its results need gradients; `compile` is for graphs in which nothing does."""
+    if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
+        return compile(graph)
+    from ..autograd import compile_differentiable
+    from . import eager
+
+    try:
+        return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}))
+    except NotCovered as reason:
+        logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
+        return eager.compile_graph(graph, {})
 
 
 def device_of(graph: Graph) -> torch.device | None:

@@ -117,3 +117,17 @@ def test_sizes_that_depend_on_data() -> None:
 
     x = torch.randn(40)
     same(jitpy.jit(fn)(x), fn(x))
+
+
+def test_gradients() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.GELU(), torch.nn.LayerNorm(30), torch.nn.Linear(30, 5))
+    table = torch.nn.Parameter(torch.randn(11, 20))
+
+    def fn(i: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(net(F.embedding(i, table)), target)
+
+    i, target = torch.randint(0, 11, (7,)), torch.randint(0, 5, (7,))
+    parameters = [table, *net.parameters()]
+    expected = torch.autograd.grad(fn(i, target), parameters)
+    same(torch.autograd.grad(jitpy.jit(fn)(i, target), parameters), expected)

@@ -33,27 +33,25 @@ _warned: set[str] = set()
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph` callable: `compiled(*inputs) -> tuple`. `options` are not used. Never raises CompilerError."""
     from .. import eager
+    from ..codegen import with_gradients
 
-    if not on_cpu(graph):
-        return eager.compile_graph(graph, options or {})
-    if any_needs_grad(graph.nodes) or shows_grad_input(graph):
-        from ...autograd import compile_differentiable
+    return with_gradients(graph, _compile) if on_cpu(graph) else eager.compile_graph(graph, options or {})
 
-        try:
-            return compile_differentiable(graph, compile_graph, lambda made: eager.compile_graph(made, {}))
-        except NotCovered as reason:
-            logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
-            return eager.compile_graph(graph, options or {})
+
+def _compile(graph: Graph) -> Callable[..., tuple[Any, ...]]:
+    """For graphs on the CPU without gradients."""
+    from .. import eager
+
     try:
         plan = plan_graph(graph)
     except CompilerError as error:
         if error.reason not in _warned:
             _warned.add(error.reason)
             warnings.warn(f"jitpy: graphs run with eager kernels: {error}", RuntimeWarning, stacklevel=2)
-        return eager.compile_graph(graph, options or {})
+        return eager.compile_graph(graph, {})
     except NotCovered as reason:  # sizes that depend on data, in a form that no kernel takes
         logs.log("fusion", f"{graph.name} runs with eager kernels: {reason}")
-        return eager.compile_graph(graph, options or {})
+        return eager.compile_graph(graph, {})
     from ...runtime.executable import make_executable
 
     return make_executable(plan)

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from jitpy import config, logs
+from jitpy import logs
 
-from ...ir.alias import any_needs_grad, shows_grad_input
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
@@ -31,39 +30,35 @@ _warned: set[str] = set()
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph`, all of whose tensors are on one device, callable: `compiled(*inputs) -> tuple`."""
     from .. import eager
-    from ..codegen import device_of
+    from ..codegen import device_of, with_gradients
 
     device = device_of(graph)
     assert device is not None
     reason = unsupported(device)
     if reason:
         _warn(f"graphs on {device} run with eager kernels: {reason}")
-    if reason:
         return eager.compile_graph(graph, options or {})
-    if any_needs_grad(graph.nodes) or shows_grad_input(graph):
-        from ...autograd import compile_differentiable
+    return with_gradients(graph, lambda half: _compile(half, options or {}))
 
-        try:
-            return compile_differentiable(graph, lambda half: compile_graph(half, options),
-                                          lambda made: eager.compile_graph(made, {}))
-        except NotCovered as error:
-            logs.log("fusion", f"{graph.name} runs under torch's autograd: {error}")
-            return eager.compile_graph(graph, options or {})
+
+def _compile(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
+    """For graphs without gradients."""
     from ...runtime.executable import make_executable
     from ...runtime.gpu.compile import KernelCompileError
     from ...runtime.gpu.modes import gpu_executable
+    from .. import eager
 
     try:
-        plan = plan_graph(graph, device)
-        if device.type == "cpu":  # in Triton's interpreter
+        plan = plan_graph(graph)
+        if plan.device.type == "cpu":  # in Triton's interpreter
             return make_executable(plan)
-        return gpu_executable(plan, (options or {}).get("mode", "default"))
+        return gpu_executable(plan, options.get("mode", "default"))
     except KernelCompileError as error:
         _warn(f"a graph runs with eager kernels: {error.reason}")
         logs.log("output_code", f"{graph.name}: {error}")
     except NotCovered as error:  # sizes that depend on data, in a form that no kernel takes
         logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
-    return eager.compile_graph(graph, options or {})
+    return eager.compile_graph(graph, options)
 
 
 def unsupported(device: torch.device) -> str:
@@ -85,12 +80,12 @@ def _warn(text: str) -> None:
         warnings.warn(f"jitpy: {text}", RuntimeWarning, stacklevel=3)
 
 
-def plan_graph(graph: Graph, device: torch.device | None = None) -> Plan:
-    """The graph as a plan of launches, for tensors on `device` (by default where the graph's are)."""
+def plan_graph(graph: Graph) -> Plan:
+    """The graph as a plan of launches."""
     from ..codegen import device_of
 
     started = time.perf_counter()
-    device = device or device_of(graph) or torch.device("cpu")
+    device = device_of(graph) or torch.device("cpu")
     fused = apply(graph, ATTENTION)
     if fused:
         logs.log("graph", "\n".join(fused))
@@ -108,4 +103,4 @@ def plan_graph(graph: Graph, device: torch.device | None = None) -> Plan:
     return plan
 
 
-__all__ = ["compile_graph", "config", "plan_graph"]
+__all__ = ["compile_graph", "plan_graph"]
