@@ -571,7 +571,13 @@ class Planner:
             slot = self._new_slot()
             if isinstance(made, Value):
                 self.slots[made] = slot
-            self.steps.append(CallStep(node.op.target, args, kwargs, (slot,)))
+            into = self._write_variant(node, made)
+            if into is None:
+                self.steps.append(CallStep(node.op.target, args, kwargs, (slot,)))
+            else:
+                sizes, strides = (tuple(map(self.table.ref, dims)) for dims in (made.shape, made.stride))
+                self.steps.append(AllocStep(slot, sizes, strides, made.dtype, self.target.device))
+                self.steps.append(CallStep(into, args, {**kwargs, "out": SlotRef(slot)}, (slot,)))
             self._bind(made)
             if isinstance(made, Stored):
                 self._conform(node, made)
@@ -585,6 +591,14 @@ class Planner:
             for value in [v for v, s in self.slots.items() if s in temporary]:
                 del self.slots[value]
             self.free_at.setdefault(k, []).extend(temporary)
+
+    def _write_variant(self, node: Node, made: Any) -> Any:
+        """The overload that writes a large result into memory of the pool, where eager would ask the system for it each
+        time; None if there is none."""
+        overload = _WRITE_VARIANTS.get(node.op.name)
+        if overload is None or not isinstance(made, Stored) or self.env.unbacked_in_all(made.shape):
+            return None
+        return overload if made in self.last and self._bytes(made) >= POOLED_BYTES else None
 
     def _bind(self, value: Any) -> None:
         """Read the symbols that a call's result tells, as soon as it is there."""
@@ -649,6 +663,13 @@ class _Argument:
 
     value: Any
 
+
+#: Overloads with an `out` argument, of kernels that write there without a copy.
+_WRITE_VARIANTS = {
+    f"aten.{name}.default": getattr(torch.ops.aten, name).out for name in ("mm", "bmm", "addmm", "baddbmm")
+}
+#: Bytes from which results are put into the pool's memory.
+POOLED_BYTES = 1 << 16
 
 #: Eager kernels whose results are always row-major.
 _ROW_MAJOR = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "linear")}

@@ -20,6 +20,7 @@ from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.cleanup import remove_dead_code
+from ...ir.passes.matmuls import LINEAR
 from ...ir.passes.pattern import apply
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError
@@ -75,6 +76,7 @@ def plan_graph(graph: Graph) -> Plan:
     """The graph as a plan with compiled kernels. Raises CompilerError."""
     started = time.perf_counter()
     fused = apply(graph, ATTENTION)
+    fused += apply(graph, LINEAR)
     if fused:
         logs.log("graph", "\n".join(fused))
         remove_dead_code(graph)
