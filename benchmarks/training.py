@@ -92,7 +92,7 @@ def _resnet() -> Subject:
 
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
-    "transformer block 32x128x512": _block,
+    "Transformer block, 32x128x512": _block,
     "BERT, 2 layers, 8x128x256": _bert,
     "ResNet, 32x3x64x64": _resnet,
 }

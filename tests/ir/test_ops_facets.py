@@ -34,6 +34,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "aten.log_softmax.int": [((X, -1), {}), ((X * 50, 1), {})],
     "aten._softmax.default": [((X, -1, False), {})],
     "aten._log_softmax.default": [((X, -1, False), {})],
+    "aten._safe_softmax.default": [((X.index_fill(1, torch.tensor([0, 3]), -math.inf), -1), {}), ((X * 30, 1), {})],
     "aten.logsumexp.default": [
         ((X, [1]), {}),
         ((X * 100, [0, 2], True), {}),

@@ -476,6 +476,16 @@ define(
 )
 
 
+def _safe_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """Zeros where every score is masked, rather than NaN."""
+    axis = [_needs_axis(x, dim)]
+    hidden = b.call("aten.eq.Scalar", b.call("aten.amax.default", x, axis, True), -math.inf)
+    return b.call("aten.masked_fill.Scalar", _softmax_parts(b, x, dim, dtype), hidden, 0.0)
+
+
+define("aten._safe_softmax.default", infer=_softmax, decompose=_safe_softmax_parts)
+
+
 def _logsumexp(env: SizeEnv, x: TensorSpec, dim: Any, keepdim: bool = False) -> TensorSpec:
     return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, float_result(x.dtype))
 
