@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import jitpy
 from jitpy.runtime.executable import make_executable
+from jitpy.runtime.gpu import graphs
 from jitpy.runtime.gpu.graphs import GraphedExecutable, unfit
 from jitpy.runtime.gpu.modes import gpu_executable
 from jitpy.runtime.plan import CallStep, CopyStep, Plan, SlotRef
@@ -220,17 +221,35 @@ def test_what_cannot_be_recorded_has_a_reason(cuda: torch.device) -> None:
     assert unfit(Plan(1, 1, (0,), [], device=torch.device("cpu"))) == "it does not run on a GPU"
 
 
-def test_a_capture_that_fails_leaves_all_as_it_was(cuda: torch.device) -> None:
-    """An operator that waits for the GPU without saying so: the plan runs plainly from then on."""
+def test_a_capture_that_fails_leaves_all_as_it_was(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that waits for the GPU, taken for one that does not: the plan runs plainly from then on."""
+    monkeypatch.setattr(graphs, "_WAITING", ("nothing",))
     plan = Plan(1, 3, (2,), [CallStep(aten.bernoulli.p, (SlotRef(0), 0.5), {}, (1,)),
-                             CallStep(aten.masked_select.default, (SlotRef(0), SlotRef(1)), {}, (2,))], device=cuda)
-    if unfit(plan):
-        plan = Plan(1, 2, (1,), [CallStep(aten.inverse.default, (SlotRef(0),), {}, (1,))], device=cuda)
-    run = gpu_executable(plan, "reduce-overhead")
-    x = torch.eye(50, device=cuda) * 2
+                             CallStep(aten.histc.default, (SlotRef(1), 10), {}, (2,))], device=cuda)
+    run, other = graphed(plan), graphed(kernels.sine_plan(cuda, 1000))
+    x, y = torch.rand(5000, device=cuda), torch.randn(1000, device=cuda)
     for _ in range(4):
-        torch.testing.assert_close(run(x)[0], x.inverse())
-    torch.testing.assert_close(torch.rand(5, device=cuda).clamp(0, 0), torch.zeros(5, device=cuda))
+        assert run(x)[0].sum() == 5000
+        torch.testing.assert_close(other(y)[0], sine(y))
+    assert run.reason and not other.reason and recordings(other)
+    torch.manual_seed(3)
+    first = torch.rand(50, device=cuda), torch.rand(50, device=cuda)
+    torch.manual_seed(3)
+    assert torch.equal(first[0], torch.rand(50, device=cuda)) and not torch.equal(*first)
+
+
+def test_modes_of_the_caller(cuda: torch.device) -> None:
+    """A recording made under inference mode serves a program that needs gradients later, and the other way round."""
+    run = graphed(kernels.sine_plan(cuda, 1000))
+    x = torch.randn(1000, device=cuda)
+    for inference in (True, True, True, False, False, True):
+        with torch.inference_mode(inference):
+            y = run(x)[0]
+        weight = torch.ones(1000, device=cuda, requires_grad=True)
+        (weight * y.clone()).sum().backward()
+        torch.testing.assert_close(weight.grad, sine(x))
+        if not inference:
+            (weight * y).sum().backward()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -291,7 +291,8 @@ PyObject* gpu_function_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
     return nullptr;
   auto* self = reinterpret_cast<GpuFunctionObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->function = new GpuFunction(std::string(PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code)), entry, threads, shared, extra);
+  self->function = new GpuFunction(std::string(PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code)), entry, threads, shared,
+                                   extra);
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -316,6 +317,48 @@ PyObject* gpu_function_load(PyObject* object, PyObject* number) {
 
 PyMethodDef gpu_function_methods[] = {
     {"load", gpu_function_load, METH_O, "Load the code on the CUDA device of this number, which is the current one."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+// addresses(inputs, device, skip) -> bytes: where the tensors of a tuple have their memory, 8 bytes each, 0 for what is
+// no tensor and for the positions in `skip`; None where a tensor is on another device.
+PyObject* python_addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 3 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[2])) {
+    PyErr_SetString(PyExc_TypeError, "addresses(inputs: tuple, device: int, skip: tuple)");
+    return nullptr;
+  }
+  long device = PyLong_AsLong(args[1]);
+  if (device == -1 && PyErr_Occurred()) return nullptr;
+  Py_ssize_t size = PyTuple_GET_SIZE(args[0]);
+  try {
+    Ref result = checked(PyBytes_FromStringAndSize(nullptr, size * sizeof(uint64_t)));
+    auto* cells = reinterpret_cast<char*>(PyBytes_AS_STRING(result.get()));
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* item = PyTuple_GET_ITEM(args[0], i);
+      uint64_t address = 0;
+      if (THPVariable_Check(item)) {
+        const at::Tensor& tensor = THPVariable_Unpack(item);
+        if (!tensor.is_cuda() || tensor.get_device() != device) Py_RETURN_NONE;
+        address = reinterpret_cast<uint64_t>(tensor.const_data_ptr());
+      }
+      memcpy(cells + i * sizeof address, &address, sizeof address);
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[2]); ++i) {
+      Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[2], i));
+      if (position == -1 && PyErr_Occurred()) return nullptr;
+      TORCH_CHECK_VALUE(0 <= position && position < size, "addresses: no input ", position);
+      memset(cells + position * sizeof(uint64_t), 0, sizeof(uint64_t));
+    }
+    return result.release();
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+PyMethodDef launch_methods[] = {
+    {"addresses", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(python_addresses)), METH_FASTCALL,
+     "addresses(inputs, device, skip) -> bytes with the addresses of tensors, or None for those of another device."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -371,6 +414,7 @@ int init_launch(PyObject* module) {
   type.tp_dealloc = gpu_function_dealloc;
   type.tp_methods = gpu_function_methods;
   if (PyType_Ready(&type) < 0) return -1;
+  if (PyModule_AddFunctions(module, launch_methods) < 0) return -1;
   Py_INCREF(&type);
   if (PyModule_AddObject(module, "GpuFunction", reinterpret_cast<PyObject*>(&type)) < 0) {
     Py_DECREF(&type);

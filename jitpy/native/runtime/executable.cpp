@@ -3,7 +3,6 @@
 #include <functional>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
@@ -59,8 +58,10 @@ void set_shape(c10::TensorImpl* tensor, c10::IntArrayRef shape, c10::IntArrayRef
 
 class AllocStep final : public Step {
  public:
-  AllocStep(int32_t slot, Sizes shape, Sizes stride, at::ScalarType dtype, at::Device device)
+  // `current`: the device is the plan's, which is the current one while the plan runs.
+  AllocStep(int32_t slot, Sizes shape, Sizes stride, at::ScalarType dtype, at::Device device, bool current)
       : slot_(slot), shape_(std::move(shape)), stride_(std::move(stride)), dtype_(dtype), device_(device),
+        current_(current),
         type_(c10::scalarTypeToTypeMeta(dtype)), static_(is_static(shape_) && is_static(stride_)) {
     if (static_) {
       fixed_shape_ = resolve(shape_, nullptr);
@@ -86,7 +87,7 @@ class AllocStep final : public Step {
   at::Tensor make(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
     if (!device_.is_cpu()) {
       ReleaseGil released;  // a device's allocator has a lock of its own, under which it may ask for the GIL
-      return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
+      return device_tensor(shape, stride, bytes, contiguous);
     }
     c10::Allocator* allocator = pool_allocator();
     auto storage = c10::make_intrusive<c10::StorageImpl>(
@@ -97,10 +98,23 @@ class AllocStep final : public Step {
     return tensor;
   }
 
+  // On a GPU what the operator does, without the dispatcher.
+  at::Tensor device_tensor(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
+    if (!device_.is_cuda() || !current_) return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
+    c10::Allocator* allocator = c10::GetAllocator(device_.type());
+    auto storage = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), allocator->allocate(bytes), allocator, true);
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), type_);
+    set_shape(tensor.unsafeGetTensorImpl(), shape, stride, contiguous);
+    return tensor;
+  }
+
   int32_t slot_;
   Sizes shape_, stride_;
   at::ScalarType dtype_;
   at::Device device_;
+  bool current_;
   caffe2::TypeMeta type_;
   bool static_;
   Ints fixed_shape_, fixed_stride_;
@@ -402,6 +416,10 @@ PlanReader::PlanReader(PyObject* plan) {
   n_symbols = std::max<int32_t>(static_cast<int32_t>(integer(plan, "n_symbols")),
                                 static_cast<int32_t>(PyObject_Size(attribute(plan, "symbols").get())));
   autograd = flag(plan, "autograd");
+  Ref where = attribute(plan, "device");
+  if (!THPDevice_Check(where.get())) throw torch::TypeError("plan: its device is no torch.device");
+  device = reinterpret_cast<THPDevice*>(where.get())->device;
+  TORCH_CHECK_VALUE(!device.is_cuda() || device.has_index(), "plan: a CUDA device needs its index");
   TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
   find_plain_views(plan);
 }
@@ -584,9 +602,10 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
       throw torch::TypeError("AllocStep: dtype must be a torch.dtype and device a torch.device");
     Sizes shape = sizes(attribute(value, "shape").get()), stride = sizes(attribute(value, "stride").get());
     TORCH_CHECK_VALUE(shape.size() == stride.size(), "AllocStep: shape and stride differ in length");
+    at::Device on = reinterpret_cast<THPDevice*>(device.get())->device;
     return std::make_unique<AllocStep>(
         slot_attribute(value, "slot"), std::move(shape), std::move(stride),
-        reinterpret_cast<THPDtype*>(dtype.get())->scalar_type, reinterpret_cast<THPDevice*>(device.get())->device);
+        reinterpret_cast<THPDtype*>(dtype.get())->scalar_type, on, on == this->device);
   }
   if (type == kernel_) {
     Ref pointers = checked(PySequence_Fast(attribute(value, "pointers").get(), "KernelStep: pointers"));
@@ -654,10 +673,7 @@ struct Program {
     n_sizes = reader.n_sizes;
     outputs = reader.slots(attribute(plan, "outputs").get());
     workspace = reader.size(attribute(plan, "workspace").get());
-    Ref where = attribute(plan, "device");
-    if (!THPDevice_Check(where.get())) throw torch::TypeError("plan: its device is no torch.device");
-    device = reinterpret_cast<THPDevice*>(where.get())->device;
-    TORCH_CHECK_VALUE(!device.is_cuda() || device.has_index(), "plan: a CUDA device needs its index");
+    device = reader.device;
     n_symbols = reader.n_symbols;
     size_fill = reader.size_fill(plan, "size_function", "size_entries");
     Ref bindings = checked(PySequence_Fast(attribute(plan, "symbols").get(), "plan: symbols must be a sequence"));
@@ -699,10 +715,10 @@ struct Program {
     size_t bytes = workspace_bytes(frame);
     Scratch scratch(device.is_cpu() ? bytes : 0);
     frame.workspace = scratch.data();
-    at::Tensor device_scratch;
+    c10::DataPtr device_scratch;
     if (!device.is_cpu() && bytes != 0) {
       device_scratch = device_memory(bytes);
-      frame.workspace = static_cast<char*>(device_scratch.mutable_data_ptr());
+      frame.workspace = static_cast<char*>(device_scratch.get());
     }
     // the graph holds autocast's casts as nodes already
     std::optional<c10::impl::ExcludeDispatchKeyGuard> recorded;
@@ -747,9 +763,9 @@ struct Program {
     return bytes;
   }
 
-  at::Tensor device_memory(int64_t bytes) const {
+  c10::DataPtr device_memory(size_t bytes) const {
     ReleaseGil released;
-    return at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+    return c10::GetAllocator(device.type())->allocate(bytes);
   }
 
   void run_steps(Frame& frame, bool owned) const {

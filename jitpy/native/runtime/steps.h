@@ -72,6 +72,7 @@ class PlanReader {
   int32_t n_sizes = 0;
   int32_t n_symbols = 0;
   bool autograd = false;
+  at::Device device = at::kCPU;
   // per slot: is it a view that autograd need not know of?
   std::vector<bool> plain_view;
 

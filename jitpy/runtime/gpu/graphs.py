@@ -16,17 +16,22 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from jitpy import logs
+from jitpy.runtime.native_build import load_native
 
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
 from .rewrite import with_given_outputs
+
+#: operators that look at what they computed, for errors or for sizes
+_WAITING = ("linalg_", "_linalg_", "inverse", "cholesky", "svd", "qr", "geqrf", "histc", "ctc_loss", "_ctc_loss")
 
 Run = Callable[..., tuple[Any, ...]]
 
@@ -67,8 +72,11 @@ def _unfit_call(step: CallStep) -> str:
     if isinstance(function, torch._ops.OpOverload):
         if {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(function.tags):
             return f"{function} waits for the GPU"
-        if function.name().startswith("aten::as_strided"):
+        name = function.name().removeprefix("aten::")
+        if name.startswith("as_strided"):
             return f"{function} may read around its input, which may be a copy here"
+        if name.startswith(_WAITING):
+            return f"{function} waits for the GPU"
         if function.namespace != "aten":
             return f"{function} may do what cannot be recorded"
         return ""
@@ -101,7 +109,7 @@ class _Recording:
     """A CUDA graph with what it was recorded for, and where its outputs are."""
 
     graph: Any
-    addresses: tuple[int, ...]
+    addresses: bytes
     outputs: list[_Output]
     #: the memory of outputs: (storage, its address, how often it is held while the program holds nothing of it)
     memory: list[tuple[Any, int, int]]
@@ -118,7 +126,7 @@ class _Site:
 
     calls: int = 0
     made: int = 0
-    last: tuple[int, ...] = ()
+    last: bytes = b""
     recordings: list[_Recording] = field(default_factory=list)
     #: inputs that are copied before a replay: number -> the memory that the graphs read (and write)
     copied: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -136,6 +144,10 @@ class GraphedExecutable:
         self._mutated = tuple(sorted(
             {step.target for step in plan.steps if isinstance(step, CopyStep)}
             | {slot for step in plan.steps if isinstance(step, LaunchStep) for slot in step.writes}))
+        self._symbols = tuple(binding for binding in plan.symbols if binding.dim is not None)
+        #: the inputs that are numbers: known at the first call
+        self._numbers: tuple[int, ...] | None = None
+        self._addresses = load_native("runtime").addresses
         self._sites: dict[tuple[Any, ...], _Site] = {}
         self._copied_out: set[int] = set()
         #: why there is no graph; '' while there may be
@@ -148,42 +160,38 @@ class GraphedExecutable:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         if self.reason or torch.cuda.is_current_stream_capturing():
             return self._run(*inputs)
-        key: list[Any] = []
-        addresses: list[int] = []
-        for value in inputs:
-            if isinstance(value, torch.Tensor):
-                if value.device != self._device:
-                    return self._run(*inputs)  # its error
-                addresses.append(value.data_ptr())
-            else:
-                addresses.append(0)
-                key.append((type(value), value))
-        key.extend(_symbol(binding, inputs) for binding in self.plan.symbols if binding.dim is not None)
+        key = tuple(_symbol(binding, inputs) for binding in self._symbols)
+        if self._numbers is None:
+            self._numbers = tuple(n for n, value in enumerate(inputs) if not isinstance(value, torch.Tensor))
+        if self._numbers:
+            key += tuple((type(inputs[number]), inputs[number]) for number in self._numbers)
         with _pool.lock:
-            return self._call(tuple(key), tuple(addresses), inputs)
+            return self._call(key, inputs)
 
-    def _call(self, key: tuple[Any, ...], addresses: tuple[int, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _call(self, key: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= _KEYS:
                 return self._run(*inputs)
             site = self._sites[key] = _Site()
         site.calls += 1
+        found = self._addresses(inputs, self._device.index, tuple(site.copied))
+        if found is None:
+            return self._run(*inputs)  # its error
         if site.calls == 1:  # operators set themselves up, kernels load; addresses may settle
-            site.last = addresses
+            site.last = found
             return self._run(*inputs)
-        fixed = tuple(0 if number in site.copied else address for number, address in enumerate(addresses))
-        fitting = [one for one in site.recordings if one.addresses == fixed]
+        fitting = [one for one in site.recordings if one.addresses == found]
         for one in fitting:
             if one.is_free():
                 return self._replay(one, site, inputs)
         if len(fitting) >= 2 or site.made >= _RECORDINGS:
             return self._run(*inputs)  # the program holds both; or it never settles
         if not fitting:
-            self._settle(site, addresses, inputs)
-            fixed = tuple(0 if number in site.copied else address for number, address in enumerate(addresses))
+            self._settle(site, found, inputs)
+            found = self._addresses(inputs, self._device.index, tuple(site.copied))
         try:
-            made = self._record(site, fixed, inputs)
+            made = self._record(site, found, inputs)
         except torch.OutOfMemoryError:
             self._forget(site)
             return self._run(*inputs)
@@ -194,17 +202,17 @@ class GraphedExecutable:
         site.recordings.append(made)
         return self._replay(made, site, inputs)
 
-    def _settle(self, site: _Site, addresses: tuple[int, ...], inputs: tuple[Any, ...]) -> None:
+    def _settle(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> None:
         """No recording has these addresses: which inputs shall be copied from now on?"""
-        seen = [site.last, *(one.addresses for one in site.recordings)]
-        moved = [number for number, address in enumerate(addresses)
+        seen = [_numbers(one) for one in (site.last, *(one.addresses for one in site.recordings))]
+        moved = [number for number, address in enumerate(_numbers(addresses))
                  if number not in site.copied and address and any(one[number] != address for one in seen)]
         crowded = len({one.addresses for one in site.recordings}) >= _ADDRESSES
         chosen = [number for number in moved if (crowded or inputs[number].nbytes <= _COPIED_BYTES)
                   and self._may_copy(number, inputs)]
         for number in chosen:
-            site.copied[number] = torch.empty_strided(inputs[number].shape, inputs[number].stride(),
-                                                      dtype=inputs[number].dtype, device=self._device)
+            value = inputs[number]
+            site.copied[number] = _memory(value.shape, value.stride(), value.dtype, self._device)
         if chosen or crowded:
             self._forget(site)
         site.last = addresses
@@ -226,13 +234,13 @@ class GraphedExecutable:
         torch.cuda.synchronize(self._device)
         site.recordings.clear()
 
-    def _record(self, site: _Site, fixed: tuple[int, ...], inputs: tuple[Any, ...]) -> _Recording:
+    def _record(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> _Recording:
         """Capture the plan. Nothing is computed by that: the graph has to be replayed."""
         device = self._device
         taken = [site.copied.get(number, value) for number, value in enumerate(inputs)]
         table = _size_table(self.plan, inputs)
-        given = [torch.empty_strided([table(size) for size in step.shape], [table(size) for size in step.stride],
-                                     dtype=step.dtype, device=device) for step in self._given]
+        given = [_memory(list(map(table, step.shape)), list(map(table, step.stride)), step.dtype, device)
+                 for step in self._given]
         current, side = torch.cuda.current_stream(device), _pool.side(device)
         side.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
@@ -243,15 +251,18 @@ class GraphedExecutable:
                 results = self._filled(*taken, *given)
                 outputs = [self._output(result, taken, given, current) for result in results]
             except BaseException:
-                with contextlib.suppress(RuntimeError):  # which says the same again
-                    graph.capture_end()
+                _pool.abandon(graph, device)
                 raise
-            graph.capture_end()
+            try:
+                graph.capture_end()
+            except BaseException:
+                _pool.abandon(None, device)
+                raise
         current.wait_stream(side)
         del results, given, taken
         storages = {one.tensor.untyped_storage()._cdata: one.tensor.untyped_storage()
                     for one in outputs if one.input is None}
-        made = _Recording(graph, fixed, outputs, [])
+        made = _Recording(graph, addresses, outputs, [])
         made.memory = [(storage, storage.data_ptr(), torch._C._storage_Use_Count(address))
                        for address, storage in storages.items()]
         logs.log("timing", f"recorded a CUDA graph of {len(self.plan.steps)} steps")
@@ -272,7 +283,7 @@ class GraphedExecutable:
             raise RuntimeError("results of an operator share their memory")
         self._copied_out.add(storage)
         with torch.cuda.stream(stream):  # not from the pool: it is allocated where nothing is captured
-            kept = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=result.device)
+            kept = _memory(result.shape, result.stride(), result.dtype, result.device)
         kept.copy_(result)
         return _Output(kept)
 
@@ -286,7 +297,7 @@ class GraphedExecutable:
             for number in self._mutated:
                 if number in site.copied:
                     inputs[number].copy_(site.copied[number])
-                else:
+                elif not inputs[number].is_inference():
                     torch.autograd.graph.increment_version(inputs[number])
             return tuple(output.make(inputs) for output in one.outputs)
 
@@ -304,6 +315,7 @@ class _Pool:
         self._handles: dict[int, Any] = {}
         self._sides: dict[int, Any] = {}
         self._streams: dict[int, Any] = {}
+        self.marks: dict[int, torch.Tensor] = {}
 
     def handle(self, device: torch.device) -> Any:
         if device.index not in self._handles:
@@ -315,6 +327,21 @@ class _Pool:
             self._sides[device.index] = torch.cuda.Stream(device)
         return self._sides[device.index]
 
+    def abandon(self, graph: Any, device: torch.device) -> None:
+        """A capture failed, on the current stream. torch leaves its allocator and its random state as if it went on:
+        both are told that it ended, the latter by a small capture that succeeds."""
+        if graph is not None:
+            with contextlib.suppress(RuntimeError):  # which says the same again
+                graph.capture_end()
+        with contextlib.suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device.index, self.handle(device))
+        mark = self.marks.setdefault(device.index, torch.zeros(1, device=device))
+        self._handles[device.index] = torch.cuda.graph_pool_handle()
+        small = torch.cuda.CUDAGraph()
+        small.capture_begin(pool=self.handle(device), capture_error_mode="thread_local")
+        mark.zero_()
+        small.capture_end()
+
     def enter(self, device: torch.device, stream: Any) -> None:
         """A replay begins on a stream: it may not overlap the last one, with which it shares memory."""
         last = self._streams.get(device.index)
@@ -324,6 +351,16 @@ class _Pool:
 
 
 _pool = _Pool()
+
+
+def _numbers(addresses: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"{len(addresses) // 8}Q", addresses)
+
+
+def _memory(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor for many calls, whatever mode this one is under."""
+    with torch.inference_mode(False):
+        return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
 
 def _shape_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from jitpy import logs
 
-from ..executable import Executable, make_executable
+from ..executable import Executable, PythonExecutable, make_executable
 from ..plan import LaunchStep, Plan
 from . import graphs
 from .autotune import AutotunedExecutable
@@ -25,7 +25,7 @@ def gpu_executable(plan: Plan, mode: str) -> Any:
 
 def graphed(plan: Plan, run: Executable) -> Any:
     """The executable with CUDA graphs, or as it is where the plan cannot be recorded."""
-    reason = graphs.unfit(plan)
+    reason = graphs.unfit(plan) or ("the native runtime is missing" if isinstance(run, PythonExecutable) else "")
     if reason:
         logs.log("fusion", f"runs without a CUDA graph: {reason}")
         return run
