@@ -64,6 +64,8 @@ FLAGS = {
         Flag("hook", str, "auto", "frame hook: 'auto', 'native', 'monitoring' or 'none'"),
         Flag("inline_depth", int, 200, "how deep calls are inlined"),
         Flag("unroll_limit", int, 100000, "traced instructions per frame before the graph is broken"),
+        Flag("activation_memory_budget", float, 1.0,
+             "part of the memory that gradients usually keep: 1.0 is fastest, 0.0 computes everything again"),
         Flag("pool_bytes", int, 1 << 30, "bytes of freed output and scratch memory kept for reuse"),
         Flag("compile_workers", int, 0, "processes that compile GPU kernels; 0: one a core"),
         Flag("debug", bool, False, "keep every stage's text in a debug folder"),
@@ -88,6 +90,7 @@ if TYPE_CHECKING:  # what a type checker sees where the module object answers
     hook: str
     inline_depth: int
     unroll_limit: int
+    activation_memory_budget: float
     pool_bytes: int
     compile_workers: int
     debug: bool

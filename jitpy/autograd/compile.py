@@ -13,8 +13,9 @@ from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import TensorSpec
 from ..ir.specialize import specialize
 from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
-from .joint import Halves, differentiate, split
+from .joint import Halves, Joint, differentiate, split
 from .partition import choose_saved
+from .results import Views
 from .variants import select
 
 Compiled = Callable[..., tuple[Any, ...]]
@@ -32,15 +33,14 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     under torch's own autograd.
     """
     started = time.perf_counter()
-    joint = differentiate(graph)
-    halves = split(joint, choose_saved(joint))
-    backward = BackwardHalf(halves, compile)
+    joint, halves = _halves(graph)
+    backward = BackwardHalf(halves, compile, compile_eager)
     again = without_mutations(joint.source)
     kept = used_inputs(again)
     changed = {mutation.input for mutation in graph.mutations}
     logs.log("timing", lambda: f"{graph.name}: differentiated in {time.perf_counter() - started:.3f} s")
     logs.log("graph", lambda: f"forward half:\n{halves.forward}\nbackward half:\n{halves.backward}")
-    return make_differentiable(compile(halves.forward), NodeSpec(
+    node = make_differentiable(compile(halves.forward), NodeSpec(
         n_inputs=joint.n_inputs,
         n_outputs=joint.n_outputs,
         saved=halves.saved,
@@ -52,6 +52,28 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         random=any(node.op.is_random for node in again.nodes),
         changes=bool(changed),
     ))
+    return node if joint.views is None else _with_views(node, joint.views, compile_eager)
+
+
+def _halves(graph: Graph) -> tuple[Joint, Halves]:
+    joint = differentiate(graph)
+    try:
+        return joint, split(joint, choose_saved(joint))
+    except NotCovered:
+        # a result that is a view may share memory with what has to be kept
+        joint = differentiate(graph, all_views=True)
+        return joint, split(joint, choose_saved(joint))
+
+
+def _with_views(node: Compiled, views: Views, compile_eager: Compile) -> Compiled:
+    make = compile_eager(views.graph)
+    sources = tuple((kind == "output", i) for kind, i in views.sources)
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        outputs = node(*inputs)
+        return make(*(outputs[i] if is_output else inputs[i] for is_output, i in sources))
+
+    return call
 
 
 def without_mutations(graph: Graph) -> Graph:
@@ -72,17 +94,28 @@ def used_inputs(graph: Graph) -> tuple[int, ...]:
 class BackwardHalf:
     """A backward half, in the variants that passes ask for."""
 
-    def __init__(self, halves: Halves, compile: Compile) -> None:
+    def __init__(self, halves: Halves, compile: Compile, compile_eager: Compile) -> None:
         self.graph = halves.backward
         self.n_saved = len(halves.saved)
         self.compile = compile
+        self.compile_eager = compile_eager
 
     def variant(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
         graph, present = select(self.graph, self.n_saved, defined, wanted)
-        run = self.compile(graph) if graph.outputs else _nothing
+        run = self._compiled(graph) if graph.outputs else _nothing
         return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
                             None if all(present) else tuple(present))
+
+
+    def _compiled(self, graph: Graph) -> Compiled:
+        """The guards are made already: a compilation that asks for more about sizes than they say does not count."""
+        mark = graph.sizes.checkpoint()
+        run = self.compile(graph)
+        if graph.sizes.checkpoint() == mark:
+            return run
+        graph.sizes.rollback(mark)
+        return self.compile_eager(graph)
 
 
 def _nothing(*values: Any) -> tuple[Any, ...]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..ir.alias import alias_kind, has_tensor, needs_grad
-from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Mutation, Node, map_nodes
+import sympy
+
+from ..ir import ops
+from ..ir.alias import needs_grad
+from ..ir.graph import INPUT, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec
 from ..ir.specialize import specialize
-from .expand import expand_nodes
-from .reverse import active_nodes, vjp
+from .results import Views, separate
+from .reverse import vjp
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
 _DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,)}
@@ -29,9 +33,8 @@ class Joint:
     n_inputs, n_outputs  of the forward graph
     grad_outputs   positions of the results that are differentiated
     grad_inputs    positions of the inputs that have gradients
-    source         the graph that was differentiated
-    forward_names  the nodes of the forward graph, by name, after expansion and before any pass
-    with_history   those through which gradients flow
+    source         the graph whose results these are, before anything was done to it
+    views          how the results of `source` are made from those of this graph; None where they are the same
     """
 
     graph: Graph
@@ -40,8 +43,7 @@ class Joint:
     grad_outputs: tuple[int, ...]
     grad_inputs: tuple[int, ...]
     source: Graph
-    forward_names: frozenset[str]
-    with_history: frozenset[str]
+    views: Views | None
     _behind: set[Node] = field(default_factory=set)
 
     @property
@@ -58,25 +60,22 @@ class Joint:
         return [*self.graph.outputs[:self.n_outputs], *(m.value for m in self.graph.mutations)]
 
 
-def differentiate(graph: Graph, inner: Sequence[str] = ()) -> Joint:
+def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     """The joint graph of `graph`, which stays as it is. Raises NotCovered for what only torch's autograd can do.
 
-    `inner` names nodes inside whose values count as results as well: their gradients are further inputs. The passes do
-    not run then, so that nodes keep their names.
+    With `all_views` no result of the joint graph is a view.
     """
     joint = specialize(graph, {})
     _narrow_specs(joint)
     _check(joint)
+    views = separate(joint, all_views)
+    source = specialize(joint, {})
     n_inputs, n_outputs = len(joint.inputs), len(joint.outputs)
     grad_outputs = tuple(k for k, node in enumerate(joint.outputs) if needs_grad(node.spec))
     wanted = [k for k, node in enumerate(joint.inputs) if needs_grad(node.spec)]
     if not grad_outputs or not wanted:
         raise NotCovered("nothing to differentiate")
     outputs, inputs = [joint.outputs[k] for k in grad_outputs], [joint.inputs[k] for k in wanted]
-    expand_nodes(joint, lambda nodes: active_nodes(nodes, inputs, outputs))
-    named = {node.name: node for node in joint.nodes}
-    with_history = frozenset(node.name for node in active_nodes(joint.nodes, inputs, outputs))
-    outputs += [named[name] for name in inner]
     cotangents = [joint.add_input(plain(node.tensor).with_(offset=0), f"{node.name}_grad") for node in outputs]
     grads = vjp(joint, outputs, cotangents, inputs)
     found = [(k, grad) for k, grad in zip(wanted, grads, strict=True) if grad is not None]
@@ -88,11 +87,9 @@ def differentiate(graph: Graph, inner: Sequence[str] = ()) -> Joint:
         node.grad_enabled = False
     for mutation in joint.mutations:
         mutation.grad_enabled = None
-    if not inner:
-        for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
-            run(joint)
-    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), graph, frozenset(named),
-                 with_history)
+    for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
+        run(joint)
+    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views)
 
 
 def _narrow_specs(graph: Graph) -> None:
@@ -118,18 +115,6 @@ def _check(graph: Graph) -> None:
                 raise NotCovered("complex numbers")
             if spec is not None and not isinstance(spec, (TensorSpec, ScalarSpec)):
                 raise NotCovered("nested results")
-    outputs = graph.outputs
-    if any(not isinstance(node.spec, TensorSpec) for node in outputs):
-        raise NotCovered("a number as a result")
-    if len(set(outputs)) != len(outputs) or any(node.op in (INPUT, CONSTANT) for node in outputs):
-        raise NotCovered("a result that is an input, or returned twice")
-    bases = Bases(graph)
-    seen: set[Node] = set()
-    for node in outputs:
-        own = bases.of(node)
-        if not seen.isdisjoint(own) or any(base.op in (INPUT, CONSTANT) for base in own):
-            raise NotCovered("results that share memory")
-        seen |= own
 
 
 def plain(spec: Spec) -> Spec:
@@ -137,40 +122,6 @@ def plain(spec: Spec) -> Spec:
     if isinstance(spec, tuple):
         return tuple(map(plain, spec))
     return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) and spec.requires_grad else spec
-
-
-class Bases:
-    """Whose memory each value of a graph may show: the nodes that made it, inputs and constants included."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._kinds: dict[Node, str] = {}
-        self._found: dict[Node, frozenset[Node]] = {}
-
-    def kind(self, node: Node) -> str:
-        """See `alias_kind`."""
-        found = self._kinds.get(node)
-        if found is None:
-            found = self._kinds[node] = alias_kind(self._graph, node)
-        return found
-
-    def is_view(self, node: Node) -> bool:
-        """Whether a node certainly shows its argument's memory."""
-        return self.kind(node) in ("view", "self")
-
-    def of(self, node: Node) -> frozenset[Node]:
-        found = self._found.get(node)
-        if found is None:
-            found = self._found[node] = self._bases(node)
-        return found
-
-    def _bases(self, node: Node) -> frozenset[Node]:
-        kind = self.kind(node)
-        own = frozenset((node,)) if kind in ("copy", "unknown") else frozenset()
-        if kind == "copy":
-            return own
-        maker = node.args[0] if node.op is GETITEM else node
-        return own.union(*(self.of(n) for n in maker.input_nodes() if has_tensor(n.spec)))
 
 
 # -- halves -------------------------------------------------------------------------------------------------------
@@ -202,19 +153,17 @@ class Halves:
     forward    outputs: the user's, then the extras to save
     backward   inputs: the saved values, then the gradients of outputs; outputs: the gradients of inputs
     saved      as in NodeSpec
-    values     the saved nodes of the joint graph
     """
 
     forward: Graph
     backward: Graph
     saved: tuple[tuple[str, int], ...]
-    values: tuple[Node, ...]
 
 
 def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     """Cut at the values to save: everything that the backward half needs besides them it computes from them."""
     graph = joint.graph
-    saved = list(saved)
+    saved = [*saved, *_size_tellers(joint, saved)]
     forward = Graph(graph.name, sizes=graph.sizes)
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
@@ -233,7 +182,50 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward.outputs = [*outputs, *extras]
     forward.nodes = [node for node in graph.nodes if node not in behind_cotangents(joint)]
     remove_dead_code(forward)
-    return Halves(forward, backward_half(joint, saved), tuple(places), tuple(saved))
+    return Halves(forward, backward_half(joint, saved), tuple(places))
+
+
+def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
+    """Numbers to save, for symbols that the backward half mentions and that no tensor tells it."""
+    graph = joint.graph
+    needed = ahead(graph.nodes, joint.gradients, saved)
+    mentioned: set[sympy.Symbol] = set()
+    for node in graph.nodes:
+        if node in needed:
+            mentioned |= symbols_in((node.args, node.kwargs, node.spec))
+    for node in (*saved, *joint.cotangents):
+        mentioned |= symbols_in(node.spec)
+    if not mentioned:
+        return []
+    told = {symbol for node in (*saved, *joint.cotangents) for symbol, _ in bare_symbols(node.spec)}
+    places = graph.symbol_bindings()
+    found: list[Node] = []
+    for symbol in sorted(mentioned - told, key=str):
+        position, kind, dim = places.get(symbol, (0, "", None))
+        source = graph.inputs[position]
+        if kind == "value":
+            found.append(source)
+        elif kind in ("size", "stride") and position < joint.n_inputs:
+            op = ops.get(f"aten.sym_{kind}.int")
+            found.append(graph.add(op, (source, dim), {}, ScalarSpec(int, symbol), grad_enabled=False))
+        else:
+            raise NotCovered(f"nothing tells the backward pass the size {symbol}")
+    return found
+
+
+def symbols_in(value: Any) -> set[sympy.Symbol]:
+    """The symbols that sizes inside a spec, or a nested argument, mention."""
+    if isinstance(value, sympy.Basic):
+        return set(value.free_symbols)  # type: ignore[arg-type]
+    if isinstance(value, TensorSpec):
+        return set() if value.is_static else symbols_in((*value.shape, *value.stride))
+    if isinstance(value, ScalarSpec):
+        return symbols_in(value.expr)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, slice):
+        value = value.start, value.stop, value.step
+    return set().union(*map(symbols_in, value)) if isinstance(value, (tuple, list)) else set()
 
 
 def behind_cotangents(joint: Joint) -> set[Node]:

@@ -1,43 +1,230 @@
-"""What the forward pass keeps for the backward pass."""
+"""What the forward pass keeps for the backward pass: a cheapest cut between what only the forward pass can compute and
+what the backward pass reads.
+
+The idea is that of "Training Deep Nets with Sublinear Memory Cost" (https://arxiv.org/abs/1604.06174), as a minimum
+cut. Cutting a value costs the bytes that it takes, twice if the forward pass would otherwise never write it to
+memory. Values that may be computed again lie on paths that can be cut further up. How much may be computed again
+depends on `config.activation_memory_budget`: at 1.0 only what fuses into kernels of the backward pass at next to no
+cost, below it more, cheapest per byte first, until no more than that part of the memory is kept.
+
+Inputs and outputs are kept only where the gradient formulas themselves read them (as eager does): the program may
+change others in place. Below a budget of 1.0 any input may be kept.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from .. import config, logs
 from ..ir.graph import CONSTANT, GETITEM, INPUT, Node
 from ..ir.op import NotCovered
-from .joint import Bases, Joint, ahead, behind_cotangents
+from ..ir.sizes import SizeEnv
+from ..ir.spec import Spec, TensorSpec
+from .flow import INFINITE, FlowGraph
+from .joint import Joint, ahead, behind_cotangents
+from .results import Bases
 
 
 def choose_saved(joint: Joint) -> list[Node]:
     """The values to save, in the order of the graph: inputs, outputs and intermediates. Raises NotCovered."""
-    return _as_eager(joint)
+    facts = _Facts(joint)
+    budget = config.activation_memory_budget
+    saved = _cut(facts, facts.cheap)
+    if budget < 1:
+        saved = _within(facts, saved, budget)
+    logs.log("graph", lambda: f"{joint.graph.name}: {facts.bytes_of(saved)} bytes saved: "
+                              f"{', '.join(node.name for node in saved)}")
+    return saved
 
 
-def _as_eager(joint: Joint) -> list[Node]:
-    """Save what gradient rules read; what the forward pass does not need itself, and views, are computed again."""
-    graph = joint.graph
-    late = behind_cotangents(joint)
-    early = ahead(graph.nodes, joint.results)
-    bases = Bases(graph)
-    written = {graph.inputs[m.input] for m in graph.mutations}
-    saved: set[Node] = set()
-    needed = set(joint.gradients)
-    for node in reversed(graph.nodes):
-        if node not in needed:
-            continue
-        maker = node.args[0] if node.op is GETITEM else node
-        if maker in late or maker.op is CONSTANT or bases.is_view(maker) or maker not in early:
-            needed.update(node.input_nodes())
+def _within(facts: _Facts, saved: list[Node], budget: float) -> list[Node]:
+    """The first choice that keeps no more than `budget` of the memory, computing ever more again."""
+    limit = budget * facts.bytes_of(saved)
+    ranked = sorted((node for node in facts.early if facts.may_recompute(node)),
+                    key=lambda node: facts.work(node) / max(facts.size(node), 1))
+    low, high = 0, len(ranked)
+    best = _cut(facts, set(ranked), any_input=True)
+    while low < high:
+        middle = (low + high) // 2
+        choice = _cut(facts, set(ranked[:middle]), any_input=True)
+        if facts.bytes_of(choice) <= limit:
+            best, high = choice, middle
         else:
-            saved.add(node)
-    saved.update(n for n in graph.inputs[:joint.n_inputs] if n in needed)
-    if not written.isdisjoint(saved):
-        raise NotCovered("a saved input that the graph changes")
-    outputs = set(graph.outputs[:joint.n_outputs])
-    shown = frozenset().union(*map(bases.of, outputs))
-    for node in saved:
-        if node not in outputs and node.op is not INPUT and not shown.isdisjoint(bases.of(node)):
-            raise NotCovered("a saved value that shares memory with a result")
-    return [n for n in graph.all_nodes() if n in saved]
+            low = middle + 1
+    return best
 
 
-__all__ = ["choose_saved"]
+@dataclass
+class _Facts:
+    """What the cut is decided by.
+
+    late    nodes that depend on gradients: the backward pass
+    early   nodes that the forward pass computes for its own results
+    reads   values of the forward pass, and inputs, with the nodes of the backward pass that read them. The backward
+            pass includes what is neither late nor early: what gradient formulas compute from values alone.
+    """
+
+    joint: Joint
+    late: set[Node] = field(init=False)
+    early: set[Node] = field(init=False)
+    reads: dict[Node, list[Node]] = field(init=False)
+    cheap: set[Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        graph = self.joint.graph
+        self.sizes: SizeEnv = graph.sizes
+        self.bases = Bases(graph)
+        self.late = behind_cotangents(self.joint)
+        self.early = ahead(graph.nodes, self.joint.results)
+        self.early.update(n for n in graph.nodes if n.op.is_random and n not in self.late)
+        self.early.update(n for n in graph.nodes if n.op is GETITEM and n.args[0] in self.early)
+        self.early.update(graph.inputs[:self.joint.n_inputs])
+        needed = ahead(graph.nodes, self.joint.gradients)
+        self.reads = {}
+        self.users: dict[Node, list[Node]] = {}
+        self.users_behind: dict[Node, list[Node]] = {}
+        for node in graph.nodes:
+            for source in dict.fromkeys(node.input_nodes()):
+                if node in self.early:
+                    self.users.setdefault(source, []).append(node)
+                elif node in needed:
+                    self.users_behind.setdefault(source, []).append(node)
+                    if source in self.early:
+                        self.reads.setdefault(source, []).append(node)
+        self.read_memory = frozenset().union(*map(self.bases.of, self.reads))
+        self.outputs = set(graph.outputs[:self.joint.n_outputs])
+        self.shown = frozenset().union(*map(self.bases.of, self.outputs))
+        self.written = {graph.inputs[m.input] for m in graph.mutations}
+        self.cheap = {node for node in self.early if self._is_cheap(node)}
+
+    def is_view(self, node: Node) -> bool:
+        return self.bases.is_view(node)
+
+    def size(self, node: Node) -> int:
+        """Bytes of a value, at the sizes of the traced call."""
+        return _size(self.sizes, node.spec)
+
+    def bytes_of(self, saved: Collection[Node]) -> int:
+        """Bytes that are kept beyond inputs and outputs, which live on anyway."""
+        return sum(self.size(node) for node in saved if node.op is not INPUT and node not in self.outputs)
+
+    def may_recompute(self, node: Node) -> bool:
+        """Whether a node gives the same again when it runs a second time."""
+        return node.op not in (INPUT, CONSTANT) and not node.op.is_random and node.op.is_pure
+
+    def work(self, node: Node) -> float:
+        """Floating point operations of a node, roughly."""
+        if self.is_view(node) or node.op is GETITEM:
+            return 0
+        elements = self.size(node) / 4
+        sources = [n.spec for n in node.input_nodes() if isinstance(n.spec, TensorSpec)]
+        if fuses(node):
+            return elements * (1 if is_light(node) else 10)
+        # a product, a convolution or attention: each element is a sum over a row
+        widest = max((self.sizes.hint(spec.shape[-1]) for spec in sources if spec.shape), default=1)
+        return 2 * elements * widest
+
+    def _is_cheap(self, node: Node) -> bool:
+        """Whether computing a value again in the backward pass costs less time than keeping it."""
+        if not self.may_recompute(node):
+            return False
+        if self.is_view(node) or node.op.kind == "factory":
+            return True
+        if node.op.kind != "pointwise" or not is_light(node):
+            return False
+        # what several kernels read is in memory already, and often far from where it is needed again
+        if len(self._readers(node, self.users)) > 1 and self.in_memory(node):
+            return False
+        # what a library call of the backward pass reads has to be in memory: where it is already, it stays
+        behind = self._readers(node, self.users_behind)
+        return not (self.in_memory(node) and any(not fuses(reader) for reader in behind))
+
+    def _readers(self, node: Node, users: dict[Node, list[Node]]) -> list[Node]:
+        """The readers of a value in one of the passes, seen through views."""
+        found: list[Node] = []
+        for user in users.get(node, ()):
+            found += self._readers(user, users) if self.is_view(user) else (user,)
+        if users is self.users_behind:
+            for user in self.users.get(node, ()):
+                if self.is_view(user):
+                    found += self._readers(user, users)
+        return found
+
+    def in_memory(self, node: Node) -> bool:
+        """Whether the forward pass writes a value to memory anyway."""
+        if node in self.outputs or not fuses(node) or node.op.kind == "reduction":
+            return True
+        readers = self._readers(node, self.users)
+        return len(readers) > 1 or any(not fuses(reader) for reader in readers)
+
+    def cost(self, node: Node, any_input: bool) -> float:
+        """The price of saving a value; infinite where it must not be saved."""
+        if node.op is INPUT:
+            if node in self.written:
+                return INFINITE
+            return 0 if any_input or node in self.read_memory or not isinstance(node.spec, TensorSpec) else INFINITE
+        if not isinstance(node.spec, TensorSpec) or self.bases.kind(node) != "copy":
+            return INFINITE
+        if node in self.outputs:
+            return self.size(node) if node in self.reads else INFINITE
+        if not self.shown.isdisjoint(self.bases.of(node)):
+            return INFINITE
+        return max(self.size(node), 1) * (1 if self.in_memory(node) else 2)
+
+
+def _cut(facts: _Facts, again: Collection[Node], any_input: bool = False) -> list[Node]:
+    """The cheapest values to save, if the nodes in `again` may be computed again. Raises NotCovered where there are
+    none."""
+    graph = facts.joint.graph
+    flow = FlowGraph()
+    region: list[Node] = []
+    wanted = set(facts.reads)
+    for node in (*reversed(graph.nodes), *graph.inputs):
+        if node not in wanted or node.op is CONSTANT:
+            continue
+        region.append(node)
+        flow.add((node, 0), (node, 1), facts.cost(node, any_input))
+        if node in facts.reads:
+            flow.add((node, 1), "backward", INFINITE)
+        if node.op is INPUT or node not in again and node.op is not GETITEM:
+            flow.add("forward", (node, 0), INFINITE)
+            continue
+        for source in dict.fromkeys(node.input_nodes()):
+            if source.op is not CONSTANT:
+                flow.add((source, 1), (node, 0), INFINITE)
+                wanted.add(source)
+    side = flow.sink_side("forward", "backward")
+    if side is None:
+        raise NotCovered("a value that the backward pass needs and that must not be kept")
+    saved = {node for node in region if (node, 1) in side and (node, 0) not in side}
+    return [node for node in graph.all_nodes() if node in saved]
+
+
+#: Elementwise ops that cost about as much as reading their operands.
+_LIGHT = frozenset({
+    "_to_copy", "abs", "add", "alias", "bitwise_and", "bitwise_not", "bitwise_or", "ceil", "clamp", "clamp_max",
+    "clamp_min", "clone", "contiguous", "div", "eq", "floor", "ge", "gt", "le", "leaky_relu", "logical_and",
+    "logical_not", "logical_or", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg", "reciprocal", "relu",
+    "rsub", "sign", "sqrt", "square", "sub", "threshold", "to", "where",
+})
+
+
+def is_light(node: Node) -> bool:
+    """Whether an elementwise op is next to free."""
+    return node.op.name.split(".")[1] in _LIGHT
+
+
+def fuses(node: Node) -> bool:
+    """Whether a node becomes loops that fuse with others, and no call of a library."""
+    op = node.op
+    if op is GETITEM:
+        return fuses(node.args[0])
+    return op.kind in ("pointwise", "reduction", "view", "factory", "constant") or op.scalar is not None or (
+        op.decompose is not None and op.kind != "matmul") or "element" in op.facets
+
+
+def _size(sizes: SizeEnv, spec: Spec) -> int:
+    if isinstance(spec, tuple):
+        return sum(_size(sizes, part) for part in spec)
+    return sizes.hint(spec.nbytes) if isinstance(spec, TensorSpec) else 8

@@ -1,0 +1,138 @@
+"""Results that are views: which of them the compiled node returns, and which are made again from others by torch
+itself.
+
+A result that shares memory with an input, with another result or with what the backward pass keeps must be a view
+that autograd knows: the program may change either in place. So the node returns what owns the memory, and a small
+graph of view ops, run under torch's autograd, makes the results from that and from the inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.alias import alias_kind, has_tensor
+from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
+from ..ir.op import NotCovered
+from ..ir.spec import ScalarSpec, TensorSpec
+
+
+@dataclass
+class Views:
+    """How results are made: `graph` takes `sources`, ('input', i) of the whole or ('output', i) of the node."""
+
+    graph: Graph
+    sources: tuple[tuple[str, int], ...]
+
+
+class Bases:
+    """Whose memory each value of a graph may show: the nodes that made it, inputs and constants included."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._kinds: dict[Node, str] = {}
+        self._found: dict[Node, frozenset[Node]] = {}
+
+    def kind(self, node: Node) -> str:
+        """See `alias_kind`."""
+        found = self._kinds.get(node)
+        if found is None:
+            found = self._kinds[node] = alias_kind(self._graph, node)
+        return found
+
+    def is_view(self, node: Node) -> bool:
+        """Whether a node certainly shows its argument's memory."""
+        return self.kind(node) in ("view", "self")
+
+    def of(self, node: Node) -> frozenset[Node]:
+        found = self._found.get(node)
+        if found is None:
+            found = self._found[node] = self._bases(node)
+        return found
+
+    def _bases(self, node: Node) -> frozenset[Node]:
+        kind = self.kind(node)
+        own = frozenset((node,)) if kind in ("copy", "unknown") else frozenset()
+        if kind == "copy":
+            return own
+        maker = node.args[0] if node.op is GETITEM else node
+        return own.union(*(self.of(n) for n in maker.input_nodes() if has_tensor(n.spec)))
+
+
+def separate(graph: Graph, all_views: bool) -> Views | None:
+    """Make the graph's outputs values that own their memory, each once and no inputs; returns how to get its results.
+
+    Results that share memory with nothing that the caller sees stay as they are, unless `all_views`. None where nothing
+    had to be done. Raises NotCovered.
+    """
+    bases = Bases(graph)
+    shown: dict[Node, int] = {}
+    for node in graph.outputs:
+        for base in bases.of(node):
+            shown[base] = shown.get(base, 0) + 1
+    made = _Maker(graph, bases)
+    results = []
+    for node in graph.outputs:
+        own = bases.of(node)
+        if isinstance(node.spec, ScalarSpec) or not isinstance(node.spec, TensorSpec):
+            raise NotCovered("a number as a result")
+        shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own)
+        results.append(made.again(node) if shared or all_views else made.given(node))
+    if results == made.graph.inputs and len(made.core) == len(graph.outputs):
+        return None
+    made.graph.outputs = results
+    graph.outputs = made.core
+    return Views(made.graph, tuple(made.sources))
+
+
+class _Maker:
+    """Builds the graph of views."""
+
+    def __init__(self, graph: Graph, bases: Bases) -> None:
+        self.source = graph
+        self.bases = bases
+        self.graph = Graph(f"{graph.name}_views", sizes=graph.sizes)
+        self.core: list[Node] = []
+        self.sources: list[tuple[str, int]] = []
+        self._made: dict[Node, Node] = {}
+
+    def given(self, node: Node) -> Node:
+        """An input of the graph of views: a result of the node, or an input."""
+        found = self._made.get(node)
+        if found is None:
+            if node.op is INPUT:
+                self.sources.append(("input", self.source.inputs.index(node)))
+            else:
+                self.sources.append(("output", len(self.core)))
+                self.core.append(node)
+            assert isinstance(node.spec, (TensorSpec, ScalarSpec))
+            found = self._made[node] = self.graph.add_input(node.spec, node.name)
+        return found
+
+    def again(self, node: Node) -> Node:
+        """The node made again from what owns its memory."""
+        found = self._made.get(node)
+        if found is not None:
+            return found
+        kind = self.bases.kind(node)
+        if kind == "unknown" or node.op is CONSTANT:
+            raise NotCovered("results that may share memory")
+        if kind == "copy":
+            return self.given(node)
+        if node.op is GETITEM:
+            self._copy(node.args[0])
+        return self._copy(node)
+
+    def _copy(self, node: Node) -> Node:
+        found = self._made.get(node)
+        if found is None:
+            def operand(n: Node) -> Node:
+                if isinstance(n.spec, tuple):
+                    return self._copy(n)
+                return self.again(n) if isinstance(n.spec, TensorSpec) else self.given(n)
+
+            args = map_nodes(node.args, operand)
+            kwargs = {key: map_nodes(value, operand) for key, value in node.kwargs.items()}
+            found = self._made[node] = self.graph.add(node.op, args, kwargs, node.spec, node.loc, node.name,
+                                                      node.grad_enabled)
+        return found
+
