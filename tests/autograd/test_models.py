@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import jitpy
-from jitpy.runtime import autograd_node
+from jitpy.autograd import compile
 from tests.autograd.models import MODELS, Step, no_further_off, twin
 
 
@@ -17,13 +17,13 @@ from tests.autograd.models import MODELS, Step, no_further_off, twin
 def nodes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that were made differentiable by jitpy itself."""
     made: list[Any] = []
-    original = autograd_node.make_differentiable
+    original = compile.make_differentiable
 
     def make(forward: Any, spec: Any) -> Any:
         made.append(spec)
         return original(forward, spec)
 
-    monkeypatch.setattr(autograd_node, "make_differentiable", make)
+    monkeypatch.setattr(compile, "make_differentiable", make)
     return made
 
 
