@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import threading
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 import jitpy
+from tests.counting import living, resident
 
 THREADS = 8
 
@@ -39,15 +38,6 @@ def in_threads(work: Callable[[int], None], count: int = THREADS) -> None:
         raise errors[0]
 
 
-def living() -> tuple[int, int]:
-    """Numbers of tensors and of code objects that are alive."""
-    gc.collect()
-    objects = gc.get_objects()
-    tensors = sum(1 for obj in objects if isinstance(obj, torch.Tensor))
-    functions = sum(1 for obj in objects if isinstance(obj, types.FunctionType))
-    return tensors, functions
-
-
 def program(x: torch.Tensor, scale: int) -> torch.Tensor:
     y = (x * scale).sin()
     if x.shape[0] > 40:
@@ -65,9 +55,8 @@ def test_ten_thousand_calls_with_changing_shapes(backend: str) -> None:
     shapes = [(n,) for n in (2, 3, 5, 17, 41, 64, 100)] + [(n, 3) for n in (2, 7, 50)]
     inputs = [torch.randn(shape) for shape in shapes]
     wanted = {(i, s): program(inputs[i], s) for i in range(len(inputs)) for s in (2, 3, 4)}
-    for (i, s) in wanted:
-        fn(inputs[i], s)
-    before = living()
+    for i, s in wanted:
+        torch.testing.assert_close(fn(inputs[i], s), wanted[i, s], rtol=1e-5, atol=1e-5)
 
     def work(number: int) -> None:
         chooser = random.Random(number)
@@ -75,9 +64,11 @@ def test_ten_thousand_calls_with_changing_shapes(backend: str) -> None:
             i, s = chooser.randrange(len(inputs)), chooser.choice((2, 3, 4))
             torch.testing.assert_close(fn(inputs[i], s), wanted[i, s], rtol=1e-5, atol=1e-5)
 
+    before, memory = living(), resident()
     in_threads(work)
     after = living()
-    assert after[0] <= before[0] and after[1] <= before[1] + 2, (before, after)
+    assert all(after[kind] <= before[kind] for kind in before), (before, after)
+    assert resident() - memory < 24, (memory, resident())
 
 
 def test_first_call_in_all_threads_at_once() -> None:
