@@ -23,6 +23,8 @@ from .tiles import Launch, Tile, place_tiles
 
 #: Longest text that is put into its only reader instead of getting a name.
 INLINE = 48
+#: Bytes of an operand that the second level cache does not hold for the next kernel.
+STREAMED = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class Emitter:
         self.parameters: dict[Parameter, str] = {}
         self.sizes: dict[sympy.Expr, str] = {}
         self.checks = False
+        #: how often the elements are read
+        self.passes = 1
         tiles = [*launch.tiles, *([launch.r] if launch.r is not None else [])]
         self.blocks = place_tiles(tiles)
         self.tile_of = {axis: tile for tile in tiles for axis in tile.axes}
@@ -303,8 +307,17 @@ class Emitter:
         mask = f", mask={' & '.join(masks)}" if masks else ""
         if masks and (expr.args or not value.dtype.is_floating_point):
             mask += ", other=0"
+        if self._is_streamed(expr):
+            mask += ', eviction_policy="evict_first"'
         loaded = f"tl.load({pointer}{mask})"
         return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
+
+    def _is_streamed(self, expr: Expr) -> bool:
+        """Whether a load reads much memory once, so that the cache is better left to others."""
+        value = expr.attr[0]
+        if self.kernel.hint(value.numel) * value.dtype.itemsize < STREAMED or self.passes > 1:
+            return False
+        return set(self.kernel.axes) <= expr.axes
 
     def _check(self, expr: Expr) -> str:
         """An index that must be in range: a failure stops the program, as in eager's kernels."""
@@ -383,7 +396,7 @@ def _is_wide(kernel: Kernel, tiles: list[Tile]) -> bool:
 
 
 #: Where a tiny difference makes a large one.
-_STEPS = {"floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod", "sign", "check"}
+_STEPS = {"floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod", "sign"}
 
 
 def _is_short(kernel: Kernel) -> bool:

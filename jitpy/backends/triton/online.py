@@ -67,12 +67,12 @@ class Follower:
         """In front of the loop."""
         raise NotImplementedError
 
-    def step(self, emitter: ReductionEmitter) -> None:
-        """Inside the loop, in front of the step of `first`, whose operand has a name."""
+    def step(self, emitter: ReductionEmitter, running: str) -> None:
+        """Inside the loop, in front of the step of `first`, whose running values are so named."""
         raise NotImplementedError
 
-    def fold(self, emitter: ReductionEmitter, first: str) -> str:
-        """The name of the result; `first` is that of the other one."""
+    def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
+        """The name of the result; `running` and `first` are the other one's values and result."""
         raise NotImplementedError
 
     def _full(self, emitter: ReductionEmitter, value: str) -> str:
@@ -86,25 +86,23 @@ class Follower:
 
 
 class Exponentials(Follower):
-    """sum(exp(x - max(x))): `total` is relative to the lane's maximum so far, `top`."""
+    """sum(exp(x - max(x))): `total` is relative to the lane's maximum so far."""
 
     def start(self, emitter: ReductionEmitter) -> None:
-        self.top, self.total = self._full(emitter, 'float("-inf")'), self._full(emitter, "0.0")
+        self.total = self._full(emitter, "0.0")
 
-    def step(self, emitter: ReductionEmitter) -> None:
-        x, part, grown = emitter.fresh("x"), emitter.fresh("t"), emitter.fresh("t")
-        top, total = self.top, self.total
+    def step(self, emitter: ReductionEmitter, running: str) -> None:
+        x, part, grown, total = emitter.fresh("x"), emitter.fresh("t"), emitter.fresh("t"), self.total
         emitter.add(f"{x} = {emitter.operand_of(self.first)}")
         # equal infinities are no distance apart
-        emitter.add(f"{part} = {self.exp(emitter)}(tl.where({x} == {top}, 0.0, -tl.abs({x} - {top})))")
-        emitter.add(f"{grown} = tl.where({x} > {top}, {total} * {part} + 1.0, {total} + {part})")
-        beyond = f"{emitter.r.name}_in"
-        emitter.add(f"{total} = " + (f"tl.where({beyond}, {grown}, {total})" if emitter.r.masked else grown))
-        emitter.add(f"{top} = combine_max({top}, {x})")
+        emitter.add(f"{part} = {self.exp(emitter)}(tl.where({x} == {running}, 0.0, -tl.abs({x} - {running})))")
+        emitter.add(f"{grown} = tl.where({x} > {running}, {total} * {part} + 1.0, {total} + {part})")
+        inside = f"{emitter.r.name}_in"
+        emitter.add(f"{total} = " + (f"tl.where({inside}, {grown}, {total})" if emitter.r.masked else grown))
 
-    def fold(self, emitter: ReductionEmitter, first: str) -> str:
+    def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
         name = emitter.fresh("sum")
-        self._folded(emitter, f"{self.total} * {self.exp(emitter)}({self.top} - {first})", "combine_sum", [name])
+        self._folded(emitter, f"{self.total} * {self.exp(emitter)}({running} - {first})", "combine_sum", [name])
         return name
 
     @staticmethod
@@ -120,7 +118,7 @@ class Squares(Follower):
         self.count = emitter.fresh("count")
         emitter.add(f"{self.count} = 0.0")
 
-    def step(self, emitter: ReductionEmitter) -> None:
+    def step(self, emitter: ReductionEmitter, running: str) -> None:
         x, apart, mean, squares = (emitter.fresh("t") for _ in range(4))
         emitter.add(f"{x} = {emitter.operand_of(self.first)}")
         emitter.add(f"{self.count} += 1.0")
@@ -131,7 +129,7 @@ class Squares(Follower):
             text = f"tl.where({emitter.r.name}_in, {new}, {old})" if emitter.r.masked else new
             emitter.add(f"{old} = {text}")
 
-    def fold(self, emitter: ReductionEmitter, first: str) -> str:
+    def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
         r = emitter.r
         assert type(r.size) is int
         whole, rest = divmod(r.size, r.block)

@@ -18,7 +18,8 @@ from .tiles import Launch, Tile, power_of_two, reduction_launch
 
 def print_reduction(kernel: Kernel) -> Program:
     """The kernel as one launch or, shared among programs, as two."""
-    launch = reduction_launch(kernel, _stages(kernel))
+    followers = find_followers(kernel)
+    launch = reduction_launch(kernel, _stages(kernel), _stages(kernel) - len(followers))
     assert launch.r is not None
     r = launch.r
     program = Program()
@@ -26,7 +27,7 @@ def print_reduction(kernel: Kernel) -> Program:
     if type(r.size) is int and r.size <= r.block:
         program.launches.append(emitter.persistent())
     elif launch.splits == 1:
-        program.launches.append(emitter.looped())
+        program.launches.append(emitter.looped(followers))
     else:
         program.launches.append(emitter.parts(program))
         program.launches.append(_combine(kernel, launch))
@@ -172,10 +173,11 @@ class ReductionEmitter(Emitter):
 
     # block by block
 
-    def looped(self) -> KernelText:
+    def looped(self, followers: dict[Reduce, Follower]) -> KernelText:
         kernel = self.kernel
         self.begin_program()
-        self.followers = find_followers(kernel)
+        self.followers = followers
+        self.passes = _stages(kernel) - len(followers)
         for stage in range(_stages(kernel)):
             reductions = [r for r in kernel.reductions if self._pass_of(r) == stage]
             stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
@@ -204,20 +206,32 @@ class ReductionEmitter(Emitter):
         for follower in followers.values():
             follower.start(self)
         r, outer = self.r, dict(self.names)
-        with self.block(f"for {r.name}_start in range({first}, {last}, {r.block}):"):
-            self.add(f"{r.name} = {r.name}_start + tl.arange(0, {r.block}){self.shape_suffix(r)}")
+
+        def body(start: str) -> None:
+            self.names = dict(outer)
+            self.add(f"{r.name} = {start} + tl.arange(0, {r.block}){self.shape_suffix(r)}")
             self.split_axes(r)
             self.emit(roots)
-            for follower in followers.values():
-                follower.step(self)
             for reduction, names in zip(plain, running, strict=True):
+                for follower in followers.values():
+                    if follower.first is reduction:
+                        follower.step(self, names[0])
                 self._step(reduction, names)
             for store in stores:
                 self.store(store.value, store.index, store.expr)
+
+        whole = r.size // r.block * r.block if type(r.size) is int and first == "0" and r.masked else 0
+        r.inside = bool(whole)
+        with self.block(f"for {r.name}_start in range({first}, {whole or last}, {r.block}):"):
+            body(f"{r.name}_start")
+        r.inside = False
+        if whole:  # the last block is the only one that needs masks
+            body(str(whole))
         self.names = outer
         found = {reduction: self.fold(reduction, names) for reduction, names in zip(plain, running, strict=True)}
         for reduction, follower in followers.items():
-            found[reduction] = [follower.fold(self, found[follower.first][0])]
+            names = running[plain.index(follower.first)]
+            found[reduction] = [follower.fold(self, names[0], found[follower.first][0])]
         return found
 
     def _start(self, reduction: Reduce) -> list[str]:

@@ -33,6 +33,8 @@ class Tile:
     reduced: bool = False
     #: position among the tensor's axes in the program; None for a number
     place: int | None = None
+    #: while what is printed is known to stay within the size
+    inside: bool = False
     size: Dim = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,7 +43,7 @@ class Tile:
     @property
     def masked(self) -> bool:
         """Whether blocks may reach beyond the end."""
-        return self.block > 1 and not (type(self.size) is int and self.size % self.block == 0)
+        return self.block > 1 and not self.inside and not (type(self.size) is int and self.size % self.block == 0)
 
     @property
     def count(self) -> Dim:
@@ -87,8 +89,8 @@ def widest(kernel: Kernel) -> int:
 def block_of(kernel: Kernel) -> int:
     """Elements of a program of a pointwise kernel: two or so wide loads a thread and operand."""
     block = {1: 2048, 2: 2048, 4: 1024, 8: 512}[widest(kernel)]
-    operands = len(kernel.reads) + len(kernel.writes)
-    return block // 2 if operands > 8 else block
+    conditional = any(e.op == "load" and e.args for e in kernel.stage)
+    return block // 2 if conditional or len(kernel.reads) + len(kernel.writes) > 8 else block
 
 
 def map_launch(kernel: Kernel) -> Launch:
@@ -149,8 +151,9 @@ def _square_launch(kernel: Kernel, other: Axis, vector: Axis) -> Launch:
     return Launch(tiles, 8 if y.block * x.block >= 4096 else 4)
 
 
-def reduction_launch(kernel: Kernel, stages: int) -> Launch:
-    """Tiles of a kernel with reductions. One stage can be shared by several programs."""
+def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
+    """Tiles of a kernel with reductions in so many stages, for which long rows are read in so many passes. One stage
+    can be shared by several programs."""
     hint = kernel.hint
     reduced, parallel = kernel.reduced, kernel.parallel
     length: Dim = prod(tuple(a.size for a in reduced))
@@ -163,17 +166,23 @@ def reduction_launch(kernel: Kernel, stages: int) -> Launch:
         if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
             warps = max(1, min(16, width * row // 1024 if row >= 4096 else width * row // 512))
+            if any(r.kind.startswith("arg") for r in kernel.reductions):
+                warps = max(1, warps // 2)  # combining positions is work
             return _launch(parallel, width, reduced, max(row, 2), warps)
-        block = min(row, 4096 if widest(kernel) <= 4 else 2048)
-        launch = _launch(parallel, 1, reduced, max(block, 2), 8 if block >= 4096 else 4)
+        if stages == 1:
+            block, warps = min(row, 4096 if widest(kernel) <= 4 else 2048), 8
+        else:  # few rows at a time, so that the second level cache holds them for the next pass
+            block, warps = (16384, 32) if passes > 1 else (4096, 16)
+            block = min(row, block)
+        launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
     else:
-        width = min(power_of_two(hint(parallel[-1].size)), 64 if widest(kernel) <= 4 else 32)
+        width = min(power_of_two(hint(parallel[-1].size)), 256 // widest(kernel))
         if static and row * width <= 8192 and (stages > 1 or row <= 64):
             while row * width < 1024 and width < hint(parallel[-1].size):
                 width *= 2
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
-        block = min(row, max(16, 4096 // width))
-        launch = _launch(parallel, width, reduced, max(block, 2), 8)
+        block = min(row, max(16, 2048 // width))
+        launch = _launch(parallel, width, reduced, max(block, 2), 4)
     if stages == 1 and launch.r is not None:
         launch.splits = _splits(kernel, launch, count)
     return launch
@@ -190,7 +199,7 @@ def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
     blocks = -(-kernel.hint(launch.r.size) // launch.r.block)
     if programs >= ENOUGH_PROGRAMS // 2 or blocks < 4:
         return 1
-    return max(1, min(blocks // 2, -(-2 * ENOUGH_PROGRAMS // programs), 2048))
+    return max(1, min(blocks // 2, -(-ENOUGH_PROGRAMS // programs), 2048))
 
 
 def _launch(parallel: list[Axis], width: int, reduced: list[Axis], block: int, warps: int) -> Launch:
