@@ -34,7 +34,7 @@ Backward = Callable[..., Sequence[torch.Tensor | None]]
 
 
 _FOREIGN = tuple(getattr(torch._C.DispatchKey, name)
-                 for name in ("Python", "Functionalize", "FuncTorchBatched", "FuncTorchGradWrapper"))
+                 for name in ("Python", "Functionalize", "Batched", "FuncTorchBatched", "FuncTorchGradWrapper"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,24 @@ def _laid_out(grad: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tenso
 
 
 @dataclass(frozen=True, slots=True)
+class Paths:
+    """Which parts of a graph a pass runs through, for those of eager's nodes that save something, which are numbered.
+
+    Eager's nodes free what they saved when they have run, and refuse to run again; others run as often as one likes. A
+    pass from some outputs to some inputs runs the nodes that lie between them.
+
+    under  for each of grad_outputs the nodes that lie under it, as a bit mask
+    over   for each of grad_inputs the nodes that lie over it
+    needs  for each saved value, for each of grad_outputs: the grad_inputs (a bit mask) whose gradients from this output
+           cannot be computed without the value
+    """
+
+    under: tuple[int, ...]
+    over: tuple[int, ...]
+    needs: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSpec:
     """How a forward executable and its backward passes fit together.
 
@@ -97,9 +115,8 @@ class NodeSpec:
     random        whether the forward graph draws random numbers: `run` then starts from the same state of generators
     changes       whether the forward executable changes inputs, so that `run` cannot stand for it
     watched       inputs and outputs that eager saves and this node does not: changing one in place is eager's error
-    under, over   which of the nodes that eager would have made free something when they run, as bit masks over those
-                  nodes: those that lie under grad_outputs[j], and those that lie over grad_inputs[k]. Eager refuses a
-                  second run of one of them. Empty: each output and input counts as connected with all.
+    paths         what eager would free and refuse, for passes over some outputs or inputs only; called when the first
+                  such pass comes. None: every pass frees everything.
     name          `grad_fn.name()`
     """
 
@@ -114,8 +131,7 @@ class NodeSpec:
     random: bool = False
     changes: bool = False
     watched: tuple[tuple[str, int], ...] = ()
-    under: tuple[int, ...] = ()
-    over: tuple[int, ...] = ()
+    paths: Callable[[], Paths] | None = None
     name: str = "JitBackward"
 
     def __post_init__(self) -> None:
@@ -318,4 +334,4 @@ def raise_changed(tensor: torch.Tensor, version: int, expected: int) -> NoReturn
         "torch.autograd.set_detect_anomaly(True, check_nan=False).")
 
 
-__all__ = ["Backward", "BackwardPass", "NodeSpec", "PythonDifferentiable", "make_differentiable"]
+__all__ = ["Backward", "BackwardPass", "NodeSpec", "Paths", "PythonDifferentiable", "make_differentiable"]

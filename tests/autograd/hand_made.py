@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from jitpy.runtime.autograd_node import BackwardPass, NodeSpec, PythonDifferentiable, make_differentiable
+from jitpy.runtime.autograd_node import BackwardPass, NodeSpec, Paths, PythonDifferentiable, make_differentiable
 
 SIN, MUL, EXP = 1, 2, 4
 
@@ -53,7 +53,7 @@ def spec(**changes: Any) -> NodeSpec:
     fields: dict[str, Any] = {
         "n_inputs": 2, "n_outputs": 3, "saved": (("extra", 0), ("input", 1), ("output", 2)), "grad_outputs": (0, 2),
         "grad_inputs": (0, 1), "backward": Passes(), "eager": lambda: eager, "kept": (0, 1),
-        "under": (SIN | MUL, EXP), "over": (SIN | MUL | EXP, MUL),
+        "paths": lambda: Paths((SIN | MUL, EXP), (SIN | MUL | EXP, MUL), ((3, 0), (1, 0), (0, 1))),
     }
     return NodeSpec(**{**fields, **changes})
 

@@ -177,7 +177,7 @@ def test_many_inputs_make_wide_masks():
     for maker in MAKERS:
         F = BUILDERS[maker](
             forward, spec(n_inputs=count, n_outputs=1, saved=(), grad_outputs=(0,), grad_inputs=tuple(range(count)),
-                          backward=backward, eager=None, kept=(), under=(), over=()))
+                          backward=backward, eager=None, kept=(), paths=None))
         tensors = [torch.zeros(2, requires_grad=i % 3 != 0) for i in range(count)]
         y, = F(*tensors)
         y.sum().backward()
@@ -234,7 +234,7 @@ def test_a_saved_intermediate_in_the_memory_of_a_result(make):
 
     F = BUILDERS[make.name](forward, spec(
         n_inputs=1, n_outputs=1, saved=(("extra", 0),), grad_outputs=(0,), grad_inputs=(0,), kept=(), eager=None,
-        under=(), over=(), backward=lambda defined, wanted: lambda h, g: [g.t() * h]))
+        paths=None, backward=lambda defined, wanted: lambda h, g: [g.t() * h]))
     x, _ = leaves()
     y, = F(x)
     y.sum().backward()
@@ -251,7 +251,7 @@ def test_a_saved_intermediate_in_the_memory_of_a_result(make):
 def test_numbers_are_saved_as_they_are(make):
     F = BUILDERS[make.name](lambda x, n: (x * n, n + 1, 2.5), spec(
         n_inputs=2, n_outputs=1, saved=(("extra", 0), ("input", 1), ("extra", 1)), grad_outputs=(0,), grad_inputs=(0,),
-        kept=(), eager=None, under=(), over=(), backward=lambda d, w: lambda m, n, half, g: [g * (n + m * 10 + half)]))
+        kept=(), eager=None, paths=None, backward=lambda d, w: lambda m, n, half, g: [g * (n + m * 10 + half)]))
     x, _ = leaves()
     F(x, 3)[0].sum().backward()
     assert x.grad.unique().tolist() == [45.5]
@@ -274,7 +274,7 @@ def test_random_numbers_are_drawn_again_for_a_differentiable_pass(make):
 
     F = BUILDERS[make.name](run, spec(
         n_inputs=1, n_outputs=1, saved=(), grad_outputs=(0,), grad_inputs=(0,), kept=(0,), random=True,
-        eager=lambda: run, under=(), over=(), backward=lambda d, w: lambda g: [g]))
+        eager=lambda: run, paths=None, backward=lambda d, w: lambda g: [g]))
     found = []
     for function in (run, F):
         torch.manual_seed(5)

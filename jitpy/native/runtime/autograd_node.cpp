@@ -110,8 +110,8 @@ std::vector<Place> places(PyObject* owner, const char* name) {
   return result;
 }
 
-std::vector<Bits> masks(PyObject* owner, const char* name) {
-  Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
+std::vector<Bits> masks(PyObject* sequence) {
+  Ref items = checked(PySequence_Fast(sequence, "masks must be a sequence"));
   std::vector<Bits> result;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
     result.emplace_back(PySequence_Fast_GET_ITEM(items.get(), i));
@@ -132,7 +132,7 @@ Ptr own(T* node) {
 // Gradients that kernels cannot take: those of a transform (vmap over gradients), sparse ones, and subclasses.
 bool only_for_eager(const variable_list& grads) {
   static constexpr c10::DispatchKeySet foreign({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-                                                c10::DispatchKey::FuncTorchBatched,
+                                                c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched,
                                                 c10::DispatchKey::FuncTorchGradWrapper});
   return std::any_of(grads.begin(), grads.end(), [](const at::Tensor& grad) {
     return grad.defined() && (grad.layout() != at::kStrided || grad.key_set().has_any(foreign));
@@ -182,8 +182,7 @@ std::string describe(const at::Tensor& tensor) {
 
 Spec::Spec(PyObject* spec)
     : object(spec), n_inputs(0), n_outputs(0), saved(places(spec, "saved")), watched(places(spec, "watched")),
-      grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")),
-      under(masks(spec, "under")), over(masks(spec, "over")) {
+      grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")) {
   n_inputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_inputs").get()));
   n_outputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_outputs").get()));
   if (PyErr_Occurred()) throw python_error();
@@ -195,14 +194,35 @@ Spec::Spec(PyObject* spec)
   has_eager = attribute(spec, "eager").get() != Py_None;
   random = PyObject_IsTrue(attribute(spec, "random").get()) == 1;
   changes = PyObject_IsTrue(attribute(spec, "changes").get()) == 1;
-  if (under.empty()) {  // everything hangs together
-    Bits one(1);
+}
+
+void Spec::read_paths() {
+  if (paths_known) return;
+  Ref make = attribute(object, "paths");
+  if (make.get() == Py_None) {  // everything hangs together
+    Bits one(1), all(grad_inputs.size());
     if (!saved.empty()) one.set(0);
+    for (size_t i = 0; i < grad_inputs.size(); ++i) all.set(i);
     under.assign(grad_outputs.size(), one);
     over.assign(grad_inputs.size(), one);
+    needs.assign(saved.size(), std::vector<Bits>(grad_outputs.size(), all));
+  } else {
+    Ref paths = checked(PyObject_CallNoArgs(make.get()));
+    std::vector<Bits> found_under = masks(attribute(paths.get(), "under").get()),
+                      found_over = masks(attribute(paths.get(), "over").get());
+    std::vector<std::vector<Bits>> found_needs;
+    Ref items = checked(PySequence_Fast(attribute(paths.get(), "needs").get(), "Paths: needs must be a sequence"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
+      found_needs.push_back(masks(PySequence_Fast_GET_ITEM(items.get(), i)));
+    bool fits = found_under.size() == grad_outputs.size() && found_over.size() == grad_inputs.size() &&
+                found_needs.size() == saved.size();
+    for (const auto& of_outputs : found_needs) fits &= of_outputs.size() == grad_outputs.size();
+    TORCH_CHECK_VALUE(fits, "Paths: one mask per output and per input with gradients, one tuple per saved value");
+    under = std::move(found_under);
+    over = std::move(found_over);
+    needs = std::move(found_needs);
   }
-  TORCH_CHECK_VALUE(under.size() == grad_outputs.size() && over.size() == grad_inputs.size(),
-                    "NodeSpec: `under` has one mask per differentiable output, `over` one per input with gradient");
+  paths_known = true;
 }
 
 const Spec::Variant& Spec::variant(const Bits& defined, const Bits& wanted) {
@@ -294,18 +314,65 @@ void JitNode::refuse_changes() const {
       raise_changed(watched.what, watched.version.current_version(), watched.expected);
 }
 
-// After a pass that ran `running`: frees the saved values as soon as every pass that may follow meets a freed node.
-void JitNode::release(const Bits& running) {
-  ran_ |= running;
-  for (const Bits& under : spec_->under)
-    for (const Bits& over : spec_->over) {
-      Bits path = under;
-      path &= over;
-      if (!path.empty() && !path.meets(ran_)) return;
+JitNode::Pass JitNode::pass(const variable_list& grads) const {
+  Pass pass{Bits(grads.size()), Bits(spec_->grad_inputs.size())};
+  for (size_t i = 0; i < grads.size(); ++i)
+    if (grads[i].defined()) {
+      pass.defined.set(i);
+    } else {
+      pass.full = false;
     }
-  for (Saved& saved : saved_) saved.tensor.reset_data();
-  watched_.clear();
-  kept = KeptInputs();
+  for (size_t i = 0; i < spec_->grad_inputs.size(); ++i)
+    if (task_should_compute_output(i)) {
+      pass.wanted.set(i);
+    } else if (should_compute_output(i)) {
+      pass.full = false;
+    }
+  return pass;
+}
+
+// What eager's nodes do: one that has freed what it saved does not run again.
+void JitNode::refuse_second_run(Pass& pass) const {
+  if (pass.full && !any_ran_) return;
+  spec_->read_paths();
+  Bits under, over;
+  for (size_t i = 0; i < spec_->under.size(); ++i)
+    if (pass.defined.has(i)) under |= spec_->under[i];
+  for (size_t i = 0; i < spec_->over.size(); ++i)
+    if (pass.wanted.has(i)) over |= spec_->over[i];
+  pass.running = under;
+  pass.running &= over;
+  TORCH_CHECK(all_ran_ ? pass.running.empty() : !pass.running.meets(ran_), torch::autograd::ERR_BACKWARD_TWICE);
+}
+
+// After a pass: frees what no pass can need that does not meet a node that has run.
+void JitNode::release(const Pass& pass) {
+  any_ran_ = true;
+  all_ran_ |= pass.full;
+  ran_ |= pass.running;
+  auto over = [&](size_t output, size_t input) {  // no pass from this output to this input can follow
+    if (all_ran_) return true;
+    Bits path = spec_->under[output];
+    path &= spec_->over[input];
+    return path.meets(ran_);
+  };
+  bool all_over = true;
+  for (size_t i = 0; i < spec_->grad_outputs.size() && all_over; ++i)
+    for (size_t k = 0; k < spec_->grad_inputs.size() && all_over; ++k) all_over = over(i, k);
+  for (size_t place = 0; place < saved_.size(); ++place) {
+    bool needed = false;
+    if (!all_over)
+      for (size_t i = 0; i < spec_->grad_outputs.size(); ++i)
+        for (size_t k = 0; k < spec_->grad_inputs.size() && !needed; ++k)
+          needed = spec_->needs[place][i].has(k) && !over(i, k);
+    if (needed || saved_[place].number != nullptr) continue;
+    saved_[place].tensor.reset_data();
+    saved_[place].freed = true;
+  }
+  if (all_over) {
+    watched_.clear();
+    kept = KeptInputs();
+  }
 }
 
 Slots JitNode::unpack() {
@@ -316,7 +383,7 @@ Slots JitNode::unpack() {
     Slot& value = values.emplace_back();
     if (saved.number != nullptr) {
       value.set_from_python(saved.number);
-    } else {
+    } else if (!saved.freed) {  // else this pass does not read it
       value.tensor = saved.tensor.unpack(self);
     }
   }
@@ -372,43 +439,32 @@ variable_list JitNode::apply(variable_list&& grads) {
   WithGil gil;
   try {
     variable_list results(spec_->grad_inputs.size());
-    Bits defined(grads.size()), wanted(results.size()), under, over;
-    for (size_t i = 0; i < grads.size(); ++i)
-      if (grads[i].defined()) {
-        defined.set(i);
-        under |= spec_->under[i];
-      }
-    for (size_t i = 0; i < results.size(); ++i)
-      if (task_should_compute_output(i)) {
-        wanted.set(i);
-        over |= spec_->over[i];
-      }
-    if (defined.empty() || wanted.empty()) return results;
-    // what eager's nodes do: one that has freed what it saved does not run again
-    under &= over;
-    TORCH_CHECK(!under.meets(ran_), torch::autograd::ERR_BACKWARD_TWICE);
+    Pass pass = this->pass(grads);
+    if (pass.defined.empty() || pass.wanted.empty()) return results;
+    refuse_second_run(pass);
     refuse_changes();
     bool differentiable = c10::GradMode::is_enabled();
     bool eager = differentiable || only_for_eager(grads);
     spec_->differentiable_passes = differentiable && spec_->differentiable_passes >= 0
                                        ? spec_->differentiable_passes + 1 : -1;
-    const Spec::Variant* variant = eager ? nullptr : &spec_->variant(defined, wanted);
+    const Spec::Variant* variant = eager ? nullptr : &spec_->variant(pass.defined, pass.wanted);
     Slots values = unpack(), inputs;
     if (eager)
       for (const Slot& input : kept.values) inputs.emplace_back().share(input);
     Slots found;
     if (eager) {
       values.clear();
-      found = by_eager(inputs, grads, wanted);
-      if (!torch::autograd::get_current_graph_task_keep_graph()) release(under);
+      TORCH_CHECK(!spec_->has_eager || !inputs.empty(), torch::autograd::ERR_BACKWARD_TWICE);
+      found = by_eager(inputs, grads, pass.wanted);
+      if (!torch::autograd::get_current_graph_task_keep_graph()) release(pass);
     } else {
       // freed before the pass, so that the pass can free each value when it has read it
-      if (!torch::autograd::get_current_graph_task_keep_graph()) release(under);
+      if (!torch::autograd::get_current_graph_task_keep_graph()) release(pass);
       found = by_kernels(*variant, std::move(values), grads);
     }
     size_t next = 0;
     for (size_t i = 0; i < results.size(); ++i) {
-      if (!wanted.has(i)) continue;
+      if (!pass.wanted.has(i)) continue;
       TORCH_CHECK(next < found.size(), name(), ": a backward pass returned too few gradients");
       at::Tensor& grad = found[next++].tensor;
       // a gradient that is a saved value itself has a history of its own
@@ -492,7 +548,7 @@ Slots call(PyObject* function, bool native, Slots values) {
   std::vector<Ref> owned;
   std::vector<PyObject*> args;
   for (const Slot& value : values) {
-    owned.push_back(checked(value.to_python()));
+    owned.push_back(value.empty() ? Ref(Py_NewRef(Py_None)) : checked(value.to_python()));
     args.push_back(owned.back().get());
   }
   values.clear();

@@ -21,7 +21,7 @@ class Bits {
   explicit Bits(PyObject* mask);  // a Python int that is not negative
 
   void set(size_t bit) { words_[bit / 64] |= uint64_t{1} << (bit % 64); }
-  bool has(size_t bit) const { return words_[bit / 64] >> (bit % 64) & 1; }
+  bool has(size_t bit) const { return bit / 64 < words_.size() && (words_[bit / 64] >> (bit % 64) & 1); }
   bool empty() const;
   bool meets(const Bits& other) const;
   Bits& operator|=(const Bits& other);
@@ -61,12 +61,17 @@ struct Spec {
   std::vector<int32_t> grad_outputs, grad_inputs;
   std::vector<int32_t> kept;
   bool has_eager, random, changes;
-  std::vector<Bits> under, over;
   std::string name;
   std::vector<std::unique_ptr<Variant>> variants;  // under the GIL
 
   Ref eager;                    // what NodeSpec.eager made, once it did
   int differentiable_passes = 0;  // until there is one that is not; then -1
+
+  // Paths in native form. Read when a pass over parts comes.
+  std::vector<Bits> under, over;
+  std::vector<std::vector<Bits>> needs;
+  bool paths_known = false;
+  void read_paths();
 
   // The backward pass for these masks, made now where need be.
   const Variant& variant(const Bits& defined, const Bits& wanted);
@@ -82,9 +87,12 @@ struct Spec {
 struct Saved {
   torch::autograd::SavedVariable tensor;
   PyObject* number = nullptr;  // owned; released under the GIL
+  bool freed = false;
 
   Saved() = default;
-  Saved(Saved&& other) noexcept : tensor(std::move(other.tensor)), number(other.number) { other.number = nullptr; }
+  Saved(Saved&& other) noexcept : tensor(std::move(other.tensor)), number(other.number), freed(other.freed) {
+    other.number = nullptr;
+  }
 };
 
 // Calls a function on values: natively, where it is an Executable, else as Python.
@@ -118,8 +126,17 @@ class JitNode final : public torch::autograd::Node {
     std::string what;
   };
 
+  // What a pass is about: from which outputs to which inputs.
+  struct Pass {
+    Bits defined, wanted;
+    bool full = true;  // from all to all
+    Bits running;      // the nodes of eager's between them, where that is known
+  };
+
+  Pass pass(const torch::autograd::variable_list& grads) const;
+  void refuse_second_run(Pass& pass) const;
   void refuse_changes() const;
-  void release(const Bits& running);
+  void release(const Pass& pass);
   Slots unpack();
   Slots by_kernels(const Spec::Variant& variant, Slots values, torch::autograd::variable_list& grads) const;
   Slots by_eager(const Slots& inputs, const torch::autograd::variable_list& grads, const Bits& wanted) const;
@@ -128,7 +145,9 @@ class JitNode final : public torch::autograd::Node {
   Spec* spec_;
   std::vector<Saved> saved_;
   std::vector<Watched> watched_;
-  Bits ran_;  // nodes of eager's that have run and freed what they had
+  Bits ran_;               // nodes of eager's that have run and freed what they had
+  bool all_ran_ = false;
+  bool any_ran_ = false;
 };
 
 }  // namespace jitpy
