@@ -44,6 +44,7 @@ from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import World
 from .instances import is_method_call, split
 from .ir import Graph, interrupts
+from .ir.ops.quiet import without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .options import Options
 from .runtime.compiler import CompilerError
@@ -103,7 +104,8 @@ class Engine:
 
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         """Compile for this call; None runs it as plain Python."""
-        with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options):
+        with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options), \
+                without_saved_tensor_hooks():
             if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
                 return None
             self._note(dispatcher, params)

@@ -9,12 +9,14 @@ from typing import Any
 from .. import logs
 from ..ir.graph import Graph
 from ..ir.op import NotCovered
+from ..ir.ops.quiet import without_saved_tensor_hooks
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import TensorSpec
 from ..ir.specialize import specialize
 from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
 from .joint import Halves, Joint, differentiate, split
 from .partition import choose_saved
+from .paths import find_paths
 from .results import Views
 from .variants import select
 
@@ -51,6 +53,8 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         kept=kept,
         random=any(node.op.is_random for node in again.nodes),
         changes=bool(changed),
+        paths=lambda: find_paths(joint.source, halves.backward, len(halves.saved), joint.grad_outputs,
+                                 joint.grad_inputs),
     ))
     return node if joint.views is None else _with_views(node, joint.views, compile_eager)
 
@@ -102,8 +106,9 @@ class BackwardHalf:
 
     def variant(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
-        graph, present = select(self.graph, self.n_saved, defined, wanted)
-        run = self._compiled(graph) if graph.outputs else _nothing
+        with without_saved_tensor_hooks():
+            graph, present = select(self.graph, self.n_saved, defined, wanted)
+            run = self._compiled(graph) if graph.outputs else _nothing
         return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
                             None if all(present) else tuple(present))
 

@@ -14,7 +14,7 @@ from ..ir.graph import INPUT, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
-from ..ir.spec import ScalarSpec, Spec, TensorSpec
+from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
 from .results import Views, separate
 from .reverse import vjp
@@ -76,7 +76,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     if not grad_outputs or not wanted:
         raise NotCovered("nothing to differentiate")
     outputs, inputs = [joint.outputs[k] for k in grad_outputs], [joint.inputs[k] for k in wanted]
-    cotangents = [joint.add_input(plain(node.tensor).with_(offset=0), f"{node.name}_grad") for node in outputs]
+    cotangents = [joint.add_input(_gradient_spec(node.tensor), f"{node.name}_grad") for node in outputs]
     grads = vjp(joint, outputs, cotangents, inputs)
     found = [(k, grad) for k, grad in zip(wanted, grads, strict=True) if grad is not None]
     if not found:
@@ -90,6 +90,19 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
         run(joint)
     return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views)
+
+
+def _gradient_spec(spec: TensorSpec) -> TensorSpec:
+    """How the gradient of a result is laid out when the backward half gets it: as the result, where that has each
+    element once and no gaps."""
+    axes = sorted((stride, size) for stride, size in zip(spec.stride, spec.shape, strict=True) if size != 1) \
+        if spec.is_static else []
+    expected = 1
+    dense = True
+    for stride, size in axes:
+        dense &= stride == expected
+        expected *= size
+    return TensorSpec(spec.dtype, spec.shape, spec.stride if dense else contiguous_stride(spec.shape), spec.device)
 
 
 def _narrow_specs(graph: Graph) -> None:

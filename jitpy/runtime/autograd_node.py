@@ -33,8 +33,9 @@ from jitpy.runtime.native_build import NativeUnavailable, load_native
 Backward = Callable[..., Sequence[torch.Tensor | None]]
 
 
-_FOREIGN = tuple(getattr(torch._C.DispatchKey, name)
-                 for name in ("Python", "Functionalize", "Batched", "FuncTorchBatched", "FuncTorchGradWrapper"))
+#: dispatch keys of tensors that kernels cannot take
+_FOREIGN: tuple[Any, ...] = tuple(torch._C._parse_dispatch_key(name) for name in (
+    "Python", "Functionalize", "Batched", "FuncTorchBatched", "FuncTorchGradWrapper"))
 
 
 @dataclass(frozen=True, slots=True)

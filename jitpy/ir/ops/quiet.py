@@ -51,6 +51,20 @@ def without_compiler_import() -> Iterator[None]:
                     del torch._dynamo
 
 
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """Hide what autograd saves in this block, where ops run to learn something, from the program's saved-tensor hooks."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+        yield
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 class _Compiler:
     """Stands for `torch._dynamo` while that is not loaded: torch.func turns its autograd compiler off around backward
     passes, which needs no loading. Whatever else is asked for is loaded."""
