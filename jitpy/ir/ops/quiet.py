@@ -53,7 +53,7 @@ def without_compiler_import() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
-    """Hide what autograd saves in this block, where ops run to learn something, from the program's saved-tensor hooks."""
+    """Hide what autograd saves in this block from the program's saved-tensor hooks: ops run to learn something."""
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         yield
         return
