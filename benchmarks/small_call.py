@@ -1,9 +1,15 @@
 """What one call costs when there is nothing to compute: `(x + 1).sin() * 2` on 16 floats, in microseconds.
 
     python -m benchmarks.small_call [--no-compile] [--json FILE]
+
+Without gradients; and where x requires grad: the call, the backward pass by the engine (`x.grad` is None before it),
+and the same as programs call it, by `Tensor.backward`, which is Python around the engine.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from benchmarks import timing
 
@@ -21,17 +27,48 @@ def small(x):
 def main() -> None:
     chosen = timing.parser(__doc__).parse_args()
     timing.build_native()
-    x = torch.randn(16)
     rivals = {"eager": small, "jitpy": jitpy.jit(small)}
     if not chosen.no_compile:
         rivals["torch.compile"] = torch.compile(small)
+    x, y = torch.randn(16), torch.randn(16, requires_grad=True)
     for fn in rivals.values():
-        torch.testing.assert_close(fn(x), small(x))
-    seconds = timing.interleaved_small({name: (lambda fn=fn: fn(x)) for name, fn in rivals.items()})
+        for argument in (x, y):
+            torch.testing.assert_close(fn(argument), small(argument))
+    columns: dict[str, dict[str, Callable[[], Any]]] = {
+        "no gradients": {name: (lambda fn=fn: fn(x)) for name, fn in rivals.items()},
+        "forward": {name: (lambda fn=fn: fn(y)) for name, fn in rivals.items()},
+        "backward, engine": {name: by_engine(fn(y), y) for name, fn in rivals.items()},
+        "backward, Python": {name: by_python(fn(y), y) for name, fn in rivals.items()},
+    }
     nothing = timing.per_call(lambda: None, 100_000)
-    figures = {name: (value - nothing) * 1e6 for name, value in seconds.items()}
-    print(timing.table(["(x + 1).sin() * 2 on 16 floats", "us a call"], [[n, f"{v:.2f}"] for n, v in figures.items()]))
+    seconds = {column: timing.interleaved_small(calls) for column, calls in columns.items()}
+    figures = {name: {column: (seconds[column][name] - nothing) * 1e6 for column in columns} for name in rivals}
+    print(timing.table(["(x + 1).sin() * 2 on 16 floats, us a call", *columns],
+                       [[name, *(f"{value:.2f}" for value in row.values())] for name, row in figures.items()]))
     timing.save(chosen.json, figures)
+
+
+def by_engine(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[], Any]:
+    """A backward pass without the Python functions around it, again and again on one graph."""
+    run = torch.autograd.Variable._execution_engine.run_backward
+    roots, grads = (result,), (torch.ones_like(result),)
+
+    def call() -> None:
+        leaf.grad = None
+        run(roots, grads, True, False, (), allow_unreachable=True, accumulate_grad=True)
+
+    return call
+
+
+def by_python(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[], Any]:
+    """`result.backward(...)`, again and again on one graph."""
+    grad = torch.ones_like(result)
+
+    def call() -> None:
+        leaf.grad = None
+        result.backward(grad, retain_graph=True)
+
+    return call
 
 
 if __name__ == "__main__":
