@@ -330,6 +330,51 @@ _refuse(
     torch.initial_seed,
 )
 _refuse(
+    "rng_state",
+    "the state of a GPU's random generator is read or set",
+    torch.cuda.get_rng_state,
+    torch.cuda.get_rng_state_all,
+    torch.cuda.set_rng_state,
+    torch.cuda.set_rng_state_all,
+    torch.cuda.manual_seed,
+    torch.cuda.manual_seed_all,
+    torch.cuda.seed,
+    torch.cuda.initial_seed,
+)
+_refuse(
+    "gpu_state",
+    "the host waits for the GPU",
+    torch.cuda.synchronize,
+    torch.accelerator.synchronize,
+)
+_refuse(
+    "gpu_state",
+    "the current stream or device",
+    torch.cuda.current_stream,
+    torch.cuda.default_stream,
+    torch.cuda.set_stream,
+    torch.cuda.stream,
+    torch.cuda.StreamContext.__enter__,
+    torch.cuda.StreamContext.__exit__,
+    torch.cuda.current_device,
+    torch.cuda.set_device,
+    torch.cuda.device.__enter__,
+    torch.cuda.device.__exit__,
+    torch.cuda.is_current_stream_capturing,
+)
+_refuse(
+    "gpu_state",
+    "the allocator of the GPU's memory",
+    torch.cuda.empty_cache,
+    torch.cuda.mem_get_info,
+    torch.cuda.memory_allocated,
+    torch.cuda.max_memory_allocated,
+    torch.cuda.memory_reserved,
+    torch.cuda.max_memory_reserved,
+    torch.cuda.memory_stats,
+    torch.cuda.reset_peak_memory_stats,
+)
+_refuse(
     "unsupported_call",
     "a process-wide mode is set",
     torch.set_default_dtype,
