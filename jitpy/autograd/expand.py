@@ -18,7 +18,7 @@ from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
-from ..ir.ops.nn import _is_fused
+from ..ir.ops.nn import _is_fused, gpu_attention
 from ..ir.spec import TensorSpec, prod
 from .derived import expand_by_recording, is_composite
 from .pullback import same_shape
@@ -28,6 +28,10 @@ from .rules import covers
 Expansion = Callable[..., Any]
 
 EXPANSIONS: dict[str, Expansion] = {}
+
+
+class LeftToTorch(NotCovered):
+    """The graph has to run under torch's autograd: what recording finds is not what eager does on this device."""
 
 
 def expansion(*names: str) -> Callable[[Expansion], Expansion]:
@@ -115,6 +119,8 @@ def _expanded(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
     if known is not None:
         try:
             return known(b, *args, **kwargs)
+        except LeftToTorch:
+            raise
         except NotCovered:
             pass
     return expand_by_recording(b, node, args, kwargs) if is_composite(node.op) else None
@@ -152,8 +158,12 @@ def _dropout(b: Builder, x: Node, probability: float, train: bool) -> Node:
     """What eager multiplies by is kept as a mask of one byte an element."""
     if not train or probability == 0:
         return b.call("aten.alias.default", x)
-    if probability == 1 or x.tensor.device.type != "cpu":
+    if probability == 1:
         raise NotCovered("dropout")
+    if x.tensor.device.type == "cuda":
+        return b.getitem(b.call("aten.native_dropout.default", x, probability, True), 0)
+    if x.tensor.device.type != "cpu":
+        raise NotCovered("dropout on another device")
     drawn = b.call("aten.bernoulli.p", _detached(b, x), 1 - probability)
     mask = b.call("aten.ne.Scalar", drawn, 0)
     noise = b.call("aten.div.Tensor", b.call("aten.to.dtype", mask, x.tensor.dtype), 1 - probability)
@@ -172,6 +182,8 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
                is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Node:
     """The kernel that eager picks, or its plain formula."""
     specs = [n.tensor for n in (q, k, v)]
+    if all(spec.device.type == "cuda" for spec in specs):
+        return _gpu_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
     if any(spec.device.type != "cpu" for spec in specs):
         raise NotCovered("attention on another device")
     if _is_fused(b.env, *specs, mask.tensor if mask is not None else None, dropout, is_causal, enable_gqa):
@@ -180,6 +192,21 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
         name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
         return b.getitem(b.call(name, q, k, v, dropout, is_causal, attn_mask=mask, scale=scale), 0)
     return _plain_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
+
+
+def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
+                   scale: float | None, enable_gqa: bool) -> Node:
+    """The kernel that eager picks on a GPU. Masks, dropout and odd widths are left to torch."""
+    operands = (q.tensor, k.tensor, v.tensor)
+    try:
+        kernel = gpu_attention(b.env, operands, mask.tensor if mask is not None else None, dropout, is_causal,
+                               enable_gqa)
+    except NotCovered as error:
+        raise LeftToTorch(str(error)) from None
+    if kernel is None:
+        raise LeftToTorch("attention by its formula on a GPU")
+    name, arguments = kernel
+    return b.getitem(b.call(name, q, k, v, *arguments, scale=scale), 0)
 
 
 def _as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:

@@ -60,8 +60,8 @@ _reason("frame_access", "The code looks at its own frame",
         "locals(), exec and the like need a real frame.", "Pass the values explicitly.")
 _reason("rng_state", "The state of a random generator is read or set", "It lives outside the graph.",
         "Seed outside the jitted function.")
-_reason("gpu_state", "The state of the GPU is read or set", "Streams, devices, waiting and memory are the host's business.",
-        "Move it out of the jitted function.")
+_reason("gpu_state", "The state of the GPU is read or set",
+        "Streams, devices, waiting and memory are the host's business.", "Move it out of the jitted function.")
 _reason("higher_order", "A function given to torch.cond, torch.while_loop or torch.func that does not fit",
         "It has side effects, or returns other things than are expected of it.",
         "Return new tensors of equal sizes and dtypes, and change nothing outside.")

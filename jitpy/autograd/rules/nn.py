@@ -78,6 +78,41 @@ def _flash_attention(p: Pullback, g: Node, lse_grad: Any, q: Node, k: Node, v: N
     return p.parts(back, [p.needs(q), p.needs(k), p.needs(v)])
 
 
+@rule("aten._scaled_dot_product_flash_attention.default")
+def _gpu_flash_attention(p: Pullback, g: Node, lse: Any, cum_q: Any, cum_k: Any, max_q: Any, max_k: Any, state: Any,
+                         unused: Any, debug: Any, q: Node, k: Node, v: Node, dropout: float = 0.0,
+                         is_causal: bool = False, return_debug_mask: bool = False, *,
+                         scale: float | None = None) -> Grads:
+    back = p.call("aten._scaled_dot_product_flash_attention_backward.default", g, q, k, v, p.part(0), p.part(1), None,
+                  None, q.tensor.shape[-2], k.tensor.shape[-2], dropout, is_causal, p.part(6), p.part(7), scale=scale)
+    return p.parts(back, [p.needs(q), p.needs(k), p.needs(v)])
+
+
+@rule("aten._scaled_dot_product_efficient_attention.default")
+def _gpu_efficient_attention(p: Pullback, g: Node, lse: Any, seed: Any, offset: Any, q: Node, k: Node, v: Node,
+                             bias: Node | None, compute_log_sumexp: bool, dropout: float = 0.0,
+                             is_causal: bool = False, *, scale: float | None = None) -> Grads:
+    if not compute_log_sumexp:
+        raise NotCovered("attention without what its gradient needs")
+    mask = [p.needs(q), p.needs(k), p.needs(v), p.needs(bias)]
+    back = p.call("aten._scaled_dot_product_efficient_attention_backward.default", g, q, k, v, bias, p.part(0),
+                  p.part(1), p.part(2), p.part(3), dropout, mask, is_causal, scale=scale)
+    return p.parts(back, mask)
+
+
+@rule("aten._scaled_dot_product_cudnn_attention.default")
+def _gpu_cudnn_attention(p: Pullback, g: Node, lse: Any, cum_q: Any, cum_k: Any, max_q: Any, max_k: Any, seed: Any,
+                         offset: Any, debug: Any, q: Node, k: Node, v: Node, bias: Node | None,
+                         compute_log_sumexp: bool, dropout: float = 0.0, is_causal: bool = False,
+                         return_debug_mask: bool = False, *, scale: float | None = None) -> Grads:
+    if not compute_log_sumexp or p.needs(bias):
+        raise NotCovered("attention without what its gradient needs")
+    back = p.call("aten._scaled_dot_product_cudnn_attention_backward.default", g, q, k, v, p.part(0), p.part(1),
+                  p.part(6), p.part(7), bias, None, None, q.tensor.shape[-2], k.tensor.shape[-2], dropout, is_causal,
+                  scale=scale)
+    return p.parts(back, [p.needs(q), p.needs(k), p.needs(v)])
+
+
 @rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def _nll(p: Pullback, g: Node, weight_grad: Any, x: Node, target: Node, weight: Node | None, reduction: int,
          ignore_index: Any) -> Grads:

@@ -11,12 +11,13 @@ import torch
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
+from .derived import derive
 from .indexing import one_device, row_major_only
 from .layout import is_contiguous, is_static, less, normalize_dim, preserved_stride
 from .pointwise import elementwise
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
-from .table import Invalid, define
+from .table import Invalid, define, get
 
 # -- Normalisation ------------------------------------------------------------------------------------------------
 
@@ -320,11 +321,12 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> TensorSpec:
-    """Eager's fused CPU kernel returns its result in the query's layout; its plain one is row-major."""
+    """Eager's fused CPU kernel returns its result in the query's layout; its plain one is row-major. The layouts of
+    kernels on GPUs are told by their meta kernels."""
     ndim = len(q.shape)
     if len(k.shape) != ndim or len(v.shape) != ndim or ndim < 2 or not is_float(q.dtype):
         raise NotCovered("attention")
-    if not q.dtype is k.dtype is v.dtype or q.device.type != "cpu" or one_device((q, k, v)) != q.device:
+    if not q.dtype is k.dtype is v.dtype or q.device.type not in ("cpu", "cuda") or one_device((q, k, v)) != q.device:
         raise NotCovered("attention")
     if not env.equal(q.shape[-1], k.shape[-1], "attention") or not env.equal(k.shape[-2], v.shape[-2], "attention"):
         raise Invalid("attention sizes")
@@ -347,9 +349,59 @@ def _attention(
         if mask.dtype is not torch.bool and mask.dtype is not q.dtype or is_causal:
             raise NotCovered("attention mask")
     shape = (*q.shape[:-1], v.shape[-1])
+    if q.device.type == "cuda":
+        kernel = gpu_attention(env, (q, k, v), mask, float(dropout_p), is_causal, enable_gqa)
+        if kernel is None:
+            return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
+        name, arguments = kernel
+        made = derive(get(name), env, (q, k, v, *arguments), {}, False).spec
+        assert isinstance(made, tuple) and isinstance(made[0], TensorSpec)
+        return TensorSpec(q.dtype, shape, made[0].stride, q.device)
     if _is_fused(env, q, k, v, mask, dropout_p, is_causal, enable_gqa):
         return TensorSpec(q.dtype, q.shape, preserved_stride(env, q.shape, q.stride), q.device)
     return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
+
+
+#: What `torch._fused_sdp_choice` answers.
+_FLASH, _EFFICIENT, _CUDNN = 1, 2, 3
+
+
+def gpu_attention(
+    env: SizeEnv,
+    operands: tuple[TensorSpec, TensorSpec, TensorSpec],
+    mask: TensorSpec | None,
+    dropout_p: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> tuple[str, tuple[Any, ...]] | None:
+    """The operator that attention on a GPU is for these arguments, and its arguments behind query, key and value; None
+    for the plain formula. NotCovered where torch changes the operands first.
+
+    torch is asked, with tensors of one row of the batch; without a GPU the answer is the usual one."""
+    width = operands[0].shape[-1]
+    if mask is not None or dropout_p or len(operands[0].shape) != 4 or not isinstance(width, int) or width % 8:
+        raise NotCovered("attention with a mask, dropout or an odd width on a GPU")
+    if torch.cuda.is_available():
+        tensors = [
+            torch.empty_strided(
+                (1, *env.hints(spec.shape)[1:]), env.hints(spec.stride), dtype=spec.dtype, device=spec.device
+            ).requires_grad_(spec.requires_grad)
+            for spec in operands
+        ]
+        with torch._C.DisableTorchFunction():
+            choice = torch._fused_sdp_choice(*tensors, None, 0.0, is_causal, enable_gqa=enable_gqa)
+    else:
+        choice = _FLASH if operands[0].dtype in (torch.float16, torch.bfloat16) else _EFFICIENT
+    if enable_gqa and choice != _FLASH:
+        raise NotCovered("attention of grouped heads on a GPU")
+    needed = any(spec.requires_grad for spec in operands)
+    if choice == _FLASH:
+        return "aten._scaled_dot_product_flash_attention.default", (0.0, is_causal, False)
+    if choice == _EFFICIENT:
+        return "aten._scaled_dot_product_efficient_attention.default", (None, needed, 0.0, is_causal)
+    if choice == _CUDNN:
+        return "aten._scaled_dot_product_cudnn_attention.default", (None, needed, 0.0, is_causal, False)
+    return None
 
 
 def _is_fused(

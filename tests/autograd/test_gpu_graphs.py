@@ -1,0 +1,76 @@
+"""Reverse mode of graphs on a GPU, built by hand: what they call, and that shapes agree. Nothing runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from jitpy.autograd.joint import differentiate, split
+from jitpy.autograd.partition import choose_saved
+from jitpy.ir import Graph
+from jitpy.ir.builder import Builder
+from jitpy.ir.graph import Node
+from jitpy.ir.op import NotCovered
+from jitpy.ir.spec import TensorSpec, contiguous_stride
+
+CUDA = torch.device("cuda", 0)
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="torch's own choices decide there")
+
+
+def graph_of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> tuple[Graph, list[Node], Builder]:
+    graph = Graph("graph")
+    specs = [TensorSpec(dtype, shape, contiguous_stride(shape), CUDA, requires_grad=True) for shape in shapes]
+    inputs = [graph.add_input(spec, f"x{number}") for number, spec in enumerate(specs)]
+    return graph, inputs, Builder(graph)
+
+
+def halves_of(graph: Graph, result: Node) -> tuple[list[str], list[str]]:
+    """The names of the ops of the forward and the backward half."""
+    graph.outputs = [result]
+    joint = differentiate(graph)
+    halves = split(joint, choose_saved(joint))
+    for half in (halves.forward, halves.backward):
+        for node in half.nodes:
+            for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
+                assert not isinstance(spec, TensorSpec) or spec.device == CUDA, node
+    return [node.op.name for node in halves.forward.nodes], [node.op.name for node in halves.backward.nodes]
+
+
+@pytest.mark.parametrize(("dtype", "kernel"), [(torch.bfloat16, "flash"), (torch.float32, "efficient")])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(dtype: torch.dtype, kernel: str, causal: bool) -> None:
+    shape = (2, 4, 32, 64)
+    graph, (q, k, v), b = graph_of(shape, shape, shape, dtype=dtype)
+    attention = b.call("aten.scaled_dot_product_attention.default", q, k, v, None, 0.0, causal)
+    forward, backward = halves_of(graph, attention)
+    assert f"aten._scaled_dot_product_{kernel}_attention.default" in forward
+    assert f"aten._scaled_dot_product_{kernel}_attention_backward.default" in backward
+    assert not any("matmul" in name or "bmm" in name for name in forward + backward)
+
+
+def test_grouped_heads() -> None:
+    graph, (q, k, v), b = graph_of((2, 8, 32, 64), (2, 2, 32, 64), (2, 2, 32, 64))
+    attention = b.call("aten.scaled_dot_product_attention.default", q, k, v, None, 0.0, True, enable_gqa=True)
+    forward, backward = halves_of(graph, attention)
+    assert "aten._scaled_dot_product_flash_attention.default" in forward
+
+
+def test_cudnn_attention_as_recorded() -> None:
+    shape = (2, 4, 32, 64)
+    graph, (q, k, v), b = graph_of(shape, shape, shape)
+    made = b.call("aten._scaled_dot_product_cudnn_attention.default", q, k, v, None, True, 0.0, True, False)
+    forward, backward = halves_of(graph, b.getitem(made, 0))
+    assert "aten._scaled_dot_product_cudnn_attention_backward.default" in backward
+
+
+def test_masks_and_odd_widths_are_left_to_torch() -> None:
+    graph, (q, k, v), b = graph_of(*[(2, 4, 32, 60)] * 3)
+    with pytest.raises(NotCovered, match="odd width"):
+        halves_of(graph, b.call("aten.scaled_dot_product_attention.default", q, k, v))
+
+
+def test_dropout_is_eagers_kernel() -> None:
+    graph, (x,), b = graph_of((64, 64))
+    forward, backward = halves_of(graph, b.call("aten.dropout.default", x, 0.1, True))
+    assert "aten.native_dropout.default" in forward and not any("bernoulli" in name for name in forward)
