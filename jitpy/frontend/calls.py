@@ -9,6 +9,7 @@ import inspect
 import os
 import re
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -330,7 +331,28 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         from .caches import call_cached
 
         return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
+    if type(obj) is weakref.ref and not args and not kwargs:
+        return _referent(ex, obj)
     raise GraphBreak("unsupported_call", fn.describe())
+
+
+def _referent(ex: Executor, reference: weakref.ref[Any]) -> Value:
+    """What a weak reference gives, where the program has met the object by a path of its own."""
+    target = reference()
+    known = ex.world.value_of(target)
+    if target is None or known is None or known.source is None:
+        raise GraphBreak("unsupported_call", "a weak reference")
+    ex.world.guard(known.source, "id", target)
+    return known
+
+
+@builtin(types.FunctionType.__get__)
+def _bind(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`function.__get__(obj, cls)`: a method, or the function itself without an object."""
+    if kwargs or len(args) not in (2, 3) or not isinstance(args[0], FunctionValue):
+        raise GraphBreak("unsupported_call", "function.__get__")
+    is_none = isinstance(args[1], ConstValue) and args[1].value is None
+    return args[0] if is_none else MethodValue(args[0], args[1])
 
 
 def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:

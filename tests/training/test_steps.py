@@ -162,7 +162,7 @@ def test_a_changed_learning_rate_compiles_nothing(kind):
     model, twin = small(), small()
     opt, twin_opt = (getattr(torch.optim, kind)(m.parameters(), lr=0.01) for m in (model, twin))
     schedules = [torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=30) for o in (opt, twin_opt)]
-    step, eager = jitpy.jit(training(model, opt, classify)), training(twin, twin_opt, classify)
+    step, eager = jitpy.jit(training(model, opt, classify), fullgraph=True), training(twin, twin_opt, classify)
     for number in range(12):
         torch.testing.assert_close(step(*rows(number)), eager(*rows(number)), rtol=1e-4, atol=1e-5)
         for schedule in schedules:
