@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from jitpy.backends.cpp.backend import compile_graph, plan_graph
 from jitpy.ir import Graph, ops
+from jitpy.ir.passes.matmuls import LARGE
 from jitpy.runtime.plan import CallStep
 from tests.graph_tools import spec_of, trace
 
@@ -20,14 +21,14 @@ def linear_graph(*tensors: torch.Tensor) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("shape", [(600, 40), (20, 30, 40), (2, 10, 30, 40), (40,), (3, 40), (0, 40)])
+@pytest.mark.parametrize("shape", [(600, 40), (20, 30, 40), (2, 10, 30, 40), (40,), (3, 40), (0, 40), (7, 1000, 40)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_like_eager(shape: tuple[int, ...], bias: bool) -> None:
     tensors = [torch.randn(shape), torch.randn(50, 40), *([torch.randn(50)] if bias else [])]
     (found,) = compile_graph(linear_graph(*tensors))(*tensors)
     expected = F.linear(*tensors)
     assert found.stride() == expected.stride()
-    if len(shape) < 4:
+    if len(shape) < 4 and found.nbytes < LARGE:
         assert torch.equal(found, expected)
     torch.testing.assert_close(found, expected)
 

@@ -1,7 +1,9 @@
 """`linear` as the matrix product that it is: on rows, with views around it.
 
 Eager's composite op does the same. Written out, the product's memory can be planned (the kernels of `mm` and `addmm`
-write where they are told to), and a gradient formula's `mm` and the forward pass look alike.
+write where they are told to), and a gradient formula's `mm` and the forward pass look alike. `addmm` first fills its
+result with the bias and then reads it again: where the result is large the bias is added afterwards instead, by the
+kernel that reads the product anyway. (Rounding differs in the order of one addition.)
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from ..builder import Builder
 from ..graph import Node
 from ..spec import prod
 from .pattern import P, Rules, rule
+
+#: Bytes of a result that a pass over memory is worth saving for.
+LARGE = 1 << 20
 
 
 def _on_rows(b: Builder, x: Node, weight: Node, bias: Node | None = None) -> Node | None:
@@ -25,15 +30,17 @@ def _on_rows(b: Builder, x: Node, weight: Node, bias: Node | None = None) -> Nod
         return None
     if any(type(size) is int and size == 0 for s in specs for size in s.shape):
         return None
+    features = specs[1].shape[0]
     rows = x if len(shape) == 2 else b.call("aten.view.default", x, [prod(shape[:-1]), shape[-1]])
     turned = b.call("aten.t.default", weight)
-    if bias is None:
+    late = bias is not None and b.env.hint(prod(shape[:-1]) * features) * dtype.itemsize >= LARGE
+    if bias is None or late:
         result = b.call("aten.mm.default", rows, turned)
     else:
         result = b.call("aten.addmm.default", bias, rows, turned)
-    if len(shape) == 2:
-        return result
-    return b.call("aten.view.default", result, [*shape[:-1], specs[1].shape[0]])
+    if len(shape) > 2:
+        result = b.call("aten.view.default", result, [*shape[:-1], features])
+    return b.call("aten.add.Tensor", result, bias) if late else result
 
 
 _X, _WEIGHT, _BIAS = P.node("x"), P.node("weight"), P.node("bias")
