@@ -63,3 +63,48 @@ def test_scores_that_are_returned_stay():
     args = [torch.randn(2, 3, 8, 16) for _ in range(3)]
     for found, wanted in zip(jitpy.jit(both)(*args), both(*args), strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+def hidden(q, k, v, mask):
+    scores = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).masked_fill(mask, float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+def not_tril(q, k, v):
+    return hidden(q, k, v, ~torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril())
+
+
+def triu(q, k, v):
+    return hidden(q, k, v, torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)[None, None])
+
+
+def where(q, k, v):
+    shown = torch.full((q.shape[-2], k.shape[-2]), True).tril()
+    return torch.softmax(torch.where(shown, (q @ k.transpose(-2, -1)) * 0.3, float("-inf")), -1) @ v
+
+
+@pytest.mark.parametrize("size", [20, 100])  # masks of the second are not folded to constants
+@pytest.mark.parametrize("form", [not_tril, triu, where], ids=lambda fn: fn.__name__)
+def test_causal_masks(form, size):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, size, 16) for _ in range(3))
+    torch.testing.assert_close(jitpy.jit(form)(q, k, v), form(q, k, v), rtol=1e-5, atol=1e-5)
+    assert "scaled_dot_product_attention" in steps(form, q, k, v)
+
+
+def test_other_masks_stay():
+    """A row of which all is hidden is NaN."""
+
+    def without_itself(q, k, v):
+        return hidden(q, k, v, torch.ones(20, 20, dtype=torch.bool).triu(0))
+
+    def any_mask(q, k, v, mask):
+        return hidden(q, k, v, mask)
+
+    q, k, v = (torch.randn(2, 3, 20, 16) for _ in range(3))
+    mask = torch.rand(20, 20) > 0.5
+    mask[3] = True
+    for fn, args in ((without_itself, ()), (any_mask, (mask,))):
+        expected = fn(q, k, v, *args)
+        assert expected.isnan().any()
+        torch.testing.assert_close(jitpy.jit(fn)(q, k, v, *args), expected, rtol=1e-5, atol=1e-5, equal_nan=True)

@@ -131,3 +131,14 @@ def test_gradients() -> None:
     parameters = [table, *net.parameters()]
     expected = torch.autograd.grad(fn(i, target), parameters)
     same(torch.autograd.grad(jitpy.jit(fn)(i, target), parameters), expected)
+
+
+def test_debug_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITPY_DEBUG_DIR", str(tmp_path))
+    with config.patch(debug=True):
+        jitpy.jit(lambda x: torch.softmax(x * 2, -1))(torch.randn(5, 40))
+    (folder,) = tmp_path.iterdir()
+    kept = {file.name: file.read_text() for file in folder.iterdir()}
+    assert "aten.softmax" in kept["graph.py"] and "1 kernels" in kept["schedule.txt"]
+    assert "def fused_mul_softmax(in0, out0):" in kept["kernels.py"] and "test_programs.py" in kept["kernels.py"]
+    assert "launch" in kept["plan.txt"]

@@ -6,25 +6,30 @@ Graphs that this backend does not take go to the eager backend; so does every gr
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import os
+import re
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from jitpy import logs
+from jitpy import config, logs
 
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.pattern import apply
-from ...runtime.plan import Plan, ScheduleNotes
+from ...runtime.plan import LaunchStep, Plan, ScheduleNotes
 from ..planner import Planner
 from .target import TritonTarget
 
 _warned: set[str] = set()
+_numbers = itertools.count()
 
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
@@ -98,9 +103,31 @@ def plan_graph(graph: Graph) -> Plan:
     if text:
         logs.log("output_code", text)
     plan = planner.plan()
+    if config.debug:
+        keep_stages(graph, planner, text, plan)
     eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
     plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
     return plan
+
+
+def keep_stages(graph: Graph, planner: Planner, text: str, plan: Plan) -> None:
+    """Write the graph, the schedule, the kernels and the plan to a folder of their own; on GPUs the assembly too."""
+    from ...runtime.executable import plan_text
+
+    root = Path(os.environ.get("JITPY_DEBUG_DIR") or "jitpy_debug")
+    folder = root / f"{os.getpid()}_{next(_numbers)}_{re.sub(r'[^0-9A-Za-z_]', '_', graph.name)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"graph.py": str(graph), "schedule.txt": planner.report(), "kernels.py": text, "plan.txt": plan_text(plan)}
+    if plan.device.type == "cuda" and torch.version.hip is None:
+        from ...runtime.gpu.compile import Target, compile_kernels
+
+        major, minor = torch.cuda.get_device_capability(plan.device)
+        kernels = list({step.kernel: None for step in plan.steps if isinstance(step, LaunchStep)})
+        for number, binary in enumerate(compile_kernels(kernels, Target("cuda", 10 * major + minor))):
+            files[f"{number}_{binary.kernel.name}.ptx"] = binary.assembly
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    logs.log("output_code", f"{graph.name}: every stage is in {folder}")
 
 
 __all__ = ["compile_graph", "plan_graph"]

@@ -8,19 +8,22 @@ gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..builder import Builder
-from ..graph import Node
+from ..graph import CONSTANT, Node
 from ..spec import TensorSpec
 from .pattern import P, Rules, rule
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def _attention(b: Builder, q: Node, kt: Node, v: Node, scale: Any, mask: Node | None = None) -> Node | None:
+def _attention(
+    b: Builder, q: Node, kt: Node, v: Node, scale: Any, mask: Node | None = None, causal: bool = False
+) -> Node | None:
     """The fused call, where shapes, dtypes and devices are those that it takes; None leaves the graph as it is."""
     specs = [n.spec for n in (q, kt, v)]
     if not all(isinstance(s, TensorSpec) and s.dtype in _DTYPES and s.is_static for s in specs):
@@ -37,7 +40,7 @@ def _attention(b: Builder, q: Node, kt: Node, v: Node, scale: Any, mask: Node | 
     if rank == 3:
         operands = [b.call("aten.unsqueeze.default", n, 0) for n in operands]
         mask = b.call("aten.unsqueeze.default", mask, 0) if mask is not None and mask.tensor.ndim == 3 else mask
-    fused = b.call("aten.scaled_dot_product_attention.default", *operands, mask, 0.0, False, scale=float(scale))
+    fused = b.call("aten.scaled_dot_product_attention.default", *operands, mask, 0.0, causal, scale=float(scale))
     if rank == 3:
         fused = b.call("aten.squeeze.dim", fused, 0)
     if fused.tensor.is_contiguous():
@@ -54,12 +57,66 @@ def _additive(mask: Any, specs: list[Any], dtype: torch.dtype) -> bool:
         all(m in (1, s) for m, s in zip(reversed(mask.shape), reversed(scores), strict=False))
 
 
+def _causal(b: Builder, q: Node, kt: Node, v: Node, scale: Any, hidden: Node, shown: bool) -> Node | None:
+    """Attention in which each query sees itself and what is before it, where `hidden` (with `shown`: its opposite) is
+    the mask that says so. Other masks stay: a row in which all is hidden is NaN in eager, but not in the fused call."""
+    if not all(isinstance(n.spec, TensorSpec) and n.spec.is_static for n in (q, kt)):
+        return None
+    size = (q.tensor.shape[-2], kt.tensor.shape[-1])
+    if not _is_triangle(hidden, size, lower=shown):
+        return None
+    return _attention(b, q, kt, v, scale, causal=True)
+
+
+def _is_triangle(mask: Node, size: tuple[int, int], lower: bool) -> bool:
+    """Whether a bool mask is True on and below the diagonal (`lower`), or above it, and nowhere else."""
+    spec = mask.spec
+    if not isinstance(spec, TensorSpec) or spec.dtype is not torch.bool or spec.ndim < 2:
+        return False
+    if spec.shape[-2:] != size or any(n != 1 for n in spec.shape[:-2]):
+        return False
+    if mask.op is CONSTANT:
+        every = torch.ones(size, dtype=torch.bool)
+        return torch.equal(mask.args[0].cpu().reshape(size), every.tril() if lower else every.triu(1))
+    name, first = mask.op.name.removeprefix("aten."), mask.args[0] if mask.args else None
+    if not isinstance(first, Node):
+        return False
+    if name in ("bitwise_not.default", "logical_not.default") and first.spec.dtype is torch.bool:
+        return _is_triangle(first, size, not lower)
+    if name in ("unsqueeze.default", "view.default", "reshape.default") and first.spec.shape[-2:] == size:
+        return _is_triangle(first, size, lower)
+    diagonal = mask.args[1] if len(mask.args) > 1 else mask.kwargs.get("diagonal", 0)
+    if name == "tril.default" and lower and diagonal == 0 or name == "triu.default" and not lower and diagonal == 1:
+        return _is_true(first)
+    return False
+
+
+def _is_true(node: Node) -> bool:
+    """Whether a bool tensor is True everywhere."""
+    if node.op.name == "aten.ones.default":
+        return node.tensor.dtype is torch.bool
+    return node.op.name == "aten.full.default" and node.tensor.dtype is torch.bool and node.args[1] is True
+
+
 def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < abs(value) < float("inf")
 
 
 _Q, _K, _V, _MASK, _C = P.node("q"), P.node("kt"), P.node("v"), P.node("mask"), P.const("c", _finite)
 _SCORES = P.matmul(_Q, _K)
+
+_HIDDEN, _OFF = P.node("mask"), P.const("off", lambda value: value == float("-inf"))
+
+
+def _causal_rules(scores: Any, scale: Callable[..., float], name: str) -> list[Any]:
+    """Scores that are hidden by `masked_fill`, or shown by `where`."""
+    return [
+        rule(P.matmul(P.softmax(P.masked_fill(scores, _HIDDEN, _OFF), -1, ...), _V),
+             lambda b, q, kt, v, mask, off, c=1.0: _causal(b, q, kt, v, scale(c), mask, False), f"{name}, causal"),
+        rule(P.matmul(P.softmax(P.where(_HIDDEN, scores, _OFF), -1, ...), _V),
+             lambda b, q, kt, v, mask, off, c=1.0: _causal(b, q, kt, v, scale(c), mask, True), f"{name}, shown"),
+    ]
+
 
 #: Tables of rewrites, by how the scores are scaled; each with and without an additive mask.
 ATTENTION = Rules(
@@ -72,4 +129,7 @@ ATTENTION = Rules(
          lambda b, q, kt, v, c, mask: _attention(b, q, kt, v, 1 / c, mask), "attention, divided and masked"),
     rule(P.matmul(P.softmax(P.add(P.mul(_SCORES, _C), _MASK), -1, ...), _V),
          lambda b, q, kt, v, c, mask: _attention(b, q, kt, v, c, mask), "attention, scaled and masked"),
+    *_causal_rules(P.div(_SCORES, _C), lambda c: 1 / c, "attention, divided"),
+    *_causal_rules(P.mul(_SCORES, _C), lambda c: c, "attention, scaled"),
+    *_causal_rules(_SCORES, lambda c: 1.0, "attention"),
 )
