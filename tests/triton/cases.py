@@ -221,5 +221,6 @@ CASES = [
     Case("cumsum_long", lambda x: x.cumsum(-1), lambda: (randn(2, 5000),), units=100),
     Case("cumsum_long_columns", lambda x: x.cumsum(0), lambda: (randn(700, 20),), units=100),
     Case("cumsum_integers", lambda x: (x * 2).cumsum(-1), lambda: (integers(-5, 9, 7, 130),), exact=True),
+    Case("cumsum_of_one", lambda x: x.cumsum(-1), lambda: (randn(37, 1),)),
     Case("cumprod", lambda x: x.cumprod(0), lambda: (randn(37, 13),)),
 ]

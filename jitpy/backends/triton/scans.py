@@ -16,10 +16,12 @@ def print_scan(kernel: Kernel) -> Program:
     """The kernel as one launch."""
     along, reduction, store = kernel.reduced, kernel.reductions[0], kernel.stores[0]
     length = kernel.hint(prod(tuple(a.size for a in along)))
+    # an axis of one element has no place in an index
+    single = all(type(a.size) is int and a.size == 1 for a in along)
     contiguous = kernel.vector is None
     others = kernel.parallel
     width = 1 if contiguous or not others else min(32, power_of_two(kernel.hint(others[-1].size)))
-    block = max(2, min(power_of_two(length), 2048 // width))
+    block = 1 if single else max(2, min(power_of_two(length), 2048 // width))
     r = Tile("r", list(along), block, reduced=True)
     x = Tile("x", others, width)
     emitter = ReductionEmitter(kernel, Launch([x], max(1, min(8, block * width // 256)), r), stem_of(kernel))
@@ -30,7 +32,7 @@ def print_scan(kernel: Kernel) -> Program:
         emitter.emit([reduction.expr])
         value = emitter.operand_of(reduction)
         emitter.add(f"value = {value}")
-        emitter.add(f"running = tl.associative_scan(value, {r.place}, {combine})")
+        emitter.add("running = value" if single else f"running = tl.associative_scan(value, {r.place}, {combine})")
         if carried:
             emitter.add(f"running = {combine}({carried}, running)")
         target = reduction.result.dtype

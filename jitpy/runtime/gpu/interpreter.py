@@ -62,7 +62,7 @@ def install() -> None:
     import numpy as np
     import triton.language as tl
     import triton.runtime.interpreter as triton_interpreter
-    from triton.runtime.interpreter import ReduceOps, ScanOps, interpreter_builder
+    from triton.runtime.interpreter import ReduceOps, ScanOps, TensorHandle, interpreter_builder
 
     # assertions count, but integers may wrap
     options = dataclasses.replace(interpreter_builder.options, debug=True, sanitize_overflow=False)
@@ -115,6 +115,15 @@ def install() -> None:
             return torch.from_numpy(np.array(data)).bfloat16().view(torch.int16).numpy().view(np.uint16)
         return convert(data, source, target, rounding)
 
+    splat = type(interpreter_builder).create_splat
+
+    def create_splat(builder: Any, kind: Any, value: Any) -> Any:
+        """A comparison of numbers is a truth value, whatever was compared."""
+        if value.data.dtype == np.bool_:
+            return TensorHandle(np.full(kind.shape, value.data.reshape(-1)[0]), tl.int1)
+        return splat(builder, kind, value)
+
+    type(interpreter_builder).create_splat = create_splat
     triton_interpreter._convert_float = convert_float
     ReduceOps.generic_reduce = reduce
     ScanOps.generic_scan = scan
