@@ -78,6 +78,8 @@ def drop_unused_history(graph: Graph) -> None:
         if node in wanted and (node.grad_enabled or node.op is GETITEM) and node.op.target is not _DETACH:
             wanted.update(node.input_nodes())
     for node in graph.nodes:
+        if node.op is GETITEM and node.args[0] in wanted:
+            continue  # as the other parts of one result
         if node not in wanted and needs_grad(node.spec):
             node.spec, node.grad_enabled = _plain(node.spec), False
 

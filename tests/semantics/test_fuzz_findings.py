@@ -288,4 +288,12 @@ def strides_of_parts(x, log):
     return doubled.chunk(2), doubled.split(2), doubled.unsqueeze(0).unbind(), doubled.view(-1, 1).split(1, 1)
 
 
+# Of the parts of one result some have a history that matters; the others lost theirs, and no longer fitted it.
+@case(_grown(3), _grown(4))
+def history_of_one_part(w, y):
+    first, *rest = w.split(2)
+    sums = [(part * 2).detach() for part in rest]
+    return first * 2, sums
+
+
 test_all = make_test(__name__)
