@@ -197,10 +197,11 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
 def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
                    scale: float | None, enable_gqa: bool) -> Node:
     """The kernel that eager picks on a GPU. Masks, dropout and odd widths are left to torch."""
+    if mask is not None or dropout:
+        raise LeftToTorch("attention with a mask or dropout on a GPU")
     operands = (q.tensor, k.tensor, v.tensor)
     try:
-        kernel = gpu_attention(b.env, operands, mask.tensor if mask is not None else None, dropout, is_causal,
-                               enable_gqa)
+        kernel = gpu_attention(b.env, operands, None, 0.0, is_causal, enable_gqa)
     except NotCovered as error:
         raise LeftToTorch(str(error)) from None
     if kernel is None:

@@ -353,7 +353,7 @@ def _attention(
         kernel = gpu_attention(env, (q, k, v), mask, float(dropout_p), is_causal, enable_gqa)
         if kernel is None:
             return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
-        name, arguments = kernel
+        name, arguments = kernel  # whose layout does not depend on a mask
         made = derive(get(name), env, (q, k, v, *arguments), {}, False).spec
         assert isinstance(made, tuple) and isinstance(made[0], TensorSpec)
         return TensorSpec(q.dtype, shape, made[0].stride, q.device)
@@ -374,24 +374,28 @@ def gpu_attention(
     is_causal: bool,
     enable_gqa: bool,
 ) -> tuple[str, tuple[Any, ...]] | None:
-    """The operator that attention on a GPU is for these arguments, and its arguments behind query, key and value; None
-    for the plain formula. NotCovered where torch changes the operands first.
+    """The operator that attention on a GPU is for these arguments, and its arguments behind query, key and value
+    without mask and dropout; None for the plain formula. NotCovered where torch changes the operands first.
 
     torch is asked, with tensors of one row of the batch; without a GPU the answer is the usual one."""
     width = operands[0].shape[-1]
-    if mask is not None or dropout_p or len(operands[0].shape) != 4 or not isinstance(width, int) or width % 8:
-        raise NotCovered("attention with a mask, dropout or an odd width on a GPU")
+    if len(operands[0].shape) != 4 or not isinstance(width, int) or width % 8:
+        raise NotCovered("attention of an odd width on a GPU")
     if torch.cuda.is_available():
-        tensors = [
-            torch.empty_strided(
-                (1, *env.hints(spec.shape)[1:]), env.hints(spec.stride), dtype=spec.dtype, device=spec.device
-            ).requires_grad_(spec.requires_grad)
-            for spec in operands
-        ]
+
+        def stand_in(spec: TensorSpec) -> torch.Tensor:
+            shape = env.hints(spec.shape)
+            shape = (1, *shape[1:]) if len(shape) == 4 else shape
+            made = torch.empty_strided(shape, env.hints(spec.stride), dtype=spec.dtype, device=spec.device)
+            return made.requires_grad_(spec.requires_grad)
+
         with torch._C.DisableTorchFunction():
-            choice = torch._fused_sdp_choice(*tensors, None, 0.0, is_causal, enable_gqa=enable_gqa)
+            choice = torch._fused_sdp_choice(
+                *map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal, enable_gqa=enable_gqa
+            )
     else:
-        choice = _FLASH if operands[0].dtype in (torch.float16, torch.bfloat16) else _EFFICIENT
+        half = operands[0].dtype in (torch.float16, torch.bfloat16)
+        choice = _FLASH if half and mask is None else _EFFICIENT
     if enable_gqa and choice != _FLASH:
         raise NotCovered("attention of grouped heads on a GPU")
     needed = any(spec.requires_grad for spec in operands)
