@@ -171,6 +171,23 @@ std::string describe(const at::Tensor& tensor) {
   return what.str();
 }
 
+template <class N>
+auto base_release(N* node, int) -> decltype(node->N::release_resources()) {
+  return node->N::release_resources();
+}
+template <class N>
+void base_release(N*, long) {}
+
+// Whether nothing but the call that takes the graph apart holds the node.
+template <class N>
+bool is_dying(N* node) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<N>>) {
+    return node->weak_from_this().use_count() <= 1;
+  } else {
+    return c10::raw::intrusive_ptr::use_count(node) <= 1;
+  }
+}
+
 [[noreturn]] void raise_changed(const std::string& what, uint32_t version, uint32_t expected) {
   TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
               what, " is at version ", version, "; expected version ", expected,
@@ -287,10 +304,26 @@ JitNode::~JitNode() {
     new KeptInputs(std::move(kept));
     return;
   }
+  drop_all();
+  WithGil gil;
+  Py_DECREF(owner_);
+}
+
+void JitNode::drop_all() {
+  if (!Py_IsInitialized()) return;
   WithGil gil;
   for (Saved& saved : saved_) Py_XDECREF(saved.number);
+  saved_.clear();
   kept = KeptInputs();
-  Py_DECREF(owner_);
+}
+
+void JitNode::release_resources() {
+  drop_all();
+  base_release(static_cast<Node*>(this), 0);
+}
+
+void JitNode::release_variables() {
+  if (is_dying(static_cast<Node*>(this))) drop_all();  // the engine calls this too: see `release`
 }
 
 void JitNode::save(const Slot& value, bool is_output) {

@@ -113,6 +113,10 @@ class JitNode final : public torch::autograd::Node {
 
   std::string name() const override { return spec_->name; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override;
+  // What torch calls before it takes a long chain of nodes apart without recursion: a node must then hold no tensors,
+  // whose histories are the nodes below. (Newer versions of torch call the one, older ones the other.)
+  void release_resources();
+  void release_variables() override;
 
   // Keeps a value. `is_output`: of this node.
   void save(const Slot& value, bool is_output);
@@ -137,6 +141,7 @@ class JitNode final : public torch::autograd::Node {
   void refuse_second_run(Pass& pass) const;
   void refuse_changes() const;
   void release(const Pass& pass);
+  void drop_all();
   Slots unpack();
   Slots by_kernels(const Spec::Variant& variant, Slots values, torch::autograd::variable_list& grads) const;
   Slots by_eager(const Slots& inputs, const torch::autograd::variable_list& grads, const Bits& wanted) const;
