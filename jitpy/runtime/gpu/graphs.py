@@ -30,6 +30,8 @@ from jitpy.runtime.native_build import load_native
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
 from .rewrite import with_given_outputs
 
+#: host time of a replay with its checks, of an operator, and of a kernel, as measured on an H200's host
+_REPLAY_MICROSECONDS, _CALL_MICROSECONDS, _LAUNCH_MICROSECONDS = 14.0, 7.0, 3.0
 #: operators that look at what they computed, for errors or for sizes
 _WAITING = ("linalg_", "_linalg_", "inverse", "cholesky", "svd", "qr", "geqrf", "histc", "ctc_loss", "_ctc_loss")
 
@@ -65,6 +67,13 @@ def unfit(plan: Plan) -> str:
     if not any(isinstance(step, (CallStep, LaunchStep)) for step in plan.steps):
         return "it launches nothing"
     return ""
+
+
+def is_worthwhile(plan: Plan) -> bool:
+    """Whether a replay takes the host less time than the plan's steps, about."""
+    taken = sum(_CALL_MICROSECONDS if isinstance(step, CallStep) else _LAUNCH_MICROSECONDS
+                for step in plan.steps if isinstance(step, (CallStep, LaunchStep)))
+    return taken > _REPLAY_MICROSECONDS
 
 
 def _unfit_call(step: CallStep) -> str:
@@ -245,18 +254,18 @@ class GraphedExecutable:
         side.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side), torch.no_grad():
-            graph.capture_begin(pool=_pool.handle(device), capture_error_mode="thread_local")
+            handle = _pool.handle(device)
             self._copied_out = set()
+            began = False
             try:
+                graph.capture_begin(pool=handle, capture_error_mode="thread_local")
+                began = True
                 results = self._filled(*taken, *given)
                 outputs = [self._output(result, taken, given, current) for result in results]
-            except BaseException:
-                _pool.abandon(graph, device)
-                raise
-            try:
+                began = False
                 graph.capture_end()
             except BaseException:
-                _pool.abandon(None, device)
+                _pool.abandon(graph if began else None, device)
                 raise
         current.wait_stream(side)
         del results, given, taken
@@ -315,12 +324,28 @@ class _Pool:
         self._handles: dict[int, Any] = {}
         self._sides: dict[int, Any] = {}
         self._streams: dict[int, Any] = {}
-        self.marks: dict[int, torch.Tensor] = {}
+        self._marks: dict[int, torch.Tensor] = {}
+        self._keepers: list[Any] = []
 
     def handle(self, device: torch.device) -> Any:
+        """The pool's handle. A small graph keeps the pool while there are no others: torch takes no handle again whose
+        last graph went."""
         if device.index not in self._handles:
-            self._handles[device.index] = torch.cuda.graph_pool_handle()
+            self._open(device)
         return self._handles[device.index]
+
+    def _open(self, device: torch.device) -> None:
+        if device.index not in self._marks:
+            self._marks[device.index] = _memory((1,), (1,), torch.float32, device)
+        mark = self._marks[device.index]
+        handle, keeper, side = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph(), self.side(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side), torch.inference_mode(False):
+            keeper.capture_begin(pool=handle, capture_error_mode="thread_local")
+            mark.zero_()
+            keeper.capture_end()
+        self._handles[device.index] = handle
+        self._keepers.append(keeper)
 
     def side(self, device: torch.device) -> Any:
         if device.index not in self._sides:
@@ -329,18 +354,13 @@ class _Pool:
 
     def abandon(self, graph: Any, device: torch.device) -> None:
         """A capture failed, on the current stream. torch leaves its allocator and its random state as if it went on:
-        both are told that it ended, the latter by a small capture that succeeds."""
+        the former is told that it ended, and the latter learns it from the next capture, which opens another pool."""
         if graph is not None:
             with contextlib.suppress(RuntimeError):  # which says the same again
                 graph.capture_end()
-        with contextlib.suppress(RuntimeError):
-            torch._C._cuda_endAllocateToPool(device.index, self.handle(device))
-        mark = self.marks.setdefault(device.index, torch.zeros(1, device=device))
-        self._handles[device.index] = torch.cuda.graph_pool_handle()
-        small = torch.cuda.CUDAGraph()
-        small.capture_begin(pool=self.handle(device), capture_error_mode="thread_local")
-        mark.zero_()
-        small.capture_end()
+        with contextlib.suppress(RuntimeError, AttributeError):
+            torch._C._cuda_endAllocateToPool(device.index, self._handles[device.index])
+        self._open(device)
 
     def enter(self, device: torch.device, stream: Any) -> None:
         """A replay begins on a stream: it may not overlap the last one, with which it shares memory."""

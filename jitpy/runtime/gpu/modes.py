@@ -26,6 +26,8 @@ def gpu_executable(plan: Plan, mode: str) -> Any:
 def graphed(plan: Plan, run: Executable) -> Any:
     """The executable with CUDA graphs, or as it is where the plan cannot be recorded."""
     reason = graphs.unfit(plan) or ("the native runtime is missing" if isinstance(run, PythonExecutable) else "")
+    if not reason and not graphs.is_worthwhile(plan):
+        reason = "it launches so little that a replay would take longer"
     if reason:
         logs.log("fusion", f"runs without a CUDA graph: {reason}")
         return run
