@@ -313,11 +313,15 @@ class Emitter:
         return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
 
     def _is_streamed(self, expr: Expr) -> bool:
-        """Whether a load reads much memory once, so that the cache is better left to others."""
-        value = expr.attr[0]
-        if self.kernel.hint(value.numel) * value.dtype.itemsize < STREAMED or self.passes > 1:
+        """Whether a load reads much memory once, in wide pieces, in a kernel that writes little: then the cache is
+        better left to others. (Measured: it slows down kernels that write as much, and loads that share a line.)"""
+        value, index = expr.attr
+        read = self.kernel.hint(value.numel) * value.dtype.itemsize
+        if read < STREAMED or self.passes > 1 or not set(self.kernel.axes) <= expr.axes:
             return False
-        return set(self.kernel.axes) <= expr.axes
+        if 16 * sum(self.kernel.hint(v.numel) * v.dtype.itemsize for v in self.kernel.writes) > read:
+            return False
+        return all(type(c) is int and (c == 1 or c * value.dtype.itemsize % 16 == 0) for _, c in index.terms)
 
     def _check(self, expr: Expr) -> str:
         """An index that must be in range: a failure stops the program, as in eager's kernels."""
