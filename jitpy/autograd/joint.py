@@ -10,7 +10,7 @@ import sympy
 
 from ..ir import ops
 from ..ir.alias import needs_grad
-from ..ir.graph import INPUT, Graph, Mutation, Node, bare_symbols, map_nodes
+from ..ir.graph import GETITEM, INPUT, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
@@ -82,6 +82,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     if not found:
         raise NotCovered("no gradient reaches an input")
     joint.outputs += [grad for _, grad in found]
+    _share_parts(joint)
     for node in joint.all_nodes():
         node.spec = plain(node.spec)
         node.grad_enabled = False
@@ -103,6 +104,20 @@ def _gradient_spec(spec: TensorSpec) -> TensorSpec:
         dense &= stride == expected
         expected *= size
     return TensorSpec(spec.dtype, spec.shape, spec.stride if dense else contiguous_stride(spec.shape), spec.device)
+
+
+def _share_parts(graph: Graph) -> None:
+    """Each result of an op is one node: what the backward pass keeps may be what the program gets."""
+    first: dict[tuple[Node, int], Node] = {}
+    mapping: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if node.op is GETITEM and (known := first.setdefault((node.args[0], node.args[1]), node)) is not node:
+            mapping[node] = known
+    shared = [n for n in graph.outputs if n in mapping]
+    for node in shared:
+        del mapping[node]
+    graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
+    graph.replace(mapping)
 
 
 def _narrow_specs(graph: Graph) -> None:
