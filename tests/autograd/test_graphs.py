@@ -85,6 +85,14 @@ def test_a_write_to_a_result_that_is_kept_is_an_error(nodes: list[Any]) -> None:
     assert len(nodes) == 2
 
 
+def test_a_write_to_indices_that_are_kept_is_an_error(nodes: list[Any]) -> None:
+    values, indices = jitpy.jit(lambda w: w.cummax(0))(torch.randn(4, requires_grad=True))
+    indices.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        values.sum().backward()
+    assert len(nodes) == 1
+
+
 MODEL = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
 
 
