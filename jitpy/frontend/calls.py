@@ -170,15 +170,14 @@ def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]
 
 @builtin(torch.compiler.is_compiling)
 def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """True; but `nn.Module.__call__` asks in order to leave out hooks that run after an exception: they are traced. And
-    optimizers ask in order to do other arithmetic than in eager, in float32 on tensors where eager takes Python
-    numbers, and to leave out what they check of their arguments."""
+    """True; but not for those of torch's own files that ask in order to compute something else than eager does: modules
+    (hooks left out, padding kept where the encoder's fast path makes it zero), and optimizers (float32 on tensors where
+    eager takes Python numbers, arguments unchecked)."""
     code = ex.frames[-1].code
-    in_optimizer = code.co_filename.startswith(_OPTIMIZERS) and code is not _CAPTURE_CHECK
-    return ConstValue(code is not torch.nn.Module._call_impl.__code__ and not in_optimizer)
+    return ConstValue(not code.co_filename.startswith(_AS_IN_EAGER) or code is _CAPTURE_CHECK)
 
 
-_OPTIMIZERS = os.path.dirname(torch.optim.__file__) + os.sep
+_AS_IN_EAGER = tuple(os.path.dirname(package.__file__) + os.sep for package in (torch.optim, torch.nn.modules))
 #: asks whether a CUDA graph is being captured
 _CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check.__code__
 

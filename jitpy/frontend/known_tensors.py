@@ -23,7 +23,7 @@ def known_number(sizes: SizeEnv, node: Node) -> int | float | bool | complex | s
         return None
     expr = _size_of(sizes, node, _DEPTH)
     if expr is not None:
-        return expr
+        return None if sizes.is_unbacked(expr) else expr
     value = known_value(node)
     return None if value is None else value.item()
 

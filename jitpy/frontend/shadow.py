@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import Dim, NotCovered, SizeEnv, TensorSpec
+from jitpy.ir import Dim, NotCovered, ScalarSpec, SizeEnv, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.interrupts import CaptureMode
 from jitpy.ir.ops import symbolic
@@ -413,7 +413,12 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
         spec = table.infer(table.get(func), env, _specs(args), {k: _specs(v) for k, v in kwargs.items()})
     except NotCovered:
         return _NO_RULE
-    return _shadows_of(spec, env)
+    # what kind of number it is says nothing of its value
+    return _NO_RULE if _has_number(spec) else _shadows_of(spec, env)
+
+
+def _has_number(spec: Any) -> bool:
+    return any(map(_has_number, spec)) if isinstance(spec, tuple) else isinstance(spec, ScalarSpec)
 
 
 def _specs(value: Any) -> Any:
@@ -466,9 +471,13 @@ def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], erro
     if schema_facts(func).mutated or schema_facts(func).is_random or func.namespace not in ("aten", "prims"):
         raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
     try:
-        return func(*(convert(a) for a in args), **{k: convert(v) for k, v in kwargs.items()})
+        results = func(*(convert(a) for a in args), **{k: convert(v) for k, v in kwargs.items()})
     except NotImplementedError as second:
         raise Uncapturable("unsupported_op", f"{func} has no shape rule: {second}") from second
+    for result in results if isinstance(results, (tuple, list)) else (results,):
+        if isinstance(result, (bool, int, float, complex)):
+            raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
+    return results
 
 
 def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:

@@ -697,4 +697,21 @@ def zeroed_by_module():
     return fn, net
 
 
+_ENCODER = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 1).eval()
+_PADDED = [lambda last=last: (torch.ones(2, 3, 4).cumsum(2), torch.tensor([[False, False, True], [False, last, True]]))
+           for last in (True, False)]
+_HOLE = lambda: (torch.ones(2, 3, 4).cumsum(2), torch.tensor([[False, True, False]] * 2))  # noqa: E731
+
+
+@case(*_PADDED, _HOLE)
+def encoder_that_asks_how_the_mask_lies(x, mask):
+    with torch.no_grad():
+        return _ENCODER(x, src_key_padding_mask=mask)
+
+
+@case(*_PADDED, _HOLE)
+def a_question_that_looks_at_data(x, mask):
+    return x + 1 if torch._nested_tensor_from_mask_left_aligned(x, mask.logical_not()) else x - 1
+
+
 test_cases = make_test(__name__)
