@@ -585,7 +585,7 @@ class Recorder:
         self.loc = loc
         mark = self.checkpoint()
         try:
-            return torch_calls.dispatch(self, fn, args, kwargs, mark)
+            return torch_calls.dispatch(self, fn, args, kwargs)
         except Uncapturable:
             self.rollback(mark)
             raise

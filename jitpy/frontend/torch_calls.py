@@ -119,8 +119,8 @@ _TORCH_BUILTINS = frozenset(
 )
 
 
-def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Any) -> Any:
-    """See `Recorder.call`; `mark` is the state before the call."""
+def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """See `Recorder.call`."""
     if type(fn) is types.FunctionType:
         fn = _unwrapped(fn)
     handler = _HANDLERS.get(fn)
@@ -134,19 +134,18 @@ def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[st
         result = foreach.run(recorder, name, args, kwargs)
         if result is not DECLINED:
             return result
-    return record_call(recorder, fn, args, kwargs, mark)
+    return record_call(recorder, fn, args, kwargs)
 
 
 _ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 
-def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Any = None) -> Any:
+def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call of an op: by a shortcut, else on the derived path."""
-    if mark is None:
-        mark = recorder.checkpoint()
     state = recorder.state
     args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
     kwargs = _with_numbers(recorder, fn, kwargs)
+    mark = recorder.checkpoint()  # behind the nodes of numbers that were asked for
     computed = has_computed_int(args) or has_computed_int(kwargs)
     if computed and fn in _NUMBERS_ARE_SIZES:
         args, kwargs, computed = as_sizes(recorder, args), as_sizes(recorder, kwargs), False
