@@ -236,6 +236,8 @@ def _integer(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> s
         return f"-{x[0]}" if dtype.is_signed else f"(0 - {x[0]}).to({TYPES[dtype]})"
     if op == "abs":
         return f"tl.abs({typed_x[0]})"
+    if op == "bitwise_not" and dtype is torch.uint8:
+        return f"{x[0]} ^ 255"
     if op in ("logical_not", "bitwise_not"):
         return f"~{x[0]}"
     if op == "sign":
