@@ -215,8 +215,8 @@ def _leaf(ex: Executor, node: Node) -> TensorValue:
 
 
 def runs_no_hooks(tensor: Any) -> bool:
-    """Guard: nothing else happens when a gradient arrives at a leaf."""
-    return not tensor._backward_hooks and not tensor._post_accumulate_grad_hooks
+    """Guard: nothing else happens when a gradient arrives at a tensor, and nobody watches the backward pass."""
+    return not tensor._backward_hooks and not tensor._post_accumulate_grad_hooks and not torch.is_anomaly_enabled()
 
 
 def _present_grad(ex: Executor, leaf: TensorValue) -> TracedTensor | None:
@@ -260,9 +260,11 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
     for tensor in inputs:
         if not tensor.spec.requires_grad:
             raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
-    for node in recorder.graph.inputs:
-        if needs_grad(node.spec) and not runs_no_hooks(_real(recorder, node)):
-            raise Uncapturable("autograd", "a tensor with hooks")
+    for entry in recorder._inputs:
+        if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
+            if not runs_no_hooks(entry.value):
+                raise Uncapturable("autograd", f"{entry.source} has hooks")
+            recorder.guards.add(entry.source, "python", runs_no_hooks)
     wrt = [recorder.node(tensor) for tensor in inputs]
     taken = set(recorder.graph.all_nodes())
     found: list[TracedTensor | None] = []
@@ -286,10 +288,6 @@ _UNUSED = (
     "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is "
     "the desired behavior."
 )
-
-
-def _real(recorder: Recorder, node: Node) -> Any:
-    return recorder._inputs[recorder.graph.inputs.index(node)].value
 
 
 # -- gradients ------------------------------------------------------------------------------------------------------

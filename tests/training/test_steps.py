@@ -246,3 +246,20 @@ def test_accumulation_over_batches():
         step(*rows(number))
         eager(*rows(number))
     torch.testing.assert_close(dict(model.state_dict()), dict(twin.state_dict()))
+
+
+def test_anomaly_mode_and_hooks_that_come_later_are_seen():
+    x = torch.tensor([0.0, 1.0], requires_grad=True)
+    seen = []
+
+    @jitpy.jit
+    def slope(x):
+        return torch.autograd.grad(x.sqrt().mul(0).sum(), x)[0]
+
+    for _ in range(2):
+        assert slope(x).isnan().tolist() == [True, False]
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="returned nan values"):
+        slope(x)
+    x.register_hook(seen.append)
+    slope(x)
+    assert len(seen) == 1
