@@ -31,6 +31,7 @@ import io
 import itertools
 import math
 import os
+import re
 import sys
 import traceback
 import types
@@ -264,7 +265,8 @@ def _described(error: BaseException, filename: str, depth: int = 0) -> Any:
             chain = _described(cause, filename, depth + 1)
     lines = frames if depth == 0 else None
     notes = getattr(error, "__notes__", None)
-    return type(error).__name__, str(error), lines, error.__cause__ is not None, notes, chain
+    text = re.sub(r"\b0x[0-9a-f]+", "0x...", str(error))  # where an object lies is no part of what it says
+    return type(error).__name__, text, lines, error.__cause__ is not None, notes, chain
 
 
 def _settled(value: Any) -> Any:
