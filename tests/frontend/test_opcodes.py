@@ -74,7 +74,7 @@ def break_reasons() -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            if node.func.id not in ("GraphBreak", "Skip", "Uncapturable") or not node.args:
+            if node.func.id not in ("GraphBreak", "Skip", "Uncapturable", "_refuse") or not node.args:
                 continue
             first = node.args[0]
             choices = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]

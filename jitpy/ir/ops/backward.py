@@ -73,16 +73,16 @@ def _softplus(e: Any, grad: Any, x: Any, beta: float, threshold: float) -> Any:
 
 
 def _inside(e: Any, grad: Any, x: Any, low: float, high: float) -> Any:
-    return e.where(e.logical_or(e.le(x, low), e.ge(x, high)), 0.0, grad)
+    return e.where(e.logical_and(e.gt(x, low), e.lt(x, high)), grad, 0.0)
 
 
 def _shrunk(e: Any, grad: Any, x: Any, lambd: float) -> Any:
-    return e.where(e.logical_and(e.ge(x, -lambd), e.le(x, lambd)), 0.0, grad)
+    return e.where(e.logical_or(e.lt(x, -lambd), e.gt(x, lambd)), grad, 0.0)
 
 
 def _hardswish(e: Any, grad: Any, x: Any) -> Any:
     middle = e.mul(grad, e.add(e.truediv(x, 3.0), 0.5))
-    return e.where(e.le(x, -3.0), 0.0, e.where(e.lt(x, 3.0), middle, grad))
+    return e.where(e.le(x, -3.0), 0.0, e.where(e.ge(x, 3.0), grad, middle))
 
 
 gradient("threshold", lambda e, grad, x, threshold: e.where(e.le(x, threshold), 0.0, grad))
@@ -96,7 +96,10 @@ gradient("hardtanh", _inside)
 gradient("hardswish", _hardswish)
 #: Eager multiplies float64 gradients by a sixth in float32, too.
 _SIXTH = 0.1666666716337204
-gradient("hardsigmoid", lambda e, grad, x: e.mul(_inside(e, grad, x, -3.0, 3.0), _SIXTH))
+gradient(
+    "hardsigmoid",
+    lambda e, grad, x: _inside(e, e.mul(grad, _SIXTH), x, -3.0, 3.0),
+)
 gradient("hardshrink", _shrunk)
 gradient("softshrink", _shrunk)
 gradient(
