@@ -123,6 +123,14 @@ def install() -> None:
             return TensorHandle(np.full(kind.shape, value.data.reshape(-1)[0]), tl.int1)
         return splat(builder, kind, value)
 
+    patch = triton_interpreter._patch_lang_tensor
+
+    def patch_lang_tensor(tensor: Any, *scope: Any) -> None:
+        """Triton 3.6 makes an index of an array with one element, which numpy has ceased to convert."""
+        patch(tensor, *scope)
+        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+    triton_interpreter._patch_lang_tensor = patch_lang_tensor
     type(interpreter_builder).create_splat = create_splat
     triton_interpreter._convert_float = convert_float
     ReduceOps.generic_reduce = reduce
