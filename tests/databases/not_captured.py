@@ -42,7 +42,7 @@ OPERATORS: dict[str, Why] = {
         "nn.functional.upsample_bilinear nn.functional.upsample_nearest nn.functional.dropout2d",
     ),
     **_because(
-        "unsupported_call",
+        "local_class",
         "the operators of torch.masked define a class in a function",
         """masked.sum masked.prod masked.cumsum masked.cumprod masked.amax masked.amin masked.argmax masked.argmin
         masked.mean masked.median masked.norm masked.var masked.std masked.softmax masked.log_softmax masked.softmin
@@ -113,7 +113,6 @@ MODULES: dict[str, Why] = {
         """nn.LazyConv1d nn.LazyConv2d nn.LazyConv3d nn.LazyConvTranspose1d nn.LazyConvTranspose2d
         nn.LazyConvTranspose3d""",
     ),
-    **_because("generator", "weak references are asked for their objects", "nn.RNN nn.GRU nn.LSTM"),
     **_because(
         "unsupported_op",
         "momentum=None: the number of batches, read from a tensor, is an argument of the operator",

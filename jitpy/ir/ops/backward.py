@@ -245,6 +245,8 @@ def _nll_forward(
 ) -> tuple[Any, Any]:
     dtype = x.spec.dtype
     logs = cast(b, x, compute_dtype(dtype))
+    if reduction == 0 and x.spec.ndim == 1:
+        reduction = 2  # eager sums the one sample, and tells its weight
     value, total = nll_of(b, logs, target, weight, reduction, ignore_index, axis)
     if total is None:
         total = b.call("aten.zeros.default", [], dtype=dtype)
