@@ -9,7 +9,8 @@ import textwrap
 
 def run(program: str, *, timeout: float = 120) -> str:
     """What a program prints; an AssertionError with its errors where it fails."""
-    text = textwrap.dedent(program)
+    # shells start what runs in the background with interrupts ignored
+    text = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(program)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
