@@ -59,14 +59,15 @@ def search(
     seconds: float,
     shrink_seconds: float = 60.0,
     seed: int | None = None,
+    most: int = 1_000_000,
     known: Collection[str] = (),
     started: Callable[[str], None] = lambda source: None,
 ) -> Progress:
-    """Draw programs for `seconds`; at the first that fails with a signature not in `known`, spend up to
+    """Draw up to `most` programs for `seconds`; at the first that fails with a signature not in `known`, spend up to
     `shrink_seconds` on making it small. `started` is told each program before it runs."""
     progress, end = Progress(), time.monotonic() + seconds
 
-    @hypothesis.settings(max_examples=1_000_000, database=None, deadline=None, print_blob=False,
+    @hypothesis.settings(max_examples=most, database=None, deadline=None, print_blob=False,
                          report_multiple_bugs=False, suppress_health_check=list(hypothesis.HealthCheck),
                          verbosity=hypothesis.Verbosity.quiet)
     @hypothesis.given(st.data())

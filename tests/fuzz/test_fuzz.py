@@ -1,7 +1,8 @@
 """Random programs: eager and jitted agree on results, exceptions, side effects and aliasing.
 
-A minute of fresh programs in a test run (JITPY_FUZZ_SECONDS changes it); `make fuzz MINUTES=60` goes on longer and
-writes what it finds to files. A case that it found becomes a test in tests/semantics.
+A test run draws the same programs each time, up to a minute of them (JITPY_FUZZ_SECONDS changes it), so that a red run
+can be repeated and tells of the change at hand. `make fuzz MINUTES=60` draws fresh ones and writes what it finds to
+files. A case that it found becomes a test in tests/semantics.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from tests.fuzz.search import search
 SECONDS = float(os.environ.get("JITPY_FUZZ_SECONDS", "60"))
 
 
-@pytest.mark.parametrize(("backend", "share"), [("eager", 0.8), ("codegen", 0.2)])
-def test_programs(backend: str, share: float) -> None:
-    progress = search(backend, SECONDS * share, shrink_seconds=30)
+@pytest.mark.parametrize(("backend", "share", "most"), [("eager", 0.8, 200), ("codegen", 0.2, 30)])
+def test_programs(backend: str, share: float, most: int) -> None:
+    progress = search(backend, SECONDS * share, shrink_seconds=30, seed=20, most=most)
     if progress.finding is not None:
         pytest.fail(f"with backend {backend}:\n{progress.finding.text()}")
     assert progress.programs > 5
