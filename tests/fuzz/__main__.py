@@ -32,8 +32,8 @@ def worker(options: argparse.Namespace) -> int:
 
     folder: pathlib.Path = options.out
     known = [line for file in folder.glob("*.py") for line in [file.read_text().split("\n", 1)[0][2:]]]
-    progress = search(options.backend, options.worker, options.shrink, options.first, known,
-                      lambda source: (folder / "running").write_text(source) and None)
+    progress = search(options.backend, options.worker, options.shrink, options.first, known=known,
+                      started=lambda source: (folder / "running").write_text(source) and None)
     finding = progress.finding
     if finding is not None:
         head = f"# {finding.signature}\n# backend {options.backend}\n"
