@@ -393,7 +393,10 @@ def builtin_id(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)):
         return const(id(ex.world.pin(value)))
-    raise unsupported(value, "id()")
+    found = ex.world.pin_instance(value)
+    if found is None:
+        raise unsupported(value, "id()")
+    return const(id(found))
 
 
 def _folding(function: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..runtime.lifetimes import is_mortal
 
-#: classes of one name in one place that are compiled for; and how many where they are gone by then
+#: objects in one place, classes of one name, that are compiled for; and how many classes where they are gone by then
 _MANY, _GONE = 3, 2
 
 
@@ -26,6 +26,8 @@ class Observations:
         self.constant_floats: set[Any] = set()
         #: classes without a place in a module, those of one name: the name and a reference to each
         self.classes: dict[Any, list[tuple[tuple[str, str], weakref.ref[type]]]] = {}
+        #: objects whose identity the program asked for: a reference, and how many there were
+        self.objects: dict[Any, tuple[weakref.ref[Any], int]] = {}
 
     def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
         """Note a tensor's sizes; the axes whose size has ever changed."""
@@ -55,6 +57,14 @@ class Observations:
             self.dynamic_ints.add(key)
         self.ints[key] = value
         return key in self.dynamic_ints
+
+    def is_one_object(self, key: Any, obj: Any) -> bool:
+        """Note an object whose identity matters; whether few others were in its place before it."""
+        ref, count = self.objects.get(key, (None, 0))
+        if ref is None or ref() is not obj:
+            count += 1
+            self.objects[key] = weakref.ref(obj), count
+        return count <= _MANY
 
     def class_is_made_anew(self, key: Any, cls: type) -> bool:
         """Note a class; whether a class statement seems to make it at each call: others of the same name were here

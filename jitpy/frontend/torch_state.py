@@ -385,15 +385,6 @@ _refuse(
     torch.device.__exit__,
 )
 
-_refuse(
-    "unsupported_op",
-    "a fused optimizer is one kernel of torch's own: without fused=True it is captured",
-    torch._fused_adam_,
-    torch._fused_adamw_,
-    torch._fused_sgd_,
-    torch._fused_adagrad_,
-)
-
 _constant(True, torch.compiler.is_dynamo_compiling)
 _constant(
     False,

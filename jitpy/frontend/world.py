@@ -125,6 +125,18 @@ class World:
                 self.guard(value.source, "id", value.obj)
         return value.obj
 
+    def pin_instance(self, value: Value) -> Any:
+        """The real object of an instance or a parameter, from now on guarded by identity but not kept alive. None where
+        there is no such object, or where another one comes at each call."""
+        real = value.real if isinstance(value, (ObjectValue, TensorValue)) else None
+        if real is None or value.source is None or isinstance(real, torch.Tensor) and value.cls is torch.Tensor:
+            return None
+        if not isinstance(value.source, ConstSource):
+            if type(real).__weakrefoffset__ == 0 or not self.history.is_one_object(value.source.key(), real):
+                return None
+            self.guard(value.source, "weak_id", weakref.ref(real))
+        return real
+
     def class_lookup(self, cls: type, name: str) -> Any:
         """What `cls.__mro__` holds under `name` (no descriptor called), or MISSING; guarded."""
         found: Any = MISSING

@@ -5,6 +5,7 @@ from . import (
     builtins_,
     deques,
     functional,
+    fused_steps,
     iterators,
     mappings,
     numbers,
@@ -35,8 +36,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (autograd, builtins_, deques, functional, iterators, mappings, numbers, objects, operators, optimizers,
-           proxies, sequences, types)
+MODULES = (autograd, builtins_, deques, functional, fused_steps, iterators, mappings, numbers, objects, operators,
+           optimizers, proxies, sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",
