@@ -37,6 +37,10 @@ struct SizeFill {
   void run(const Frame& frame, int32_t n_symbols) const;
 };
 
+// Attributes of a plan's objects, converted.
+bool flag(PyObject* object, const char* name);
+int64_t integer(PyObject* object, const char* name);
+
 // Reads the dataclasses of a plan while it is made native.
 class PlanReader {
  public:
