@@ -642,10 +642,7 @@ class Emitter:
             if value.source is None:
                 continue
             if isinstance(value, ListValue):
-                if value.dirty:
-                    self.call(list.__setitem__, _later(self.load, value), lambda: self.const(slice(None)),
-                              _later(self._list_of, value.items))
-                    self.emit("POP_TOP")
+                self._replay_list(value)
             elif isinstance(value, DictValue):
                 self._replay_dict(value)
             elif isinstance(value, SetValue):
@@ -659,8 +656,8 @@ class Emitter:
                 else:
                     self.load(value)
                     self.emit("DELETE_ATTR", "cell_contents")
-            elif isinstance(value, StandInValue) and value.dirty:
-                self._fill_stand_in(value)
+            elif isinstance(value, StandInValue):
+                self._replay_stand_in(value)
             elif isinstance(value, TensorValue) and value.grad_assigned and value.grad is not None:
                 self.load(value.grad)
                 self.load(value)
@@ -673,6 +670,44 @@ class Emitter:
 
     def _list_of(self, items: Iterable[Any]) -> None:
         self.emit("BUILD_LIST", self.load_many(items))
+
+    def _replay_list(self, value: ListValue) -> None:
+        if value.dirty or value.unread is None and len(value.log) > len(value.items):
+            self.call(list.__setitem__, _later(self.load, value), lambda: self.const(slice(None)),
+                      _later(self._list_of, value.items))
+            self.emit("POP_TOP")
+        else:
+            self._replay_calls(value, value.log, lambda method: getattr(list, method))
+
+    def _replay_stand_in(self, value: StandInValue) -> None:
+        lists = [hidden for hidden in value.hidden.values() if isinstance(hidden, ListValue) and hidden.owner is value]
+        if value.dirty or any(hidden.dirty for hidden in lists):
+            self._fill_stand_in(value)
+        else:
+            for hidden in lists:
+                self._replay_calls(value, hidden.log, value.body.changes.__getitem__)
+
+    def _replay_calls(self, target: Value, log: list[Any], method_of: Callable[[str], Any]) -> None:
+        """Call the methods of list that changed a list; items appended one after the other at once."""
+        appended: list[Any] = []
+        for i, (method, args) in enumerate(log):
+            if method in ("append", "extend"):
+                appended += args if method == "append" else args[0]
+                if i + 1 < len(log) and log[i + 1][0] in ("append", "extend"):
+                    continue
+                method, args = ("append", appended) if len(appended) == 1 else ("extend", (list(appended),))
+                appended = []
+            self.call(method_of(method), _later(self.load, target), *(_later(self._load_argument, a) for a in args))
+            self.emit("POP_TOP")
+
+    def _load_argument(self, arg: Any) -> None:
+        """Push an argument of a logged call: a position, a list of items, or an item."""
+        if isinstance(arg, int):
+            self.const(arg)
+        elif isinstance(arg, list):
+            self._list_of(arg)
+        else:
+            self.load(self.world.force(arg))
 
     def _replay_dict(self, value: DictValue) -> None:
         setter: Any = None

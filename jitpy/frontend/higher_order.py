@@ -344,10 +344,12 @@ def _state(ex: Executor) -> Any:
             return
         listed[id(value)] = None
         parts: list[Any] = []
-        if isinstance(value, (ListValue, TupleValue)):
+        if isinstance(value, ListValue) and value.unread is not None:
+            parts += value.unread.front + value.unread.back
+        elif isinstance(value, (ListValue, TupleValue)):
             parts += value.items
         elif isinstance(value, SetValue):
-            parts += value.items.values()
+            parts += value.items.values() if value.unread is None else ()
         elif isinstance(value, DictValue):
             if value.source is None:
                 parts += value.vals.values()
@@ -373,6 +375,9 @@ def _state(ex: Executor) -> Any:
     for frame in ex.frames:
         for value in (*frame.stack, *frame.locals.values(), *frame.cells.values()):
             visit(value)
+    for value in world.dirty:
+        if isinstance(value, DictValue):
+            world.settle_keys(value)
     dicts = {id(d): (d, dict(d.vals), sum(isinstance(new, Missing) for _, new in d.log))
              for d in (*world._by_id.values(), *world.dirty) if isinstance(d, DictValue) and d.source is not None}
     return _Unchanged([entry for entry in listed.values() if entry is not None], dicts, world.touches,

@@ -16,6 +16,7 @@ from .breaks import GraphBreak
 from .calls import as_int, call, lift, number_value, range_items, record, recording, to_payload
 from .computed_sizes import answer_of, number_of
 from .executor import Executor
+from .growing import number_of_items
 from .guards import MISSING
 from .known_numbers import decide, pin
 from .numpy_values import is_number
@@ -598,14 +599,10 @@ def length(ex: Executor, value: Value) -> Value:
     found = ex.world.class_lookup(value.cls, "__len__")
     if isinstance(found, types.FunctionType):
         return ex.call_sync(ex.world.const_object(found), [value])
-    if isinstance(value, (ListValue, TupleValue)):
-        return const(len(value.items))
-    if isinstance(value, DictValue):
-        return const(len(ex.world.dict_items(value)))
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
+        return number_of_items(ex.world, value)
     if isinstance(value, DictViewValue):
-        return const(len(ex.world.dict_items(value.of)))
-    if isinstance(value, SetValue):
-        return const(len(value.items))
+        return number_of_items(ex.world, value.of)
     if isinstance(value, RangeValue):
         if isinstance(value.stop, SymValue) and isinstance(value.start, ConstValue) and value.start.value == 0 \
                 and isinstance(value.step, ConstValue) and value.step.value == 1:

@@ -9,6 +9,7 @@ import torch
 from .breaks import GraphBreak
 from .calls import as_int, builtin, call
 from .executor import Executor
+from .growing import change_list, list_item
 from .iteration import each, iterate
 from .operators import constant_of, equal, mutate
 from .values.base import (
@@ -56,8 +57,7 @@ def size_numel(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 def list_extend(ex: Executor, target: ListValue, other: Value) -> None:
     for item in each(ex, other):
-        mutate(ex, target)
-        target.items.append(item)
+        change_list(ex.world, target, "append", item)
 
 
 def _list(ex: Executor, args: Args) -> ListValue:
@@ -68,9 +68,7 @@ def _list(ex: Executor, args: Args) -> ListValue:
 
 @builtin(list.append)
 def list_append(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _list(ex, args)
-    mutate(ex, target)
-    target.items.append(args[1])
+    change_list(ex.world, _list(ex, args), "append", args[1])
     return NONE
 
 
@@ -83,9 +81,7 @@ def _list_extend(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(list.insert)
 def list_insert(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _list(ex, args)
-    where = as_int(ex, args[1], "insert")
-    mutate(ex, target)
-    target.items.insert(where, args[2])
+    change_list(ex.world, target, "insert", as_int(ex, args[1], "insert"), args[2])
     return NONE
 
 
@@ -93,27 +89,22 @@ def list_insert(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def list_pop(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _list(ex, args)
     where = as_int(ex, args[1], "pop") if len(args) > 1 else -1
-    if not target.items:
-        raise ex.throw(IndexError, "pop from empty list")
-    if not -len(target.items) <= where < len(target.items):
-        raise ex.throw(IndexError, "pop index out of range")
-    mutate(ex, target)
-    return ex.world.force(target.items.pop(where))
+    item = list_item(ex.world, target, where)
+    if item is None:
+        raise ex.throw(IndexError, "pop index out of range" if target.items else "pop from empty list")
+    change_list(ex.world, target, "pop", where)
+    return item
 
 
 @builtin(list.clear)
 def list_clear(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _list(ex, args)
-    mutate(ex, target)
-    target.items.clear()
+    change_list(ex.world, _list(ex, args), "clear")
     return NONE
 
 
 @builtin(list.reverse)
 def list_reverse(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _list(ex, args)
-    mutate(ex, target)
-    target.items.reverse()
+    change_list(ex.world, _list(ex, args), "reverse")
     return NONE
 
 

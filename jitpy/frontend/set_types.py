@@ -104,6 +104,8 @@ def _note(ex: Executor, target: SetValue, method: str, real: Any, values: list[V
 @builtin(set.add)
 def set_add(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _set(ex, args)
+    if target.unread is not None and target.unread.change(target, "add", args[1]):
+        return NONE
     key = key_of(ex, args[1])
     if key not in target.items:
         target.own_twin().add(key)
@@ -115,6 +117,8 @@ def set_add(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(set.discard)
 def set_discard(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _set(ex, args)
+    if target.unread is not None and target.unread.change(target, "discard", args[1]):
+        return NONE
     key = key_of(ex, args[1])
     if key in target.items:
         target.own_twin().discard(key)
@@ -125,7 +129,8 @@ def set_discard(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(set.remove)
 def set_remove(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if key_of(ex, args[1]) not in _set(ex, args).items:
+    target, key = _set(ex, args), key_of(ex, args[1])
+    if not (target.unread.holds(target, key) if target.unread is not None else key in target.items):
         raise ex.throw(KeyError, args[1])
     return set_discard(ex, args, kwargs)
 

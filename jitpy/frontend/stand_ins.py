@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .growing import UnreadList
 from .polyfills import ORIGINALS, STAND_INS, Items, stand_in_of
-from .source import Source, attr, index, slot
-from .values.base import Lazy, ListValue, StandInValue, Value
+from .source import Source, attr, slot
+from .values.base import ListValue, StandInValue, Value
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -30,10 +31,7 @@ def wrap_stand_in(world: World, obj: Any, cls: type, source: Source) -> StandInV
         elif isinstance(reader, str):
             value.hidden[name] = world.wrap(getattr(obj, reader), attr(source, reader))
         elif isinstance(reader, Items):
-            items = reader.__get__(obj)
-            path = slot(source, reader)
-            world.guard(path, "len", len(items))
-            hidden = ListValue([Lazy(item, index(path, i)) for i, item in enumerate(items)])
+            hidden = ListValue(None, unread=UnreadList(world, obj, source, slot(source, reader)))
             hidden.owner = value
             value.hidden[name] = hidden
         else:

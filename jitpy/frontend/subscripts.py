@@ -14,6 +14,7 @@ from .attributes import load_attr
 from .breaks import GraphBreak
 from .calls import as_int, call, range_items, record
 from .executor import Executor
+from .growing import change_list, has_item, list_item, number_of_items
 from .guards import MISSING
 from .iteration import builtin_iter, get_iter_sync, iterate, next_sync
 from .operators import compare_builtin, constant_of, equal, fold_constants, key_of, mutate, same_object, truth
@@ -126,18 +127,15 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
 
 
 def _sequence_item(ex: Executor, container: Any, key: Value) -> Value:
-    items = container.items
     kind = "tuple" if isinstance(container, TupleValue) else "list"
     if isinstance(key, SliceValue):
-        picked = items[slice_of(ex, key)]
+        picked = container.items[slice_of(ex, key)]
         if kind == "list":
             return ListValue(picked)
         return TupleValue(picked, None, torch.Size if container.cls is torch.Size else tuple)
-    i = _index_of(ex, key, kind)
-    if not -len(items) <= i < len(items):
+    value = list_item(ex.world, container, _index_of(ex, key, kind))
+    if value is None:
         raise ex.throw(IndexError, f"{kind} index out of range")
-    value = ex.world.force(items[i])
-    items[i] = value
     return value
 
 
@@ -167,13 +165,15 @@ def builtin_set_item(ex: Executor, container: Value, key: Value, new: Value) -> 
             container.items[cut] = values
             return
         i = _index_of(ex, key, "list")
-        if not -len(container.items) <= i < len(container.items):
+        if not has_item(container, i):
             raise ex.throw(IndexError, "list assignment index out of range")
-        mutate(ex, container)
-        container.items[i] = new
+        change_list(world, container, "__setitem__", i, new)
         return
     if isinstance(container, DictValue):
-        world.dict_set(container, key_of(ex, key), new, key)
+        if world.dict_set_unread(container, key):
+            world.dict_set_symbolic(container, key, new)
+        else:
+            world.dict_set(container, key_of(ex, key), new, key)
         return
     if isinstance(container, TupleValue) or isinstance(container, ConstValue):
         raise ex.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
@@ -196,10 +196,9 @@ def builtin_delete_item(ex: Executor, container: Value, key: Value) -> None:
             del container.items[cut]
             return
         i = _index_of(ex, key, "list")
-        if not -len(container.items) <= i < len(container.items):
+        if not has_item(container, i):
             raise ex.throw(IndexError, "list assignment index out of range")
-        mutate(ex, container)
-        del container.items[i]
+        change_list(ex.world, container, "__delitem__", i)
         return
     if isinstance(container, DictValue):
         real_key = key_of(ex, key)
@@ -225,7 +224,9 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     if isinstance(container, DictViewValue) and container.kind == "keys":
         return const(world.dict_get(container.of, key_of(ex, item)) is not None)
     if isinstance(container, SetValue):
-        return const(key_of(ex, item) in container.items)
+        key = key_of(ex, item)
+        unread = container.unread if isinstance(item, (ConstValue, SymValue)) else None
+        return const(unread.holds(container, key) if unread is not None else key in container.items)
     if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
         return fold_constants(ex, operator.contains, world.pin(container), constant_of(ex, item))
     if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
@@ -264,9 +265,7 @@ def _wrapper_iter(ex: Executor, owner: type, a: Value) -> Any:
 
 
 def _wrapper_len(ex: Executor, owner: type, a: Value) -> Any:
-    if isinstance(a, DictValue):
-        return const(len(ex.world.dict_items(a)))
-    return const(len(a.items)) if isinstance(a, (ListValue, TupleValue, SetValue)) else None
+    return number_of_items(ex.world, a) if isinstance(a, (ListValue, TupleValue, DictValue, SetValue)) else None
 
 
 def _wrapper_contains(ex: Executor, owner: type, a: Value, key: Value) -> Any:

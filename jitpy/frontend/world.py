@@ -18,6 +18,7 @@ import torch
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from .breaks import GraphBreak, Skip
+from .growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy
 from .inputs import check_kind
 from .known_numbers import float_input
@@ -268,8 +269,7 @@ class World:
         if isinstance(obj, tuple):
             return self._with_attrs(TupleValue(_lazy_items(tuple.__iter__(obj), source), source, cls, obj), obj)
         if isinstance(obj, list):
-            self.guard(source, "len", list.__len__(obj))
-            return self._with_attrs(ListValue(_lazy_items(list.__iter__(obj), source), source, cls, obj), obj)
+            return self._with_attrs(ListValue(None, source, cls, obj, UnreadList(self, obj, source)), obj)
         if isinstance(obj, dict):
             return self._with_attrs(DictValue(source, cls, obj, obj), obj)
         if isinstance(obj, (set, frozenset)):
@@ -406,16 +406,15 @@ class World:
         return BuiltinMethodValue(descriptor, self.wrap(owner, attr(source, "__self__")))
 
     def _wrap_set(self, obj: Any, cls: type, source: Source) -> Value:
-        for element in obj:
-            if type(element) not in CONST_TYPES and not isinstance(element, (type, enum.Enum)):
-                return PyValue(obj, source, pinned=False)
-        snapshot = frozenset(obj)
-        kinds = {e: type(e) for e in snapshot}
-        same = _SameSet(snapshot, kinds, tuple(obj))
-        self.guards.add(source, "python", same, self.why)
-        value = SetValue({e: self.const_object(e) for e in obj}, source, cls, obj)
-        value.same = same
+        if not all(map(is_set_key, obj)):
+            return PyValue(obj, source, pinned=False)
+        value = SetValue(None, source, cls, obj)
+        value.unread = UnreadSet(self, obj, source)
         return self._with_attrs(value, obj)
+
+    def number_changes(self, source: Source, value: int) -> bool:
+        """Note a number that is computed from what is at a source; whether it is another one from call to call."""
+        return self.history.int_is_dynamic(source.key(), value) and self.dynamic != "never"
 
     # -- reading lazily -------------------------------------------------------------------------------------
 
@@ -434,6 +433,7 @@ class World:
 
     def dict_get(self, d: DictValue, key: Any) -> Value | None:
         """The value under a (real, hashable) key, or None."""
+        self.settle_keys(d)
         self._pin_key(d, key)
         found = d.vals.get(key)
         if found is not None:
@@ -464,6 +464,7 @@ class World:
         if d.complete:
             return
         assert d.source is not None
+        self.settle_keys(d)
         ordered = isinstance(d.real_dict, collections.OrderedDict)  # whose order is not that of the dict below it
         real_keys = tuple((collections.OrderedDict if ordered else dict).__iter__(d.real_dict))
         if real_keys:
@@ -498,6 +499,7 @@ class World:
 
     def dict_set(self, d: DictValue, key: Any, value: Value, key_value: Value | None = None) -> None:
         """`d[key] = value`, logged."""
+        self.settle_keys(d)
         self._pin_key(d, key)
         self.writes += 1
         if d.complete and isinstance(d.vals.get(key), Missing):
@@ -517,8 +519,32 @@ class World:
                 d.log.append((key, value))
             self.touch(d)
 
+    def dict_set_unread(self, d: DictValue, key: Value) -> bool:
+        """Whether `d[key] = value` can be done without knowing the key: in a dict from outside that is only written."""
+        return d.source is not None and not d.complete and is_symbolic(key)
+
+    def dict_set_symbolic(self, d: DictValue, key: Value, value: Value) -> None:
+        """`d[key] = value` with a key that mentions symbolic numbers."""
+        self.writes += 1
+        marker = SymbolicKey(key)
+        d.keys[marker] = key
+        d.log.append((marker, value))
+        d.unsettled += 1
+        self.touch(d)
+
+    def settle_keys(self, d: DictValue) -> None:
+        """Fix the symbolic keys of a dict that is read after all."""
+        first, d.unsettled = len(d.log) - d.unsettled, 0
+        pending = d.log[first:]
+        del d.log[first:]
+        for marker, value in pending:
+            key = fixed_key(self, d.keys.pop(marker))
+            assert isinstance(value, Value)
+            self.dict_set(d, key, value, self.const_object(key))
+
     def dict_delete(self, d: DictValue, key: Any) -> None:
         """`del d[key]`; the key is known to be present."""
+        self.settle_keys(d)
         self.writes += 1
         if d.complete:
             del d.vals[key]
@@ -583,25 +609,6 @@ class World:
         value.dirty_slots[descriptor] = True
         if value.source is not None:
             self.touch(value)
-
-
-class _SameSet:
-    """Guard predicate: the set holds exactly these constants."""
-
-    def __init__(self, snapshot: frozenset[Any], kinds: dict[Any, type], order: tuple[Any, ...]) -> None:
-        self.snapshot = snapshot
-        self.kinds = kinds
-        self.order = order
-        self.in_order = False  # whether its order was looked at
-
-    def __call__(self, value: Any) -> bool:
-        return (len(value) == len(self.snapshot)
-                and all(type(e) in CONST_TYPES or isinstance(e, (type, enum.Enum)) for e in value)
-                and value == self.snapshot and all(self.kinds[e] is type(e) for e in value)
-                and (not self.in_order or tuple(value) == self.order))
-
-    def __repr__(self) -> str:
-        return f"equals {set(self.snapshot)!r}"
 
 
 def _same_key(a: Any, b: Any) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 from .. import builtin_functions, library, signatures, string_types  # noqa: F401  (registers models)
 from ..breaks import GraphBreak
 from ..executor import Executor, Frame, opcode
+from ..growing import change_list
 from ..iteration import is_iterable, iterate
 from ..mapping_types import dict_update
-from ..operators import key_of, length, mutate
+from ..operators import key_of, length
 from ..sequence_types import list_extend
 from ..set_types import make_set, set_add, set_update
 from ..values.base import (
@@ -75,8 +76,7 @@ def _list_append(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     assert isinstance(target, ListValue)
-    mutate(ex, target)
-    target.items.append(value)
+    change_list(ex.world, target, "append", value)
 
 
 @opcode("SET_ADD")

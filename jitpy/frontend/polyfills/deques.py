@@ -20,6 +20,8 @@ class Deque:
     read = {"items": Items(tuple), "maxlen": "maxlen"}
     make = staticmethod(lambda cls: collections.deque.__new__(cls))
     fill = staticmethod(collections.deque.__init__)
+    changes = {name: getattr(collections.deque, name) for name in (
+        "append", "extend", "insert", "clear", "reverse", "__setitem__", "__delitem__")}
 
     def __init__(self, iterable=(), maxlen=None):
         if maxlen is not None:
@@ -31,15 +33,20 @@ class Deque:
         self.maxlen = maxlen
         Deque.extend(self, iterable)
 
+    # A full one loses its item first: the real one, to which the same is done, then has room.
     def append(self, x, /):
+        if self.maxlen is not None and len(self.items) >= self.maxlen:
+            if not self.maxlen:
+                return
+            del self.items[0]
         self.items.append(x)
-        if self.maxlen is not None and len(self.items) > self.maxlen:
-            self.items.pop(0)
 
     def appendleft(self, x, /):
+        if self.maxlen is not None and len(self.items) >= self.maxlen:
+            if not self.maxlen:
+                return
+            del self.items[-1]
         self.items.insert(0, x)
-        if self.maxlen is not None and len(self.items) > self.maxlen:
-            self.items.pop()
 
     def extend(self, iterable, /):
         for item in [*iterable] if iterable is self else iterable:
@@ -52,12 +59,16 @@ class Deque:
     def pop(self):
         if not self.items:
             raise IndexError("pop from an empty deque")
-        return self.items.pop()
+        item = self.items[-1]
+        del self.items[-1]
+        return item
 
     def popleft(self):
         if not self.items:
             raise IndexError("pop from an empty deque")
-        return self.items.pop(0)
+        item = self.items[0]
+        del self.items[0]
+        return item
 
     def clear(self):
         self.items.clear()
@@ -88,7 +99,7 @@ class Deque:
     def remove(self, value, /):
         for i in range(len(self.items)):
             if self.items[i] is value or self.items[i] == value:
-                self.items.pop(i)
+                del self.items[i]
                 return
         raise ValueError(f"{value!r} is not in deque")
 
@@ -123,13 +134,25 @@ class Deque:
         return x in self.items
 
     def __getitem__(self, i, /):
-        return self.items[_position(self.items, i)]
+        _check_index(i)
+        try:
+            return self.items[i]
+        except IndexError:
+            raise IndexError("deque index out of range") from None
 
     def __setitem__(self, i, x, /):
-        self.items[_position(self.items, i)] = x
+        _check_index(i)
+        try:
+            self.items[i] = x
+        except IndexError:
+            raise IndexError("deque index out of range") from None
 
     def __delitem__(self, i, /):
-        self.items.pop(_position(self.items, i))
+        _check_index(i)
+        try:
+            del self.items[i]
+        except IndexError:
+            raise IndexError("deque index out of range") from None
 
     def __add__(self, other, /):
         if not _is_deque(other):
@@ -181,14 +204,9 @@ class Deque:
         return f"{name}({self.items!r})" if self.maxlen is None else f"{name}({self.items!r}, maxlen={self.maxlen})"
 
 
-def _position(items, i):
+def _check_index(i):
     if not isinstance(i, int):
         raise TypeError(f"sequence index must be integer, not '{type(i).__name__}'")
-    if i < 0:
-        i += len(items)
-    if not 0 <= i < len(items):
-        raise IndexError("deque index out of range")
-    return i
 
 
 def _is_deque(value):

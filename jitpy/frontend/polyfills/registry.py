@@ -36,6 +36,7 @@ ITERATOR_TYPES: set[Any] = set()
 #: `make`    `make(cls, *state)` makes the real object; where there is a `fill`, `make(cls)` makes an empty one, so that
 #:           it can hold itself
 #: `fill`    `fill(real, *state)` sets the state of a real object, a new or an old one
+#: `changes` for a hidden list: method of list -> the function that does the same to a real object
 STAND_INS: dict[type, Any] = {}
 
 #: C method -> the function that stands for it wherever its class is asked for the method (operators too), and back.

@@ -170,15 +170,33 @@ class ObjectValue(Value):
 
 
 class ListValue(ObjectValue):
-    """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is."""
+    """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is.
 
-    __slots__ = ("dirty", "items", "owner")
+    `unread` stands for the items of a list from outside until all are asked for (see `frontend/growing.py`). `log` has
+    the calls of list's methods that changed one from outside; `dirty` says that it was changed in other ways as well.
+    """
 
-    def __init__(self, items: list[Any], source: Source | None = None, cls: type = list, real: Any = None) -> None:
+    __slots__ = ("_items", "dirty", "log", "owner", "unread")
+
+    def __init__(self, items: list[Any] | None, source: Source | None = None, cls: type = list, real: Any = None,
+                 unread: Any = None) -> None:
         super().__init__(cls, source, real)
-        self.items = items
+        self._items = items
+        self.unread = unread
         self.dirty = False
+        self.log: list[tuple[str, tuple[Any, ...]]] = []
         self.owner: StandInValue | None = None
+
+    @property
+    def items(self) -> list[Any]:
+        if self._items is None:
+            self.items = self.unread.read_all()
+        return self._items  # type: ignore[return-value]
+
+    @items.setter
+    def items(self, items: list[Any]) -> None:
+        self._items = items
+        self.unread = None
 
 
 class TupleValue(ObjectValue):
@@ -195,10 +213,11 @@ class DictValue(ObjectValue):
     """A dict or an instance of a subclass, or the `__dict__` of an instance.
 
     `vals` is what is known so far: key -> Value, or DELETED for a key known to be absent. `real_dict` still holds
-    the rest while `complete` is False. `keys` keeps the Value of each key. `log` lists the writes, in order.
+    the rest while `complete` is False. `keys` keeps the Value of each key. `log` lists the writes, in order. The last
+    `unsettled` of them have keys that are not known exactly.
     """
 
-    __slots__ = ("complete", "keys", "log", "owner", "real_dict", "vals")
+    __slots__ = ("complete", "keys", "length", "log", "owner", "real_dict", "unsettled", "vals")
 
     def __init__(self, source: Source | None = None, cls: type = dict, real: Any = None, real_dict: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -208,26 +227,43 @@ class DictValue(ObjectValue):
         self.complete = real_dict is None
         self.owner: type | None = None  # the class of the instance whose `__dict__` this is
         self.log: list[tuple[Any, Value | Missing]] = []
+        self.unsettled = 0
+        self.length: Any = None  # the real dict's, once it was asked for
 
 
 class SetValue(ObjectValue):
     """A set or frozenset: key -> Value of the element. `twin` is a real set of the keys, in the order that the real one
-    has; `log` lists the changes of one from outside: (method of set, type of the operand, its items).
+    has; `log` lists the changes of one from outside: (method of set, type of the operand, its items). `unread` stands
+    for the items of one from outside until all are asked for.
     """
 
-    __slots__ = ("_twin", "exact", "items", "log", "same")
+    __slots__ = ("_items", "_twin", "exact", "log", "same", "unread")
 
-    def __init__(self, items: dict[Any, Value], source: Source | None = None, cls: type = set,
+    def __init__(self, items: dict[Any, Value] | None, source: Source | None = None, cls: type = set,
                  real: Any = None) -> None:
         super().__init__(cls, source, real)
-        self.items = items
+        self._items = items
+        self.unread: Any = None
         self.log: list[tuple[str, type, list[Value]]] = []
         self.exact = True  # whether the twin's order is sure to be the real one's
         self.same: Any = None  # the guard predicate of a set from outside
         self._twin: Any = real
 
     @property
+    def items(self) -> dict[Any, Value]:
+        if self._items is None:
+            self.unread.read_all(self)
+        return self._items  # type: ignore[return-value]
+
+    @items.setter
+    def items(self, items: dict[Any, Value]) -> None:
+        self._items = items
+        self.unread = None
+
+    @property
     def twin(self) -> Any:
+        if self._items is None:
+            self.unread.read_all(self)
         if self._twin is None:
             self._twin = (frozenset if issubclass(self.cls, frozenset) else set)(self.items)
         return self._twin
@@ -238,6 +274,8 @@ class SetValue(ObjectValue):
 
     def own_twin(self) -> Any:
         """The twin, to be changed."""
+        if self._items is None:
+            self.unread.read_all(self)
         if self._twin is self.real and self.real is not None:
             self._twin = set(self.real)
             self.exact = set.__sizeof__(self._twin) == set.__sizeof__(self.real) and list(self._twin) == list(self.real)
