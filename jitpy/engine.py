@@ -25,6 +25,7 @@ from . import config, frames_below, logs
 from .backends.registry import get_backend
 from .errors import FullGraphError, SpecializationError
 from .frontend import (
+    autograd_functions,  # noqa: F401  (registers torch.autograd.Function.apply)
     backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import logs
+from ..ir.autograd_function import lower
 from ..ir.graph import Graph
 from ..ir.op import NotCovered
 from ..ir.ops.quiet import without_saved_tensor_hooks
@@ -108,6 +109,7 @@ class BackwardHalf:
         """See NodeSpec.backward."""
         with without_saved_tensor_hooks():
             graph, present = select(self.graph, self.n_saved, defined, wanted)
+            lower(graph)
             run = self._compiled(graph) if graph.outputs else _nothing
         return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
                             None if all(present) else tuple(present))

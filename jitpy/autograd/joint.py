@@ -10,6 +10,7 @@ import sympy
 
 from ..ir import ops
 from ..ir.alias import needs_grad
+from ..ir.autograd_function import lower
 from ..ir.graph import GETITEM, INPUT, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
@@ -82,6 +83,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     if not found:
         raise NotCovered("no gradient reaches an input")
     joint.outputs += [grad for _, grad in found]
+    lower(joint, together=False)
     _share_parts(joint)
     for node in joint.all_nodes():
         node.spec = plain(node.spec)

@@ -161,13 +161,6 @@ def _give_up(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
     raise GraphBreak("unsupported_call", args[0].value if args and isinstance(args[0], ConstValue) else "")
 
 
-@builtin(torch.autograd.Function.apply.__func__)
-def _autograd_function(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    if ex.sync_depth:  # transforms have rules of their own for it
-        raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
-    return call(ex, ex.world.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
-
-
 @builtin(torch.compiler.is_compiling)
 def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """True; but not for those of torch's own files that ask in order to compute something else than eager does: modules

@@ -134,6 +134,8 @@ class Executor:
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: whether the program would catch what some node of the graph may raise
         self.catches = False
+        #: the `backward` of an autograd function that is being traced: see `autograd_functions`
+        self.custom_backward: Any = None
         self.inlined: dict[int, types.CodeType] = {}
         #: generators that were started
         self.generators: list[GeneratorValue] = []

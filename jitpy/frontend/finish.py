@@ -8,6 +8,7 @@ import torch
 
 from jitpy.ir import GETITEM, Mutation, Node
 from jitpy.ir import ops as table
+from jitpy.ir.autograd_function import lower
 
 from .autograd_facts import requires_grad
 from .history import drop_unused_history
@@ -55,6 +56,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         storage = payload.storage
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
     drop_unused_history(graph)
+    lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)

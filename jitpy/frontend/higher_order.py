@@ -208,10 +208,11 @@ def _trace(ex: Executor, fn: Value, arguments: list[Any]) -> Body:
 
 
 def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],
-               fresh: bool = False) -> Body:
+               fresh: bool = False, may_skip: bool = False) -> Body:
     """Trace a call into a graph of its own. `parameters`, the last nodes of the graph, stand for its new tensors.
 
     `fresh`: its results must have memory of their own. Otherwise they may be the parameters or views of them.
+    `may_skip`: None may stand where a tensor is due.
     """
     recorder, world = ex.recorder, ex.world
     nodes = recorder.graph.nodes
@@ -226,7 +227,7 @@ def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Val
     if any(storage.generation != count for storage, count in storages.items()):
         raise _refusal("a function that writes to a tensor from outside")
     tensors: list[TracedTensor] = []
-    structure = _structure(ex, result, tensors)
+    structure = _structure(ex, result, tensors, may_skip)
     for tensor in tensors:
         own = tensor.storage.values[0] in inputs
         if tensor.storage.input is not None or not own and tensor.storage in storages or own and fresh:
@@ -241,13 +242,15 @@ def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Val
     return Body(graph, captures, specs, structure, parameters, recorded)
 
 
-def _structure(ex: Executor, value: Value, tensors: list[TracedTensor]) -> Any:
+def _structure(ex: Executor, value: Value, tensors: list[TracedTensor], may_skip: bool = False) -> Any:
     """How tensors are nested in a result; fills `tensors`."""
+    if may_skip and isinstance(value, ConstValue) and value.value is None:
+        return None
     if isinstance(value, TensorValue):
         tensors.append(value.traced)
         return len(tensors) - 1
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return (value.cls.__name__, *[_structure(ex, ex.world.force(item), tensors) for item in value.items])
+        return (value.cls.__name__, *[_structure(ex, ex.world.force(item), tensors, may_skip) for item in value.items])
     if isinstance(value, DictValue) and value.cls is dict:
         return ("dict", *[(key, _structure(ex, item, tensors)) for key, item in ex.world.dict_items(value)])
     raise _refusal("a result that is no tensor")

@@ -29,6 +29,7 @@ from jitpy.ir import (
     TensorSpec,
 )
 from jitpy.ir import ops as table
+from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing, overlap, torch_calls
@@ -161,7 +162,9 @@ class Recorder:
         value.is_leaf = value.is_leaf and storage.input is not None
 
     def _apply_step(self, step: ViewStep, base: Node) -> Node:
-        requires_grad = base.tensor.requires_grad and step.grad_enabled and step.op.target is not _aten.detach.default
+        # an autograd function connects its result with other tensors than the one that it looks at
+        connected = base.tensor.requires_grad or step.op.name == AUTOGRAD_FUNCTION
+        requires_grad = connected and step.grad_enabled and step.op.target is not _aten.detach.default
         spec = step.spec
         if spec.requires_grad != requires_grad:
             spec = spec.with_(requires_grad=requires_grad)

@@ -13,11 +13,11 @@ from .graph import Graph, Node
 from .sizes import SizeCheckFailed, evaluate
 
 
-def interpret(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def interpret(graph: Graph, inputs: Sequence[Any], grad: bool = True) -> tuple[Any, ...]:
     """Run `graph` on tensors and numbers in the order of `graph.inputs`; returns the tuple of outputs.
 
-    Honours each node's `grad_enabled`, and carries out `graph.mutations` on the inputs at the end. SizeCheckFailed
-    where sizes that depend on data are not what the graph was made for.
+    Honours each node's `grad_enabled`, where `grad` allows for it, and carries out `graph.mutations` on the inputs at
+    the end. SizeCheckFailed where sizes that depend on data are not what the graph was made for.
     """
     if len(inputs) != len(graph.inputs):
         raise TypeError(f"{graph.name} takes {len(graph.inputs)} inputs, not {len(inputs)}")
@@ -29,7 +29,7 @@ def interpret(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
     with as_recorded():
         for node in graph.nodes:
-            torch.set_grad_enabled(node.grad_enabled)
+            torch.set_grad_enabled(grad and node.grad_enabled)
             args, kwargs = resolve(node.args, values, symbols), resolve(node.kwargs, values, symbols)
             value = values[node] = node.op.target(*args, **kwargs)
             for symbol, dim in unbacked.get(node, ()):

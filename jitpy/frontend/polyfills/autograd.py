@@ -1,4 +1,4 @@
-"""`torch.autograd.Function.apply` where nobody asks for gradients: `forward`, with a context that nobody reads."""
+"""`torch.autograd.Function.apply`: `forward` is traced, and where gradients are asked for `backward` as well."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from .registry import ORIGINALS, give_up, substitute
 
 
 class Context(FunctionCtx):
-    """What `forward` is told. A real one belongs to C code that must have made it: this one never leaves the trace."""
+    """What `forward` and `backward` are told. A real one belongs to C code that must have made it: this one never
+    leaves the trace."""
 
     to_save = None
     saved_for_forward = None
@@ -18,10 +19,11 @@ class Context(FunctionCtx):
 
     def __init__(self, needs_input_grad):
         self.needs_input_grad = needs_input_grad
+        self.unpacked = ()
 
     @property
     def saved_tensors(self):
-        return ()  # they are saved after `forward`
+        return self.unpacked  # they are saved after `forward`
 
     def mark_dirty(self, *args):
         return give_up("mark_dirty")  # counts as a change of the tensors
@@ -38,8 +40,6 @@ ORIGINALS[Context] = BackwardCFunction
 def apply(cls, /, *args, **kwargs):
     needs_input_grad = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
     before = torch.is_grad_enabled()
-    if before and any(needs_input_grad):
-        give_up("torch.autograd.Function.apply of tensors that require grad")
     ctx = Context(needs_input_grad)
     torch.set_grad_enabled(False)
     try:
@@ -54,11 +54,15 @@ def apply(cls, /, *args, **kwargs):
             for saved in ctx.to_save or ():
                 if _is_in(saved, args) and _is_in(saved, made if isinstance(made, tuple) else (made,)):
                     give_up("an argument is returned and saved: eager refuses")
-        if isinstance(made, tuple):
-            return tuple([_result(one, args) for one in made])
-        return _result(made, args)
+        if not before or True not in needs_input_grad:
+            if isinstance(made, tuple):
+                return tuple([_result(one, args) for one in made])
+            return _result(made, args)
     finally:
         torch.set_grad_enabled(before)
+    if kwargs:
+        give_up("keyword arguments of an autograd function")
+    return with_gradients(cls, ctx, args, made, ctx.to_save, ctx.non_differentiable, ctx.materialize_grads)
 
 
 def _is_in(tensor, others):
@@ -74,3 +78,29 @@ def _result(made, args):
     if made.requires_grad:
         give_up("an autograd function whose result requires grad by itself")
     return made
+
+
+def with_gradients(cls, ctx, args, made, saved, non_differentiable, materialize):
+    """The results with a history. The tracer's model stands for it: see `frontend/autograd_functions.py`."""
+    give_up("torch.autograd.Function.apply of tensors that require grad")
+
+
+def unpack(ctx, saved):
+    ctx.unpacked = saved
+
+
+def backward(cls, ctx, grads):
+    """`cls.backward`; a gradient given as (size, dtype, device) is zeros."""
+    if torch.is_autocast_enabled("cuda"):
+        give_up("an autograd function under autocast")
+    filled = [torch.zeros(g[0], dtype=g[1], device=g[2]) if isinstance(g, tuple) else g for g in grads]
+    if torch.is_autocast_enabled("cpu"):
+        with torch.autocast("cpu", enabled=False):
+            return cls.backward(ctx, *filled)
+    return cls.backward(ctx, *filled)
+
+
+def without_grad(function, *args, **kwargs):
+    """What `once_differentiable` makes of a function, as far as its first results go."""
+    with torch.no_grad():
+        return function(*args, **kwargs)
