@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir.alias import alias_kind, has_tensor
+from ..ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.spec import ScalarSpec, TensorSpec
@@ -75,13 +76,18 @@ def separate(graph: Graph, all_views: bool) -> Views | None:
         own = bases.of(node)
         if isinstance(node.spec, ScalarSpec) or not isinstance(node.spec, TensorSpec):
             raise NotCovered("a number as a result")
-        shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own)
+        shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own) or _is_custom_view(node)
         results.append(made.again(node) if shared or all_views else made.given(node))
     if results == made.graph.inputs and len(made.core) == len(graph.outputs):
         return None
     made.graph.outputs = results
     graph.outputs = made.core
     return Views(made.graph, tuple(made.sources))
+
+
+def _is_custom_view(node: Node) -> bool:
+    """Whether an autograd function shows a tensor with a history: eager refuses to write to such a result."""
+    return node.op.name == AUTOGRAD_FUNCTION and node.op.is_view and node.args[0][0].tensor.requires_grad
 
 
 class _Maker:
