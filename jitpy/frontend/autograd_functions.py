@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from jitpy.ir import GETITEM, Node, NotCovered, ScalarSpec, SizeUnknown, TensorSpec
+from jitpy.ir import Node, NotCovered, ScalarSpec, SizeUnknown, TensorSpec
 from jitpy.ir.alias import alias_kind
 from jitpy.ir.autograd_function import CustomGradient
 from jitpy.ir.spec import contiguous_stride
@@ -309,6 +309,3 @@ def _is_none(value: Value) -> bool:
 
 def _refusal(detail: str) -> GraphBreak:
     return GraphBreak("autograd", f"an autograd function: {detail}")
-
-
-__all__ = ["CustomGradient"]
