@@ -31,6 +31,7 @@ from ..runtime.plan import (
     ViewStep,
     Workspace,
 )
+from ..schedule.batches import Batch, batch_kernel, gather
 from ..schedule.fuse import Call, Fusion, Group
 from ..schedule.index import Axis, Index, flatten, of
 from ..schedule.loops import Kernel, build
@@ -162,22 +163,27 @@ class Planner:
 
     def _build_kernels(self) -> None:
         fusion = self.fusion
+        kernels = {group: self._kernel_of(group, f"kernel{k}") for k, group in enumerate(fusion.groups)}
+        batches = config.fusion and self.target.limits.batches
+        units = gather(fusion, kernels) if batches else [*fusion.groups, *fusion.calls]
         self.units: list[_Unit] = []
-        count = 0
-        for unit in fusion.units:
-            if isinstance(unit, Group):
-                members = set(unit.members)
-                stored = [
-                    v
-                    for v in unit.members
-                    if v in fusion.required or any(r not in members for r in fusion.readers.get(v, ()))
-                ]
-                kernel = build(unit, f"kernel{count}", fusion.inlined, stored, self.env)
-                count += 1
-                checks = any(e.op == "check" for e in kernel.stage)
-                self.units.append(_Unit(kernel=kernel, checks=checks))
-            else:
+        for unit in fusion.in_order(units):
+            if isinstance(unit, Call):
                 self.units.append(_Unit(call=unit))
+            elif isinstance(unit, Batch):
+                self.units.append(_Unit(kernel=batch_kernel([kernels[group] for group in unit.groups])))
+            else:
+                kernel = kernels[unit]
+                self.units.append(_Unit(kernel=kernel, checks=any(e.op == "check" for e in kernel.stage)))
+
+    def _kernel_of(self, group: Group, name: str) -> Kernel:
+        fusion = self.fusion
+        members = set(group.members)
+        stored = [
+            v for v in group.members
+            if v in fusion.required or any(r not in members for r in fusion.readers.get(v, ()))
+        ]
+        return build(group, name, fusion.inlined, stored, self.env)
 
     def _find_lifetimes(self) -> None:
         """For each value in memory the units that first and last touch it; views of calls' results keep these alive."""
@@ -233,7 +239,7 @@ class Planner:
             for target in kernel.writes:
                 found = self._input_home(kernel, target, mutated, outputs, k, unit)
                 if found is None:
-                    for source in kernel.reads:
+                    for source in kernel.part_of(target).reads:
                         if source in unit.in_place.values() or not self._dies_here(source, k, outputs):
                             continue
                         if target in outputs and self.env.unbacked_in_all(target.stride):
@@ -259,23 +265,13 @@ class Planner:
             return None
         if self.last.get(source, k) > k or not self._same_layout(target, source):
             return None
-        later_readers = [v for j in range(k + 1, len(self.units)) for v in self._touched(j)]
-        if source in later_readers or not can_write_over(kernel, target, source, self.env):
+        if not can_write_over(kernel, target, source, self.env):
             return None
         self.in_input.add(target)
         return source
 
     def _reads_later(self, value: Any, source: Value) -> bool:
         return isinstance(value, Value) and base_of(value) is source
-
-    def _touched(self, k: int) -> list[Value]:
-        unit = self.units[k]
-        if unit.kernel is not None:
-            return [*unit.kernel.reads, *unit.kernel.writes]
-        assert unit.call is not None
-        operands: list[Value] = []
-        _visit(self.call_arguments[unit.call.node], operands.append)
-        return [base_of(v) for v in operands]
 
     def _dies_here(self, source: Value, k: int, outputs: set[Value]) -> bool:
         """Whether memory of the graph's own is read for the last time by unit `k`."""

@@ -16,11 +16,12 @@ from typing import Any
 from ..ir.failures import may_fail
 from ..ir.graph import Node
 from ..ir.spec import Dim, contiguous_stride, prod
+from .alike import alike_results
 from .expr import walk
 from .index import Index, flatten, of, same
 from .lower import Lowering
 from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
-from .values import Computed, Pointwise, Probe, Reduction, Scan, Scatter, Stored, Value, base_of
+from .values import Computed, HostScalar, Pointwise, Probe, Reduction, Scan, Scatter, Stored, Value, base_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,11 @@ class Limits:
     few_rows: int = 8
     #: ... where there are at least as many points as this
     large: int = 1 << 17
-    #: whether there are kernels that add to computed places
+    #: whether there are kernels that add to computed places, and kernels that do the same to many tensors
     scatters: bool = True
+    batches: bool = True
+    #: bytes that a value computed like many others must save to be part of another kernel than theirs
+    saving: int = 1 << 16
 
 
 @dataclass(eq=False, slots=True)
@@ -129,9 +133,10 @@ class Fusion:
         self._inline_free()
         self._make_units(calls)
         if enabled:
+            called = {base_of(operand) for _, operands, _ in calls for operand in operands}
+            self.alike = alike_results(self.live, self.readers, called, self.probe) if self.limits.batches else set()
             self._merge()
             self._inline_cheap()
-        self.units = self._order()
 
     # reading
 
@@ -258,10 +263,10 @@ class Fusion:
                 self._call_of[result] = call
         for node_call, (_, operands, _) in zip(self.calls, calls, strict=True):
             for operand in operands:
-                self._link(self._unit_of(base_of(operand)), node_call)
+                self._link(self.unit_of(base_of(operand)), node_call)
         for value in self.live:
             for operand, _ in self.reads(value):
-                self._link(self._unit_of(operand), self.group_of[value])
+                self._link(self.unit_of(operand), self.group_of[value])
         self._link_calls()
         self._link_sizes()
 
@@ -279,7 +284,7 @@ class Fusion:
         bindings = self.low.graph.unbacked_bindings()
         if not bindings:
             return
-        tellers = {symbol: self._unit_of(self.low.values[node]) for symbol, (node, _) in bindings.items()}
+        tellers = {symbol: self.unit_of(self.low.values[node]) for symbol, (node, _) in bindings.items()}
         mentions = self.env.unbacked_in_all
         for call in self.calls:
             node = call.node
@@ -359,7 +364,7 @@ class Fusion:
                     if value not in self.required and all(r in both for r in self.readers.get(value, ())):
                         saved += self.bytes(value)
         for operand in reads_a & reads_b:
-            if operand not in both:
+            if operand not in both and not isinstance(operand, HostScalar):
                 saved += self.bytes(operand)
         return saved
 
@@ -378,6 +383,9 @@ class Fusion:
         if self._path(a, b) or self._path(b, a):
             raise Refused("another kernel or call must run in between")
         connected = self._check_positions(a, b, space) | self._check_positions(b, a, space)
+        alike = self._is_alike(a), self._is_alike(b)
+        if (alike[0] != alike[1] or alike[0] and not connected) and self._saved(a, b) < self.limits.saving:
+            raise Refused("one of many kernels that do the same, and that run together")
         if not connected and not self._shares_positions(a, b):
             raise Refused("they read shared inputs in different orders")
         if space is not None and self._depends_on_rows(both, space):
@@ -385,6 +393,9 @@ class Fusion:
             if rows < self.limits.few_rows and points >= self.limits.large:
                 raise Refused("too few rows to share among threads")
         return space
+
+    def _is_alike(self, group: Group) -> bool:
+        return bool(self.alike) and self.alike.issuperset(group.members)
 
     def _joint_space(self, a: Group, b: Group) -> Signature | None:
         if a.space is None and b.space is None:
@@ -533,19 +544,18 @@ class Fusion:
                 unit.before.discard(group)
         for reader in readers:
             for operand, _ in self.reads(reader):
-                self._link(self._unit_of(operand), self.group_of.get(reader))
+                self._link(self.unit_of(operand), self.group_of.get(reader))
         self.live.remove(value)
 
-    def _unit_of(self, value: Value) -> Any:
+    def unit_of(self, value: Value) -> Any:
         """The group or call that makes a value; None for inputs."""
         return self.group_of.get(value) or self._call_of.get(value)
 
     # result
 
-    def _order(self) -> list[Any]:
-        """Groups and calls in an order that respects who reads whom, else that of the program. Where inputs change,
-        what may fail is first."""
-        units = [*self.groups, *self.calls]
+    def in_order(self, units: list[Any]) -> list[Any]:
+        """Units in an order that respects who reads whom, else that of the program. Where inputs change, what may fail
+        is first."""
         waiting = {unit: len(unit.before) for unit in units}
         urgent = self._before_failures(units)
         ready = [(unit not in urgent, unit.last, k, unit) for k, unit in enumerate(units) if not waiting[unit]]
@@ -562,7 +572,6 @@ class Fusion:
                     heapq.heappush(ready, (following not in urgent, following.last, count, following))
         assert len(result) == len(units), "kernels depend on each other in a circle"
         return result
-
 
     def _before_failures(self, units: list[Any]) -> set[Any]:
         """What may fail, with all that it depends on. No input may be changed before it has run: kernels that come

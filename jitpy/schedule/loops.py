@@ -7,6 +7,7 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     columns  reductions across the vector axis: blocks of neighbouring results are computed side by side
     whole    one stage that reduces everything: chunks are reduced on all threads, then combined
     scan     a running combination along one axis
+    batch    kernels of style map that do the same to different tensors (`parts`), see `batches.py`
     scatter  a store that adds, at computed places: the reduced axes are those along which places may repeat
 
 Stages: an expression's stage is the number of reductions that must be complete before it. Loops of one stage are one
@@ -69,6 +70,8 @@ class Kernel:
     writes: list[Value] = field(default_factory=list)
     #: the graph nodes it computes, in order
     nodes: list[Node] = field(default_factory=list)
+    #: the kernels of a batch
+    parts: list[Kernel] = field(default_factory=list)
 
     @property
     def parallel(self) -> list[Axis]:
@@ -77,6 +80,10 @@ class Kernel:
     @property
     def reduced(self) -> list[Axis]:
         return [a for a in self.axes if a.reduced]
+
+    def part_of(self, value: Value) -> Kernel:
+        """The kernel that writes `value`: one of a batch, or the kernel itself."""
+        return next((part for part in self.parts if value in part.writes), self)
 
     def hint(self, size: Dim) -> int:
         return self.env.hint(size)

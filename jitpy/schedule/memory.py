@@ -49,6 +49,10 @@ def can_write_over(kernel: Kernel, target: Value, source: Value, env: SizeEnv) -
     """Whether `kernel` may put `target` where `source` is: each element is read only before it is replaced."""
     if kernel.style == "scatter":  # it clears its result first
         return False
+    if kernel.style == "batch":
+        own = kernel.part_of(target)
+        others = any(source in part.reads for part in kernel.parts if part is not own)
+        return not others and can_write_over(own, target, source, env)
     if target.dtype.itemsize != source.dtype.itemsize or not same(target.numel, source.numel):
         return False
     stores = [s for s in kernel.stores if s.value is target]

@@ -11,6 +11,7 @@ import sympy
 
 from ...schedule.loops import Kernel
 from ...schedule.values import Value
+from .batches import BatchPrinter
 from .columns import ChunkedColumnPrinter, ColumnPrinter
 from .emitter import KernelPrinter, KernelText
 from .maps import MapPrinter
@@ -27,6 +28,8 @@ def print_kernel(
     printer: KernelPrinter
     if kernel.style == "map":
         printer = MapPrinter(kernel, size_index, grain, in_place)
+    elif kernel.style == "batch":
+        printer = BatchPrinter(kernel, size_index, grain, in_place)
     elif kernel.style == "scan":
         printer = ScanPrinter(kernel, size_index, grain, in_place)
     elif kernel.style == "scatter":

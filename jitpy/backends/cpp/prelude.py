@@ -38,10 +38,15 @@ def _piece(name: str, text: str) -> None:
 
 
 _piece(
-    "run_parts",
+    "omp_get_thread_num",
     """
 extern "C" int omp_get_thread_num(void) noexcept;
 extern "C" int omp_get_num_threads(void) noexcept;
+""",
+)
+_piece(
+    "run_parts",
+    """
 // Calls part(begin, end) on slices of 0..n, on all threads if there is enough work.
 static void run_parts(int64_t n, int64_t align, bool many, Part part, void* const* ptr, const int64_t* sz) {
   if (!many) {
@@ -55,6 +60,34 @@ static void run_parts(int64_t n, int64_t align, bool many, Part part, void* cons
     step = (step + align - 1) / align * align;
     const int64_t begin = t * step, end = begin + step < n ? begin + step : n;
     if (begin < end) part(begin, end, ptr, sz);
+  }
+}
+""",
+)
+_piece(
+    "run_batch",
+    """
+// Calls part(begin, end) for each of `parts` sets of `operands` pointers, on slices of their counts: all threads do the
+// same amount of the whole work.
+static void run_batch(int64_t parts, int64_t operands, const int64_t* counts, bool many, Part part, void* const* ptr,
+                      const int64_t* sz) {
+  if (!many) {
+    for (int64_t p = 0; p < parts; ++p) part(0, counts[p], ptr + p * operands, sz);
+    return;
+  }
+  int64_t total = 0;
+  for (int64_t p = 0; p < parts; ++p) total += (counts[p] + 63) / 64;
+#pragma omp parallel
+  {
+    const int64_t t = omp_get_thread_num(), threads = omp_get_num_threads();
+    int64_t first = total * t / threads, last = total * (t + 1) / threads;
+    for (int64_t p = 0; p < parts && last > 0; ++p) {
+      const int64_t blocks = (counts[p] + 63) / 64;
+      const int64_t begin = (first < 0 ? 0 : first) * 64, end = last * 64 < counts[p] ? last * 64 : counts[p];
+      if (begin < end) part(begin, end, ptr + p * operands, sz);
+      first -= blocks;
+      last -= blocks;
+    }
   }
 }
 """,

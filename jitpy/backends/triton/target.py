@@ -22,7 +22,7 @@ from .reductions import print_reduction
 from .scans import print_scan
 
 #: Kernels pay for arithmetic late, and need many programs.
-LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters=False)
+LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters=False, batches=False)
 
 
 def print_program(kernel: Kernel) -> Program:

@@ -1,0 +1,150 @@
+"""Horizontal fusion: many small kernels that do the same to different tensors become one launch.
+
+An optimizer's update, a step counter per parameter, running statistics: kernels whose bodies are equal but for the
+tensors, and of which none needs another's result. Vertical fusion would glue each to whatever made its operand, which
+saves few bytes and prints the same code again and again; so fusion recognises such values first (`alike.py`), and
+what became of them is gathered here when all kernels are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .alike import body_key
+from .fuse import Fusion, Group
+from .index import Index
+from .loops import Kernel
+from .values import Value
+
+#: Bytes of operands made in the graph from which a kernel runs where they are made: in the cache, and freed soon.
+OPERANDS = 1 << 20
+#: Bytes of operands that may wait for a batch all together.
+WAITING = 1 << 24
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Groups whose kernels run as one, as a unit of the schedule."""
+
+    groups: list[Group]
+    before: set[Any] = field(default_factory=set)
+    after: set[Any] = field(default_factory=set)
+
+    @property
+    def members(self) -> list[Value]:
+        return [value for group in self.groups for value in group.members]
+
+    @property
+    def last(self) -> int:
+        return max(group.last for group in self.groups)
+
+
+def kernel_key(kernel: Kernel) -> tuple[Hashable, ...] | None:
+    """Equal for kernels that differ in their tensors and their number of elements only; None for what no batch takes:
+    kernels with reductions, or with more than one axis."""
+    if kernel.style != "map" or len(kernel.axes) > 1:
+        return None
+    axis = kernel.axes[0] if kernel.axes else None
+
+    def place(index: Index) -> Hashable | None:
+        if type(index.const) is not int or len(index.terms) > 1:
+            return None
+        if not index.terms:
+            return 0, index.const
+        atom, step = index.terms[0]
+        return (step, index.const) if atom is axis and type(step) is int else None
+
+    stores = [(place(store.index), store.value.dtype) for store in kernel.stores]
+    body = body_key([store.expr for store in kernel.stores], place)
+    if body is None or any(where is None for where, _ in stores):
+        return None
+    return (axis is None, *stores, *body)
+
+
+def gather(fusion: Fusion, kernels: dict[Group, Kernel]) -> list[Any]:
+    """The units of the schedule, groups of equal kernels that do not depend on each other replaced by batches."""
+    units: list[Any] = [*fusion.groups, *fusion.calls]
+    classes: dict[tuple[Hashable, ...], list[Group]] = {}
+    for group in fusion.groups:
+        if _waiting(fusion, kernels[group]) <= OPERANDS:
+            key = kernel_key(kernels[group])
+            if key is not None:
+                classes.setdefault(key, []).append(group)
+    for alike in classes.values():
+        while len(alike) > 1:
+            taken = _independent(alike, units, lambda g: _waiting(fusion, kernels[g]))
+            if len(taken) > 1:
+                units = _contract(taken, units)
+            alike = [group for group in alike if group not in set(taken)]
+    return units
+
+
+def _waiting(fusion: Fusion, kernel: Kernel) -> int:
+    """Bytes of operands that are made in this graph."""
+    return sum(fusion.bytes(value) for value in kernel.reads if fusion.unit_of(value) is not None)
+
+
+def _independent(groups: list[Group], units: list[Any], waiting: Callable[[Group], int]) -> list[Group]:
+    """The first of `groups`, and those others that neither depend on one taken before nor are needed for it."""
+    below = _below(units)
+    number = {unit: k for k, unit in enumerate(units)}
+    taken: list[Group] = []
+    bits = reached = bytes_waiting = 0
+    for group in groups:
+        bit = 1 << number[group]
+        more = bytes_waiting + waiting(group)
+        if not taken or not (reached & bit or below[group] & bits) and more <= WAITING:
+            taken.append(group)
+            bytes_waiting = more
+            bits |= bit
+            reached |= below[group]
+    return taken
+
+
+def _below(units: list[Any]) -> dict[Any, int]:
+    """For each unit those that depend on it, directly or not, as the bits of a number."""
+    left = {unit: len(unit.after) for unit in units}
+    number = {unit: k for k, unit in enumerate(units)}
+    ready = [unit for unit, count in left.items() if not count]
+    found: dict[Any, int] = {}
+    while ready:
+        unit = ready.pop()
+        bits = 0
+        for following in unit.after:
+            bits |= found[following] | 1 << number[following]
+        found[unit] = bits
+        for earlier in unit.before:
+            left[earlier] -= 1
+            if not left[earlier]:
+                ready.append(earlier)
+    return found
+
+
+def _contract(groups: list[Group], units: list[Any]) -> list[Any]:
+    """The units with one batch in place of `groups`."""
+    batch = Batch(groups)
+    for group in groups:
+        batch.before |= group.before
+        batch.after |= group.after
+        for unit in group.before:
+            unit.after.discard(group)
+            unit.after.add(batch)
+        for unit in group.after:
+            unit.before.discard(group)
+            unit.before.add(batch)
+    gone = set(groups)
+    return [unit for unit in units if unit not in gone] + [batch]
+
+
+def batch_kernel(kernels: list[Kernel]) -> Kernel:
+    """One kernel of style "batch" that runs all of `kernels`, which have equal keys."""
+    first = kernels[0]
+    made = Kernel(first.name, "batch", [], None, [s for k in kernels for s in k.stores], [], first.env,
+                  [m for k in kernels for m in k.members], parts=kernels)
+    made.reads = list(dict.fromkeys(value for k in kernels for value in k.reads))
+    made.writes = [value for k in kernels for value in k.writes]
+    made.nodes = list(dict.fromkeys(node for k in kernels for node in k.nodes))
+    return made
+
