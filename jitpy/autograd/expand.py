@@ -196,18 +196,35 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
 
 def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
                    scale: float | None, enable_gqa: bool) -> Node:
-    """The kernel that eager picks on a GPU. Masks, dropout and odd widths are left to torch."""
-    if mask is not None or dropout:
-        raise LeftToTorch("attention with a mask or dropout on a GPU")
+    """The kernel that eager picks on a GPU. Odd widths are left to torch."""
     operands = (q.tensor, k.tensor, v.tensor)
     try:
-        kernel = gpu_attention(b.env, operands, None, 0.0, is_causal, enable_gqa)
+        kernel = gpu_attention(b.env, operands, mask.tensor if mask is not None else None, float(dropout), is_causal,
+                               enable_gqa)
     except NotCovered as error:
         raise LeftToTorch(str(error)) from None
-    if kernel is None:
-        raise LeftToTorch("attention by its formula on a GPU")
+    if kernel is None or enable_gqa and "flash" not in kernel[0]:
+        raise LeftToTorch("attention by its formula, or of grouped heads, on a GPU")
     name, arguments = kernel
+    if mask is not None:
+        arguments = (_bias_of(b, mask, q, k), *arguments[1:])
     return b.getitem(b.call(name, q, k, v, *arguments, scale=scale), 0)
+
+
+#: Rows of a mask start at multiples of so many elements.
+_MASK_ALIGNMENT = 16
+
+
+def _bias_of(b: Builder, mask: Node, q: Node, k: Node) -> Node:
+    """A mask as the fused kernels take it: added to the scores, of their shape, in aligned rows."""
+    bias = _as_bias(b, mask, q.tensor.dtype) if mask.tensor.dtype is torch.bool else mask
+    keys = bias.tensor.shape[-1]
+    if not bias.tensor.is_static or bias.tensor.ndim not in (2, 4):
+        raise LeftToTorch("attention with a mask of an odd shape on a GPU")
+    if bias.tensor.stride[-1] != 1 or any(step % _MASK_ALIGNMENT for step in bias.tensor.stride[:-1]):
+        bias = b.call("aten.constant_pad_nd.default", bias, [0, -keys % _MASK_ALIGNMENT])
+        bias = b.call("aten.slice.Tensor", bias, -1, 0, keys)
+    return b.call("aten.expand.default", bias, [*q.tensor.shape[:-1], k.tensor.shape[-2]])
 
 
 def _as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:

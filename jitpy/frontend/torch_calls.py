@@ -15,7 +15,7 @@ import torch
 
 from jitpy.ir import NotCovered
 
-from . import derived_calls, fast_calls, foreach
+from . import attention, derived_calls, fast_calls, foreach
 from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
 from .indexing import getitem, setitem
@@ -137,9 +137,6 @@ def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[st
     return record_call(recorder, fn, args, kwargs)
 
 
-_ATTENTION = torch.nn.functional.scaled_dot_product_attention
-
-
 def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call of an op: by a shortcut, else on the derived path."""
     state = recorder.state
@@ -150,11 +147,10 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     if computed and fn in _NUMBERS_ARE_SIZES:
         args, kwargs, computed = as_sizes(recorder, args), as_sizes(recorder, kwargs), False
     given = args, kwargs
-    cast = fn is _ATTENTION and state.autocast["cuda"].enabled and _on_gpu(args, kwargs)
-    if cast:
-        # torch's choice of a kernel is one for the real device: the call stays whole
-        args, kwargs = _autocast_to(recorder, state.autocast["cuda"].dtype, args, kwargs)
-    if (cast or not state.autocast_enabled) and state.default_device is None:
+    whole = fn is attention.ATTENTION and attention.is_on_gpu(args, kwargs)
+    if whole:
+        args, kwargs = attention.prepared(recorder, args, kwargs)
+    if (whole or not state.autocast_enabled) and state.default_device is None:
         result = _shortcut(recorder, fn, args, kwargs)
         if result is not DECLINED:
             return result
@@ -169,23 +165,6 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     if computed:
         args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
     return derived_calls.run(recorder, fn, args, kwargs)
-
-
-def _on_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    tensors = [value for value in (*args, *kwargs.values()) if type(value) is TracedTensor]
-    return bool(tensors) and all(value.spec.device.type == "cuda" for value in tensors)
-
-
-def _autocast_to(recorder: Recorder, dtype: torch.dtype, args: tuple[Any, ...],
-                 kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What autocast does with the tensors of an op that runs in the lower precision."""
-    def cast(value: Any) -> Any:
-        if type(value) is not TracedTensor or not value.spec.dtype.is_floating_point or value.spec.dtype in (
-                dtype, torch.float64):
-            return value
-        return record_call(recorder, torch.Tensor.to, (value, dtype), {})
-
-    return tuple(map(cast, args)), {name: cast(value) for name, value in kwargs.items()}
 
 
 def _with_numbers(recorder: Recorder, fn: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def graph_of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> t
     return graph, inputs, Builder(graph)
 
 
-def halves_of(graph: Graph, result: Node) -> tuple[list[str], list[str]]:
-    """The names of the ops of the forward and the backward half."""
+def nodes_of(graph: Graph, result: Node) -> tuple[list[Node], list[Node]]:
+    """The nodes of the forward and the backward half."""
     graph.outputs = [result]
     joint = differentiate(graph)
     halves = split(joint, choose_saved(joint))
@@ -34,7 +34,13 @@ def halves_of(graph: Graph, result: Node) -> tuple[list[str], list[str]]:
         for node in half.nodes:
             for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
                 assert not isinstance(spec, TensorSpec) or spec.device == CUDA, node
-    return [node.op.name for node in halves.forward.nodes], [node.op.name for node in halves.backward.nodes]
+    return halves.forward.nodes, halves.backward.nodes
+
+
+def halves_of(graph: Graph, result: Node) -> tuple[list[str], list[str]]:
+    """The names of the ops of the forward and the backward half."""
+    forward, backward = nodes_of(graph, result)
+    return [node.op.name for node in forward], [node.op.name for node in backward]
 
 
 @pytest.mark.parametrize(("dtype", "kernel"), [(torch.bfloat16, "flash"), (torch.float32, "efficient")])
@@ -64,7 +70,22 @@ def test_cudnn_attention_as_recorded() -> None:
     assert "aten._scaled_dot_product_cudnn_attention_backward.default" in backward
 
 
-def test_masks_and_odd_widths_are_left_to_torch() -> None:
+@pytest.mark.parametrize("keys", [32, 40])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
+def test_masks_are_added_in_the_kernel(dtype: torch.dtype, keys: int) -> None:
+    graph, (q, k, v), b = graph_of((2, 4, 32, 64), (2, 4, keys, 64), (2, 4, keys, 64))
+    shape = (2, 1, 32, keys)
+    mask = graph.add_input(TensorSpec(dtype, shape, contiguous_stride(shape), CUDA), "mask")
+    attention = b.call("aten.scaled_dot_product_attention.default", q, k, v, mask, 0.1)
+    forward, backward = nodes_of(graph, attention)
+    assert "aten._scaled_dot_product_efficient_attention_backward.default" in [node.op.name for node in backward]
+    (call,) = [node for node in forward if node.op.name == "aten._scaled_dot_product_efficient_attention.default"]
+    bias = call.args[3].tensor
+    assert bias.shape == (2, 4, 32, keys) and bias.dtype is torch.bfloat16 and bias.stride[-1] == 1
+    assert all(step % 16 == 0 for step in bias.stride[:-1]) and call.args[5] == 0.1
+
+
+def test_odd_widths_are_left_to_torch() -> None:
     graph, (q, k, v), b = graph_of(*[(2, 4, 32, 60)] * 3)
     with pytest.raises(NotCovered, match="odd width"):
         halves_of(graph, b.call("aten.scaled_dot_product_attention.default", q, k, v))

@@ -10,7 +10,7 @@ import torch
 
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
-from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
+from ..spec import Dim, TensorSpec, contiguous_spec, contiguous_stride, prod
 from .derived import derive
 from .indexing import one_device, row_major_only
 from .layout import is_contiguous, is_static, less, normalize_dim, preserved_stride
@@ -350,16 +350,42 @@ def _attention(
             raise NotCovered("attention mask")
     shape = (*q.shape[:-1], v.shape[-1])
     if q.device.type == "cuda":
-        kernel = gpu_attention(env, (q, k, v), mask, float(dropout_p), is_causal, enable_gqa)
-        if kernel is None:
-            return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
-        name, arguments = kernel  # whose layout does not depend on a mask
-        made = derive(get(name), env, (q, k, v, *arguments), {}, False).spec
-        assert isinstance(made, tuple) and isinstance(made[0], TensorSpec)
-        return TensorSpec(q.dtype, shape, made[0].stride, q.device)
+        stride = _gpu_attention_stride(env, (q, k, v), shape, mask, float(dropout_p), is_causal, enable_gqa)
+        return TensorSpec(q.dtype, shape, stride, q.device)
     if _is_fused(env, q, k, v, mask, dropout_p, is_causal, enable_gqa):
         return TensorSpec(q.dtype, q.shape, preserved_stride(env, q.shape, q.stride), q.device)
     return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
+
+
+def _gpu_attention_stride(
+    env: SizeEnv,
+    operands: tuple[TensorSpec, TensorSpec, TensorSpec],
+    shape: tuple[Dim, ...],
+    mask: TensorSpec | None,
+    dropout_p: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> tuple[Dim, ...]:
+    """The layout of the result of eager's kernel, which does not depend on a mask."""
+    width = operands[0].shape[-1]
+    if len(shape) == 4 and isinstance(width, int) and width % 8 and is_half(operands[0].dtype):
+        # the kernel works on padded operands, positions outside of heads, and its result is cut
+        padded = -(-width // 8) * 8
+        batch, heads, queries = shape[:-1]
+        return (queries * heads * padded, padded, heads * padded, 1)
+    if len(shape) != 4 or not isinstance(width, int):
+        return contiguous_stride(shape)
+    kernel = gpu_attention(env, operands, mask, dropout_p, is_causal, enable_gqa)
+    if kernel is None:
+        return contiguous_stride(shape)
+    name, arguments = kernel
+    made = derive(get(name), env, (*operands, *arguments), {}, False).spec
+    assert isinstance(made, tuple) and isinstance(made[0], TensorSpec)
+    return made[0].stride
+
+
+def is_half(dtype: torch.dtype) -> bool:
+    return dtype in (torch.float16, torch.bfloat16)
 
 
 #: What `torch._fused_sdp_choice` answers.
@@ -374,8 +400,8 @@ def gpu_attention(
     is_causal: bool,
     enable_gqa: bool,
 ) -> tuple[str, tuple[Any, ...]] | None:
-    """The operator that attention on a GPU is for these arguments, and its arguments behind query, key and value
-    without mask and dropout; None for the plain formula. NotCovered where torch changes the operands first.
+    """The operator that attention on a GPU is for these arguments, and its arguments behind query, key and value with
+    None in place of a mask; None for the plain formula. NotCovered where torch changes the operands first.
 
     torch is asked, with tensors of one row of the batch; without a GPU the answer is the usual one."""
     width = operands[0].shape[-1]
@@ -394,17 +420,14 @@ def gpu_attention(
                 *map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal, enable_gqa=enable_gqa
             )
     else:
-        half = operands[0].dtype in (torch.float16, torch.bfloat16)
-        choice = _FLASH if half and mask is None else _EFFICIENT
-    if enable_gqa and choice != _FLASH:
-        raise NotCovered("attention of grouped heads on a GPU")
+        choice = _FLASH if is_half(operands[0].dtype) and mask is None else _EFFICIENT
     needed = any(spec.requires_grad for spec in operands)
     if choice == _FLASH:
-        return "aten._scaled_dot_product_flash_attention.default", (0.0, is_causal, False)
+        return "aten._scaled_dot_product_flash_attention.default", (dropout_p, is_causal, False)
     if choice == _EFFICIENT:
-        return "aten._scaled_dot_product_efficient_attention.default", (None, needed, 0.0, is_causal)
+        return "aten._scaled_dot_product_efficient_attention.default", (None, needed, dropout_p, is_causal)
     if choice == _CUDNN:
-        return "aten._scaled_dot_product_cudnn_attention.default", (None, needed, 0.0, is_causal, False)
+        return "aten._scaled_dot_product_cudnn_attention.default", (None, needed, dropout_p, is_causal, False)
     return None
 
 

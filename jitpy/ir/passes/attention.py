@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from ..builder import Builder
-from ..graph import CONSTANT, Node
+from ..graph import Node
 from ..spec import TensorSpec
+from .masks import Band, known_mask
 from .pattern import P, Rules, rule
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -62,40 +63,12 @@ def _causal(b: Builder, q: Node, kt: Node, v: Node, scale: Any, hidden: Node, sh
     the mask that says so. Other masks stay: a row in which all is hidden is NaN in eager, but not in the fused call."""
     if not all(isinstance(n.spec, TensorSpec) and n.spec.is_static for n in (q, kt)):
         return None
-    size = (q.tensor.shape[-2], kt.tensor.shape[-1])
-    if not _is_triangle(hidden, size, lower=shown):
+    size, spec = (q.tensor.shape[-2], kt.tensor.shape[-1]), hidden.spec
+    if not isinstance(spec, TensorSpec) or spec.dtype is not torch.bool or spec.ndim < 2:
+        return None
+    if spec.shape[-2:] != size or any(n != 1 for n in spec.shape[:-2]) or known_mask(hidden) != Band(0, below=shown):
         return None
     return _attention(b, q, kt, v, scale, causal=True)
-
-
-def _is_triangle(mask: Node, size: tuple[int, int], lower: bool) -> bool:
-    """Whether a bool mask is True on and below the diagonal (`lower`), or above it, and nowhere else."""
-    spec = mask.spec
-    if not isinstance(spec, TensorSpec) or spec.dtype is not torch.bool or spec.ndim < 2:
-        return False
-    if spec.shape[-2:] != size or any(n != 1 for n in spec.shape[:-2]):
-        return False
-    if mask.op is CONSTANT:
-        every = torch.ones(size, dtype=torch.bool)
-        return torch.equal(mask.args[0].cpu().reshape(size), every.tril() if lower else every.triu(1))
-    name, first = mask.op.name.removeprefix("aten."), mask.args[0] if mask.args else None
-    if not isinstance(first, Node):
-        return False
-    if name in ("bitwise_not.default", "logical_not.default") and first.spec.dtype is torch.bool:
-        return _is_triangle(first, size, not lower)
-    if name in ("unsqueeze.default", "view.default", "reshape.default") and first.spec.shape[-2:] == size:
-        return _is_triangle(first, size, lower)
-    diagonal = mask.args[1] if len(mask.args) > 1 else mask.kwargs.get("diagonal", 0)
-    if name == "tril.default" and lower and diagonal == 0 or name == "triu.default" and not lower and diagonal == 1:
-        return _is_true(first)
-    return False
-
-
-def _is_true(node: Node) -> bool:
-    """Whether a bool tensor is True everywhere."""
-    if node.op.name == "aten.ones.default":
-        return node.tensor.dtype is torch.bool
-    return node.op.name == "aten.full.default" and node.tensor.dtype is torch.bool and node.args[1] is True
 
 
 def _finite(value: Any) -> bool:
