@@ -1,0 +1,155 @@
+"""What graphs on a GPU call, found without one: `python -m tests.triton.cuda_captures FOLDER` prints it as JSON.
+
+Inputs on the CPU are captured as if they were on a GPU, forward and backward halves are planned, and nothing runs.
+torch asks a device's guard even about tensors without memory, so where it was built without CUDA a guard that does
+nothing is installed; that lasts as long as the process, so this is one of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["JITPY_RAISE"] = "1"
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import jitpy
+from jitpy.autograd.joint import differentiate, split
+from jitpy.autograd.partition import choose_saved
+from jitpy.backends import codegen
+from jitpy.backends.triton import plan_graph
+from jitpy.frontend import inputs
+from jitpy.ir import Graph
+from jitpy.runtime.plan import CallStep, LaunchStep
+
+CUDA = torch.device("cuda", 0)
+GUARD = """
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+using Guard = c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>;
+extern "C" void install() {
+  static c10::impl::DeviceGuardImplRegistrar registrar(c10::DeviceType::CUDA, new Guard());
+}
+"""
+
+
+def compiler() -> str | None:
+    return shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++")
+
+
+def pretend(folder: Path) -> None:
+    """Let capture see a GPU."""
+    if torch.version.cuda is None:
+        source, library, root = folder / "guard.cpp", folder / "guard.so", Path(torch.__file__).parent
+        source.write_text(GUARD)
+        subprocess.run([str(compiler()), "-std=c++20", "-DNDEBUG", "-O1", "-shared", "-fPIC", f"-I{root}/include",
+                        str(source), "-o", str(library), f"-L{root}/lib", "-lc10"], check=True)
+        ctypes.CDLL(str(library)).install()
+    torch.cuda._lazy_init = lambda: None
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    torch.cuda.is_bf16_supported = lambda *args, **kwargs: True
+    real = inputs.TensorSpec
+    inputs.TensorSpec = lambda dtype, shape, stride, device, *rest: real(dtype, shape, stride, CUDA, *rest)
+
+
+class Captured(Exception):
+    """Ends a call when its graph is known."""
+
+
+def capture(fn: Callable[..., Any], *args: Any) -> Graph:
+    """The one graph of a function."""
+    found: list[Graph] = []
+
+    def backend(graph: Graph, options: Any = None) -> Any:
+        found.append(graph)
+        raise Captured
+
+    codegen.compile_graph = backend
+    try:
+        jitpy.jit(fn, fullgraph=True)(*args)
+    except Captured:
+        pass
+    jitpy.reset()
+    (graph,) = found
+    return graph
+
+
+def planned(graph: Graph) -> list[str]:
+    """The kernels and calls of a graph's plan."""
+    return [step.name if isinstance(step, LaunchStep) else getattr(step.function, "__name__", str(step.function))
+            for step in plan_graph(graph).steps if isinstance(step, (CallStep, LaunchStep))]
+
+
+def both_halves(graph: Graph) -> list[str]:
+    joint = differentiate(graph)
+    halves = split(joint, choose_saved(joint))
+    return planned(halves.forward) + planned(halves.backward)
+
+
+class Layer(nn.Module):
+    """A layer of an encoder, as libraries write it."""
+
+    def __init__(self, mask: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.mask, self.dropout = mask, dropout
+        self.query, self.key, self.value, self.out = (nn.Linear(128, 128) for _ in range(4))
+        self.up, self.down = nn.Linear(128, 256), nn.Linear(256, 128)
+        self.norm1, self.norm2 = nn.LayerNorm(128), nn.LayerNorm(128)
+
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = (one(x).view(batch, length, 2, 64).transpose(1, 2) for one in (self.query, self.key, self.value))
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(x, keep), dropout_p=self.dropout)
+        x = self.norm1(x + self.out(found.transpose(1, 2).reshape(batch, length, width)))
+        return self.norm2(x + self.down(F.gelu(self.up(x)))).float().sum()
+
+
+def positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    at = torch.arange(x.shape[1], device=x.device)
+    return at[None, None, :, None], at[None, None, None, :]
+
+
+def all_true(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    rows, _ = positions(x)
+    return (rows >= 0).expand(x.shape[0], -1, x.shape[1], x.shape[1])
+
+
+def causal(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    rows, columns = positions(x)
+    return (x.new_ones((), dtype=torch.bool) & (columns <= rows)).expand(x.shape[0], -1, -1, -1)
+
+
+def padding(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return keep[:, None, None, :].expand(-1, 1, x.shape[1], -1)
+
+
+def by_rows(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return keep[:, None, :, None].expand(-1, 1, -1, x.shape[1])
+
+
+MASKS = {"none": lambda x, keep: None, "all_true": all_true, "causal": causal, "padding": padding, "by_rows": by_rows}
+
+
+def main() -> None:
+    pretend(Path(sys.argv[1]))
+    found: dict[str, list[str]] = {}
+    x, keep = torch.randn(4, 64, 128), torch.ones(4, 64, dtype=torch.bool)
+    for name, mask in MASKS.items():
+        with torch.autocast("cuda", torch.bfloat16):
+            with torch.inference_mode():
+                found[f"{name} inference"] = planned(capture(Layer(mask), x, keep))
+            found[f"{name} training"] = both_halves(capture(Layer(mask, 0.1), x, keep))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Layers under autocast on a GPU call what eager calls, and no more. No GPU is needed to see it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.triton import cuda_captures
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="torch's own choices decide on a GPU"),
+    pytest.mark.skipif(cuda_captures.compiler() is None, reason="there is no compiler"),
+    pytest.mark.skipif(not torch.__version__ >= "2.13", reason="this torch asks for more than a guard"),
+]
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("cuda")
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-m", "tests.triton.cuda_captures", str(folder)], cwd=root, check=True,
+                          capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def calls(steps: list[str], part: str) -> int:
+    return sum(part in step for step in steps)
+
+
+@pytest.mark.parametrize("mask", cuda_captures.MASKS)
+def test_inference(plans: dict[str, list[str]], mask: str) -> None:
+    steps = plans[f"{mask} inference"]
+    assert calls(steps, "scaled_dot_product_attention") == 1
+    assert calls(steps, "addmm") + calls(steps, "linear") == 6
+    assert not calls(steps, "bmm") and not calls(steps, "softmax") and not calls(steps, "matmul")
+
+
+@pytest.mark.parametrize("mask", cuda_captures.MASKS)
+def test_training(plans: dict[str, list[str]], mask: str) -> None:
+    steps = plans[f"{mask} training"]
+    kernel = "efficient" if mask in ("padding", "by_rows") else "flash"
+    assert calls(steps, f"_scaled_dot_product_{kernel}_attention.") == 1
+    assert calls(steps, f"_scaled_dot_product_{kernel}_attention_backward.") == 1
+    assert not calls(steps, "bmm") and not calls(steps, "softmax") and not calls(steps, "matmul")
+
+
+@pytest.mark.parametrize("what", ["inference", "training"])
+def test_masks_that_say_nothing_cost_nothing(plans: dict[str, list[str]], what: str) -> None:
+    assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"]
