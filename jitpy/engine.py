@@ -29,6 +29,7 @@ from .frontend import (
     backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)
+    optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
     size_checks,  # noqa: F401  (registers torch._check)
     transforms,  # noqa: F401  (registers torch.func)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)

@@ -228,26 +228,6 @@ def test_jitted_method_of_an_optimizer():
     assert variants() == compiled
 
 
-def test_accumulation_over_batches():
-    model, twin = small(), small()
-    opt, twin_opt = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, twin))
-
-    def make(net, optimizer):
-        def step(x, y):
-            optimizer.zero_grad()
-            for part, target in zip(x.split(4), y.split(4), strict=True):
-                (classify(net, part, target) / 4).backward()
-            optimizer.step()
-
-        return step
-
-    step, eager = jitpy.jit(make(model, opt), fullgraph=True), make(twin, twin_opt)
-    for number in range(4):
-        step(*rows(number))
-        eager(*rows(number))
-    torch.testing.assert_close(dict(model.state_dict()), dict(twin.state_dict()))
-
-
 def test_anomaly_mode_and_hooks_that_come_later_are_seen():
     x = torch.tensor([0.0, 1.0], requires_grad=True)
     seen = []
