@@ -19,7 +19,7 @@ import time
 import traceback
 
 #: seconds that one worker process goes on, so that no leak or odd state lasts
-_TURN = 60.0
+_TURN = 300.0
 
 
 def _file(folder: pathlib.Path, name: str) -> pathlib.Path:

@@ -164,7 +164,8 @@ def _world(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
         torch.set_default_device(None)
-        torch.use_deterministic_algorithms(False)
+        if torch.are_deterministic_algorithms_enabled() or torch.is_deterministic_algorithms_warn_only_enabled():
+            torch.use_deterministic_algorithms(False)
         torch.set_num_threads(threads)
         for kind, default in (("cpu", torch.bfloat16), ("cuda", torch.float16)):
             torch.set_autocast_enabled(kind, False)
