@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import linecache
 import signal
@@ -14,7 +15,8 @@ from typing import Any
 
 import torch
 
-from .programs import Draw, Program
+from .drawing import Draw
+from .programs import Program
 
 #: which arguments share memory, or are the same object
 ALIASES = ("none", "none", "same", "view", "list", "overlap", "dict", "object")
@@ -34,6 +36,7 @@ class Call:
     alias: str
     grad: bool
     deep: bool
+    double: bool = False
 
     def arguments(self, module: types.ModuleType) -> tuple[Any, ...]:
         """What `programs.PARAMETERS` names, in its order."""
@@ -59,7 +62,13 @@ class Call:
         elif self.alias == "object":
             box.extra, box.child, box.named = x, module.BOXES[0](self.n, self.f), named  # type: ignore[attr-defined]
         idx = torch.randint(-3, 4, (self.size,), generator=generator)
-        return x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box, idx, named
+        w = torch.randn(self.size, 2, generator=generator)
+        if self.grad:
+            w.requires_grad_()
+        if self.double:
+            x, y, w = x.detach().double(), y.double(), w.detach().double()
+        queue = collections.deque(self.ints, maxlen=5 if self.flag else None)
+        return x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box, idx, named, w, queue
 
 
 def draw_calls(draw: Draw) -> list[Call]:
@@ -71,9 +80,9 @@ def draw_calls(draw: Draw) -> list[Call]:
     calls = [call]
     for _ in range(draw(1, 3)):
         changes: dict[str, Any] = {
-            "size": draw(1, 6), "seed": draw(0, 5), "n": draw(-1, 12), "f": draw(-8, 8) / 4, "flag": not call.flag,
+            "size": draw(0, 6), "seed": draw(0, 5), "n": draw(-1, 12), "f": draw(-8, 8) / 4, "flag": not call.flag,
             "ints": (*call.ints, draw(0, 5)), "table": call.table[1:], "alias": ALIASES[draw(1, 7)],
-            "grad": not call.grad, "deep": not call.deep,
+            "grad": not call.grad, "deep": not call.deep, "double": not call.double,
         }
         names = list(changes)
         chosen = {names[draw(0, len(names) - 1)] for _ in range(draw(0, 3))}
@@ -117,7 +126,8 @@ def compare(source: str, calls: list[Call], backend: str, path: str = "/jitpy-fu
     sys.modules[module.__name__] = module
     try:
         exec(compile(source, path, "exec"), module.__dict__)
-        made = {"counter": lambda: 3, "shared": lambda: [1, 2], "scale": lambda: 0.5}
+        made = {"counter": lambda: 3, "shared": lambda: [1, 2], "scale": lambda: 0.5,
+                "helper": lambda: None}
         one = harness.Case(module.world, tuple(lambda c=c: c.arguments(module) for c in calls), None, None, True, made,
                            2e-4, 1)
         with _limit(120), warnings.catch_warnings():

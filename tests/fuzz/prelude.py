@@ -3,16 +3,21 @@
 PRELUDE = '''\
 import collections
 import contextlib
+import copy
 import dataclasses
+import enum
 import functools
 import itertools
 import math
+import operator
+import random
 import torch
 import jitpy
 
 counter = 3
 shared = [1, 2]
 scale = 0.5
+helper = None
 
 
 class Halt(Exception):
@@ -24,10 +29,29 @@ class Halt(Exception):
 Named = collections.namedtuple("Named", "t k")
 
 
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+    @property
+    def other(self):
+        return Color.BLUE if self is Color.RED else Color.RED
+
+
 @dataclasses.dataclass
 class Pair:
     left: object
     right: object = 1
+
+
+@dataclasses.dataclass(order=True)
+class Record:
+    k: int = 0
+    tags: list = dataclasses.field(default_factory=list, compare=False)
+    t: object = dataclasses.field(default=None, compare=False)
+
+    def __post_init__(self):
+        self.tags = [*self.tags, self.k]
 
 
 class Slim:
@@ -78,6 +102,55 @@ def walk(tensors):
         got = yield t * 2
         if got is not None:
             yield t + got
+
+
+def mean_of(*tensors, by=torch.mul, **named):
+    total = functools.reduce(torch.add, tensors)
+    for t in named.values():
+        total = by(total, t)
+    return total / max(len(tensors), 1)
+
+
+def countdown(n):
+    return [n] + countdown(n - 1) if n > 0 else []
+
+
+@functools.singledispatch
+def kind_of(value):
+    return 0
+
+
+@kind_of.register(int)
+def _(value):
+    return 1
+
+
+@kind_of.register(torch.Tensor)
+def _(value):
+    return value.dim() + 2
+
+
+def halving(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        return fn(*args, **kwargs) * 0.5
+    return wrapper
+
+
+@halving
+def shifted(t, by=1):
+    return t + by
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        ctx.save_for_backward(t)
+        return t * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 + ctx.saved_tensors[0] * 0
 
 
 def below(o):
@@ -181,6 +254,111 @@ def world():
             if self.training:
                 self.seen.add_(0.25)
             return t * self.w + self.seen * self.gain
+
+    class Limited:
+        """A descriptor that keeps values below 50."""
+
+        def __set_name__(self, owner, name):
+            self.place = "_" + name
+
+        def __get__(self, obj, owner=None):
+            return self if obj is None else getattr(obj, self.place, 0)
+
+        def __set__(self, obj, value):
+            setattr(obj, self.place, value % 50)
+
+    class Vec:
+        """Operators on both sides, around a tensor and a count."""
+
+        __watched__ = ("made",)
+        made = []
+        n = Limited()
+
+        def __init__(self, t, n=0):
+            self.t, self.n = t, n
+            Vec.made.append(n)
+
+        @classmethod
+        def of(cls, t, *rest):
+            return cls(t, len(rest))
+
+        @staticmethod
+        def join(a, b):
+            return Vec(a.t + b.t, a.n * b.n)
+
+        @functools.cached_property
+        def half(self):
+            return self.t * 0.5
+
+        def __add__(self, other):
+            return Vec(self.t + (other.t if isinstance(other, Vec) else other), self.n + 1)
+
+        def __rmul__(self, other):
+            return Vec(other * self.t, self.n)
+
+        def __rsub__(self, other):
+            return NotImplemented if isinstance(other, str) else Vec(other - self.t, self.n)
+
+        def __iadd__(self, other):
+            self.n += 1
+            return self
+
+        def __neg__(self):
+            return type(self)(-self.t, -self.n)
+
+        def __call__(self, t, *, shift=0):
+            return t * self.n / 7 + shift
+
+        def __iter__(self):
+            yield self.t
+            yield self.n
+
+        def __contains__(self, i):
+            return i < self.n
+
+        def __bool__(self):
+            return self.n % 2 == 0
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+        def __hash__(self):
+            return 7
+
+        def __index__(self):
+            return self.n % 3
+
+        def __format__(self, spec):
+            return f"Vec{self.n:{spec}}"
+
+        def __setattr__(self, name, value):
+            if name == "log":
+                Vec.made.append(value)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name):
+            Vec.made.append(name)
+            super().__delattr__(name)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)])
+            self.norm = torch.nn.BatchNorm1d(2)
+            self.drop = torch.nn.Dropout(0.25)
+            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+            self.gain = 0.5
+            self.last = None
+            self.sizes = collections.deque(maxlen=3)
+
+        def forward(self, t):
+            for layer in self.layers:
+                t = torch.tanh(layer(t))
+            t = self.drop(self.norm(t)) * self.gain
+            if self.training:
+                self.steps += 1
+            self.sizes.append(t.shape[0])
+            return t
 
     def remember(item, seen=[]):
         seen.append(item)
