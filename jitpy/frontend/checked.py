@@ -32,7 +32,11 @@ class Checked:
     def __init__(self, compiled: Callable[..., tuple[Any, ...]], graph: Graph) -> None:
         self.compiled = compiled
         self.name = graph.name
-        self.is_random = any(node.op.is_random for node in graph.nodes)
+        random = [node for node in graph.nodes if node.op.is_random]
+        self.is_random = bool(random)
+        #: generators that the program passes, by identity
+        self.generators = list({id(value): value for node in random for value in (*node.args, *node.kwargs.values())
+                                if isinstance(value, torch.Generator)}.values())
         #: how often a check failed since the last success, and for how many calls the graph is left alone
         self.failures = 0
         self.pause = 0
@@ -43,6 +47,7 @@ class Checked:
             self.pause -= 1
             return None
         state = _random_state() if self.is_random else None
+        own = [generator.get_state() for generator in self.generators]
         try:
             result = self.compiled(*inputs)
             self.failures = 0
@@ -56,6 +61,8 @@ class Checked:
             logs.log("graph", lambda: f"{self.name} gave up a call: {reason}")
         if state is not None:
             _set_random_state(state)
+            for generator, before in zip(self.generators, own, strict=True):
+                generator.set_state(before)
         return None
 
     def take_failure(self) -> Exception | None:

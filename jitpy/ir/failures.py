@@ -14,6 +14,7 @@ import sympy
 import torch
 
 from .graph import Graph, Node
+from .op import Op
 from .spec import ScalarSpec, TensorSpec
 
 #: arithmetic on numbers that cannot raise
@@ -67,11 +68,16 @@ def _has_late_number(node: Node) -> bool:
         isinstance(value, sympy.Basic) for value in (*node.args, *node.kwargs.values()))
 
 
+def is_programs_own(op: Op) -> bool:
+    """Whether an op was registered by the program: its kernel may raise anything, and be more than a function."""
+    return isinstance(op.target, torch._ops.OpOverload) and op.target.namespace != "aten"
+
+
 def may_fail(node: Node) -> bool:
     """Whether the values of a node's arguments may make it raise."""
     op, target = node.op, node.op.target
     if isinstance(target, torch._ops.OpOverload):
-        if target.namespace != "aten":
+        if is_programs_own(op):
             return True
         name = op.name.split(".")[1]
         if name in _DIVIDE:

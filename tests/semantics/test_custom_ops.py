@@ -95,6 +95,17 @@ def _(x):
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("jitpysem::numbered", mutates_args=())
+def numbered(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append(str(len(CALLS)))
+    return x + len(CALLS)
+
+
+@numbered.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
 @torch.library.custom_op("jitpysem::optional", mutates_args=())
 def optional(x: torch.Tensor, y: torch.Tensor | None, words: str, sizes: list[int]) -> list[torch.Tensor]:
     return [x.reshape(sizes).clone() if words == "reshape" else x.clone(), x + 1 if y is None else x + y]
@@ -128,6 +139,11 @@ def one():
 @case(one, lambda: (vec(6),), fullgraph=True, globals={"CALLS": list})
 def custom_op(x):
     return twice(x + 1) - 1
+
+
+@case(one, globals={"CALLS": list})
+def custom_op_twice_on_the_same(x):
+    return numbered(x), numbered(x)
 
 
 @case(one, fullgraph=True)

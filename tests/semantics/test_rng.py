@@ -265,4 +265,17 @@ def random_distributions(x):
     return normal.sample(), normal.rsample((2,)), kinds.sample()
 
 
+@case(*(lambda i=i: (torch.ones(3), torch.tensor(i)) for i in (1, 9, 2)), factory=True)
+def own_generator_where_an_index_is_wrong():
+    generator = torch.Generator().manual_seed(3)
+    log = []
+
+    def fn(x, i):
+        log.append(len(log))
+        noise = torch.rand(3, generator=generator)
+        return x[i] * noise, torch.rand(2)
+
+    return fn, log
+
+
 test_cases = make_test(__name__)

@@ -8,7 +8,7 @@ import torch
 
 from ..alias import AliasGroups
 from ..builder import Builder
-from ..failures import has_effect
+from ..failures import has_effect, is_programs_own
 from ..folding import compute, foldable, is_factory
 from ..graph import CONSTANT, Graph, Node
 from ..spec import TensorSpec
@@ -48,7 +48,7 @@ def fold_constants(graph: Graph) -> list[str]:
 
 
 def share_subexpressions(graph: Graph) -> list[str]:
-    """Compute once what is computed twice: same op, same arguments, same grad mode, pure, not random.
+    """Compute once what is computed twice: same op of torch's, same arguments, same grad mode, pure, not random.
 
     Results that the caller could tell apart (two outputs, a saved tensor and an output) stay apart.
     """
@@ -87,7 +87,7 @@ def _kept_apart(rewriter: Rewriter, node: Node, first: Node) -> bool:
 
 def _key(node: Node) -> Any:
     op = node.op
-    if op.is_random or not op.is_pure or op is CONSTANT:
+    if op.is_random or not op.is_pure or op is CONSTANT or is_programs_own(op):
         return None
     try:
         key = (op.name, id(op.target), node.grad_enabled, _hashable(node.args),
