@@ -9,17 +9,18 @@ with the program, its calls and the error; equal errors are kept once. The exit 
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 
 #: seconds that one worker process goes on, so that no leak or odd state lasts
-_TURN = 300.0
+_TURN = 600.0
 
 
 def _file(folder: pathlib.Path, name: str) -> pathlib.Path:
@@ -27,7 +28,7 @@ def _file(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def worker(options: argparse.Namespace) -> int:
-    """One turn; what it finds is a file. Returns 0 also then: another status is a crash."""
+    """One turn of `options.worker` seconds; what it finds is a file. Returns 0 also then: another status is a crash."""
     from .search import search
 
     folder: pathlib.Path = options.out
@@ -58,8 +59,25 @@ def replay(path: pathlib.Path, backend: str) -> int:
     return 0
 
 
+def _forked(function: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run it in a child process, which needs no imports of its own; the exit status, negative for a signal."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = function(options)
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def campaign(options: argparse.Namespace) -> int:
     """Turns of worker processes until the time is up; the number of findings."""
+    from . import search  # noqa: F401  (once for all workers)
+
     folder: pathlib.Path = options.out or pathlib.Path(tempfile.mkdtemp(prefix="jitpy-fuzz-"))
     folder.mkdir(parents=True, exist_ok=True)
     end, programs, turn = time.time() + options.minutes * 60, 0, 0
@@ -69,9 +87,8 @@ def campaign(options: argparse.Namespace) -> int:
         backend = options.backend
         if backend == "mixed":
             backend = "codegen" if turn % 5 == 4 else "eager"
-        command = [sys.executable, "-m", "tests.fuzz", "--backend", backend, "--out", str(folder), "--shrink",
-                   str(options.shrink), "--first", str(seed + turn), "--worker", str(min(left, _TURN))]
-        status = subprocess.run(command).returncode
+        turns = {"backend": backend, "first": seed + turn, "worker": min(left, _TURN), "out": folder}
+        status = _forked(worker, argparse.Namespace(**{**vars(options), **turns}))
         state = (folder / "running").read_text()
         if status == 0 and state.startswith("done "):
             programs += int(state.split()[1])
@@ -92,7 +109,6 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, help="folder of the findings")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds to spend on making each finding small")
     parser.add_argument("--program", type=pathlib.Path, help="run one finding again")
-    parser.add_argument("--worker", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     # Before torch and jitpy are imported, which is why their users are imported late: internal errors raise, and
     # kernels go where those of test runs go.
@@ -100,7 +116,7 @@ def main() -> int:
 
     if options.program is not None:
         return replay(options.program, "eager" if options.backend == "mixed" else options.backend)
-    return worker(options) if options.worker is not None else campaign(options)
+    return campaign(options)
 
 
 if __name__ == "__main__":
