@@ -184,6 +184,15 @@ def check_write_under_grad(recorder: Recorder, entry: GraphInput, through_view: 
     recorder.guards.add(entry.source, "python", takes_writes, "an in-place operation")
 
 
+def check_strided(recorder: Recorder, memory: TensorSpec, size: Any, stride: Any, offset: Any) -> None:
+    """as_strided of memory that the graph made: what lies outside raises, also where nobody reads it."""
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    sizes = recorder.sizes
+    fits = 0 in size or sizes.require(sympy.Lt(last, memory.numel), "as_strided")
+    if not fits or not sizes.require(sympy.Ge(offset, 0), "as_strided"):
+        raise Uncapturable("unsupported_op", "as_strided beyond a tensor's memory")
+
+
 def check_strided_input(
     recorder: Recorder, entry: GraphInput, memory: TensorSpec, size: Any, stride: Any, offset: Any
 ) -> None:

@@ -37,7 +37,7 @@ from .autograd_facts import keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
 from .history import History
-from .inputs import check_strided_input, check_write_under_grad, is_leaf, is_no_leaf, make_tensor_input
+from .inputs import check_strided, check_strided_input, check_write_under_grad, is_leaf, is_no_leaf, make_tensor_input
 from .scalars import record_scalar_op, with_sample_numbers
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 from .source import Source
@@ -307,6 +307,8 @@ class Recorder:
                 stride,
                 base.spec.offset if offset is None else offset,
             )
+        else:
+            check_strided(self, memory, size, stride, base.spec.offset if offset is None else offset)
         whole = base
         if base.chain:
             if offset is None:

@@ -296,4 +296,15 @@ def history_of_one_part(w, y):
     return first * 2, sums
 
 
+# A view beyond the memory of a tensor that the graph makes, which nobody reads, raised nothing.
+@case(*(lambda n=n: (torch.ones(3), n, []) for n in (3, 2, 4, 0, 6)))
+def strided_beyond_the_memory(x, n, log):
+    doubled = x * 2
+    log.append(n)
+    doubled.as_strided((n,), (1,))
+    log.append("fits")
+    doubled[1:].as_strided((2,), (1,), n - 3)
+    return doubled
+
+
 test_all = make_test(__name__)
