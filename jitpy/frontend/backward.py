@@ -170,6 +170,7 @@ def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[Tr
         asked = {recorder.node(value.traced) for value in only}
         if any(node.op is not INPUT for node in asked):
             raise Uncapturable("autograd", "backward(inputs=...) of a tensor that is no leaf")
+        _check_histories(recorder, _output_nodes(recorder, outputs), list(asked))
         reached = [node for node in reached if node in asked]
     leaves = [_leaf(ex, node) for node in reached]
     before = [_present_grad(ex, leaf) for leaf in leaves]
@@ -266,6 +267,7 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
                 raise Uncapturable("autograd", f"{entry.source} has hooks")
             recorder.guards.add(entry.source, "python", runs_no_hooks)
     wrt = [recorder.node(tensor) for tensor in inputs]
+    _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
     taken = set(recorder.graph.all_nodes())
     found: list[TracedTensor | None] = []
     for tensor, grad in zip(inputs, gradients(recorder, outputs, cotangents, wrt, retain), strict=True):
@@ -282,6 +284,15 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
         else:
             raise UserError(RuntimeError(_UNUSED))
     return found
+
+
+def _check_histories(recorder: Recorder, outputs: Sequence[Node], wrt: Sequence[Node]) -> None:
+    """Uncapturable where the way to one of `wrt` may lead through what was computed before the frame."""
+    wanted = {node for node in wrt if node.op is INPUT}
+    for node in _reached_inputs(recorder, outputs):
+        entry = recorder._inputs[recorder.graph.inputs.index(node)]
+        if not entry.payload.is_leaf and wanted - {node}:
+            raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
 
 
 _UNUSED = (

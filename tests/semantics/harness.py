@@ -31,6 +31,7 @@ import io
 import itertools
 import math
 import os
+import random
 import re
 import sys
 import traceback
@@ -182,6 +183,7 @@ def _play(one: Case, prepare: Callable[[Callable[..., Any]], Callable[..., Any]]
         called = prepare(fn)
         for number, maker in enumerate(one.makers * one.rounds):
             torch.manual_seed(number + 1)
+            random.seed(number + 1)
             args = maker()
             yield _call(one, called, args, state)
 
@@ -241,6 +243,7 @@ def _modes() -> tuple[Any, ...]:
         torch.is_anomaly_enabled(),
         torch.get_num_threads(),
         hash(torch.get_rng_state().numpy().tobytes()),
+        hash(random.getstate()),
     )
 
 

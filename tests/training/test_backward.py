@@ -347,6 +347,37 @@ def grad_of_the_unused_raises(x, y):
     return torch.autograd.grad((x * 2).sum(), [x, y])
 
 
+def _with_history():
+    x = torch.randn(3, requires_grad=True)
+    return x, x * 2
+
+
+@case(_with_history)
+def grad_through_what_was_computed_before(x, h):
+    return torch.autograd.grad((h * h).sum(), [x], allow_unused=True)
+
+
+@case(_with_history)
+def grad_of_what_was_computed_before(x, h):
+    loss = (h * h * x).sum()
+    return torch.autograd.grad(loss, [h], retain_graph=True), torch.autograd.grad(loss, [h, x])
+
+
+@case(_with_history)
+def backward_through_what_was_computed_before(x, h):
+    (h * h).sum().backward(inputs=[x])
+    return x.grad.clone()
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),))
+def grad_through_a_break(x):
+    h = x * 2
+    print(len(h))
+    if h.sum() > 100:
+        return h
+    return torch.autograd.grad((h * x).sum(), [x], allow_unused=True)
+
+
 @case(lambda: (torch.randn(3, requires_grad=True), torch.randn(3)))
 def grad_of_what_needs_none(x, y):
     return torch.autograd.grad((x * y).sum(), [x, y])
