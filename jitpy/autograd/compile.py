@@ -20,6 +20,7 @@ from .partition import choose_saved
 from .paths import find_paths
 from .results import Views
 from .variants import select
+from .watching import Watched
 
 Compiled = Callable[..., tuple[Any, ...]]
 #: A backend's compilation of a graph.
@@ -37,6 +38,7 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     """
     started = time.perf_counter()
     joint, halves = _halves(graph)
+    watched = _watched(joint, halves)
     backward = BackwardHalf(halves, compile, compile_eager)
     again = without_mutations(joint.source)
     kept = used_inputs(again)
@@ -54,8 +56,8 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         kept=kept,
         random=any(node.op.is_random for node in again.nodes),
         changes=bool(changed),
-        paths=lambda: find_paths(joint.source, halves.backward, len(halves.saved), joint.grad_outputs,
-                                 joint.grad_inputs),
+        watched=tuple((*one.place, one.text) for one in watched),
+        paths=lambda: find_paths(joint, halves, watched),
     ))
     return node if joint.views is None else _with_views(node, joint.views, compile_eager)
 
@@ -68,6 +70,11 @@ def _halves(graph: Graph) -> tuple[Joint, Halves]:
         # a result that is a view may share memory with what has to be kept
         joint = differentiate(graph, all_views=True)
         return joint, split(joint, choose_saved(joint))
+
+
+def _watched(joint: Joint, halves: Halves) -> list[Watched]:
+    """What must be watched besides the kept inputs: those torch checks itself, and names as eager would."""
+    return [one for one in joint.watched if one.text or one.place not in halves.saved]
 
 
 def _with_views(node: Compiled, views: Views, compile_eager: Compile) -> Compiled:

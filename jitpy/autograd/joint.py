@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy
 
+from .. import config
 from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
@@ -19,6 +20,7 @@ from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
 from .results import Views, separate
 from .reverse import vjp
+from .watching import Watched, kept_by_eager
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
 _DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,)}
@@ -36,6 +38,8 @@ class Joint:
     grad_inputs    positions of the inputs that have gradients
     source         the graph whose results these are, before anything was done to it
     views          how the results of `source` are made from those of this graph; None where they are the same
+    watched        what eager keeps of inputs and outputs
+    changeable     inputs and outputs that eager does not keep: the program may change them in place
     """
 
     graph: Graph
@@ -45,6 +49,8 @@ class Joint:
     grad_inputs: tuple[int, ...]
     source: Graph
     views: Views | None
+    watched: list[Watched]
+    changeable: set[Node]
     _behind: set[Node] = field(default_factory=set)
 
     @property
@@ -92,7 +98,13 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         mutation.grad_enabled = None
     for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
         run(joint)
-    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views)
+    kept = kept_by_eager(source)
+    changeable = {node for kind, nodes in (("input", joint.inputs[:n_inputs]), ("output", joint.outputs[:n_outputs]))
+                  for k, node in enumerate(nodes) if (kind, k) not in kept.places and isinstance(node.spec, TensorSpec)}
+    if config.activation_memory_budget < 1:
+        changeable -= set(joint.inputs)  # to take less memory than eager, any input may be kept
+    return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views, kept.watched,
+                 changeable)
 
 
 def _gradient_spec(spec: TensorSpec) -> TensorSpec:
@@ -191,7 +203,10 @@ class Halves:
 
 
 def split(joint: Joint, saved: Sequence[Node]) -> Halves:
-    """Cut at the values to save: everything that the backward half needs besides them it computes from them."""
+    """Cut at the values to save: everything that the backward half needs besides them it computes from them.
+
+    Inputs and outputs in `joint.changeable` are saved as copies.
+    """
     graph = joint.graph
     saved = [*saved, *_size_tellers(joint, saved)]
     forward = Graph(graph.name, sizes=graph.sizes)
@@ -200,17 +215,24 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward.mutations = [Mutation(m.input, m.value, m.grad_enabled) for m in graph.mutations]
     outputs = graph.outputs[:joint.n_outputs]
     extras: list[Node] = []
+    copies: list[Node] = []
     places: list[tuple[str, int]] = []
     for node in saved:
+        place = ("extra", len(extras))
         if node.op is INPUT:
-            places.append(("input", graph.inputs.index(node)))
+            place = ("input", graph.inputs.index(node))
         elif node in outputs:
-            places.append(("output", outputs.index(node)))
-        else:
-            places.append(("extra", len(extras)))
+            place = ("output", outputs.index(node))
+        if node in joint.changeable:
+            place = ("extra", len(extras))
+            node = Node(ops.get("aten.clone.default"), (node,), {}, node.spec, graph.unique_name("clone"),
+                        grad_enabled=False)
+            copies.append(node)
+        if place[0] == "extra":
             extras.append(node)
+        places.append(place)
     forward.outputs = [*outputs, *extras]
-    forward.nodes = [node for node in graph.nodes if node not in behind_cotangents(joint)]
+    forward.nodes = [*(node for node in graph.nodes if node not in behind_cotangents(joint)), *copies]
     remove_dead_code(forward)
     return Halves(forward, backward_half(joint, saved), tuple(places))
 

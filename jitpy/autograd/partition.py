@@ -7,8 +7,8 @@ memory. Values that may be computed again lie on paths that can be cut further u
 depends on `config.activation_memory_budget`: at 1.0 only what fuses into kernels of the backward pass at next to no
 cost, below it more, cheapest per byte first, until no more than that part of the memory is kept.
 
-Inputs and outputs are kept only where the gradient formulas themselves read them (as eager does): the program may
-change others in place. Below a budget of 1.0 any input may be kept.
+Inputs and outputs are kept only where the gradient formulas themselves read them, and as copies where eager does not
+keep them: the program may change those in place. Below a budget of 1.0 any input may be kept.
 """
 
 from __future__ import annotations
@@ -163,11 +163,15 @@ class _Facts:
         if node.op is INPUT:
             if node in self.written:
                 return INFINITE
-            return 0 if any_input or node in self.read_memory or not isinstance(node.spec, TensorSpec) else INFINITE
+            if not isinstance(node.spec, TensorSpec):
+                return 0
+            if not any_input and node not in self.read_memory:
+                return INFINITE
+            return 3 * self.size(node) if node in self.joint.changeable else 0
         if not isinstance(node.spec, TensorSpec) or self.bases.kind(node) != "copy":
             return INFINITE
         if node in self.outputs:
-            return self.size(node) if node in self.reads else INFINITE
+            return self.size(node) * (3 if node in self.joint.changeable else 1) if node in self.reads else INFINITE
         if not self.shown.isdisjoint(self.bases.of(node)):
             return INFINITE
         return max(self.size(node), 1) * (1 if self.in_memory(node) else 2)

@@ -5,34 +5,48 @@ Asked for only when a program makes such a pass: it runs ops on meta tensors, to
 
 from __future__ import annotations
 
-from typing import Any
-
-import sympy
-import torch
+import functools
+import operator
+from collections.abc import Iterable, Sequence
 
 from ..ir.alias import needs_grad
-from ..ir.graph import GETITEM, Graph, Node, map_nodes
-from ..ir.ops.quiet import without_compiler_import
-from ..ir.sizes import SizeEnv
-from ..ir.spec import ScalarSpec, TensorSpec
+from ..ir.autograd_saves import saved_by
+from ..ir.graph import GETITEM, Graph, Node
 from ..runtime.autograd_node import Paths
+from .joint import Halves, Joint
+from .watching import Watched
 
 
-def find_paths(source: Graph, backward: Graph, n_saved: int, grad_outputs: tuple[int, ...],
-               grad_inputs: tuple[int, ...]) -> Paths:
-    """source: the graph that was differentiated. backward: takes the saved values, then the gradients of
-    `grad_outputs`; returns the gradients of `grad_inputs`."""
-    under, over = _between(source, [source.outputs[k] for k in grad_outputs], [source.inputs[k] for k in grad_inputs])
-    return Paths(under, over, _needs(backward, n_saved))
+def find_paths(joint: Joint, halves: Halves, watched: Sequence[Watched]) -> Paths:
+    """The paths of a graph, for a node that watches `watched`."""
+    source = joint.source
+    numbers = _savers(source)
+    under, over = _between(source, numbers, [source.outputs[k] for k in joint.grad_outputs],
+                           [source.inputs[k] for k in joint.grad_inputs])
+
+    def mask(savers: Iterable[Node]) -> int:
+        return functools.reduce(operator.or_, (numbers[node] for node in savers), 0)
+
+    saving = (mask(saver for one in joint.watched if one.place == place for saver in one.savers)
+              for place in halves.saved)
+    return Paths(under, over, _needs(halves.backward, len(halves.saved)), tuple(saving),
+                 tuple(mask(one.savers) for one in watched))
 
 
-def _between(graph: Graph, outputs: list[Node], inputs: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """For each output the nodes that lie under it, for each input those that lie over it: bit masks over the nodes of
-    which autograd saves something."""
+def _savers(graph: Graph) -> dict[Node, int]:
+    """The nodes of which autograd saves something, each with a bit of its own."""
     numbers: dict[Node, int] = {}
     for node in graph.nodes:
-        if needs_grad(node.spec) and node.op is not GETITEM and _saves(graph.sizes, node):
-            numbers[node] = 1 << len(numbers)
+        if needs_grad(node.spec) and node.op is not GETITEM:
+            saves = saved_by(graph.sizes, node)
+            if saves is None or saves.anything:
+                numbers[node] = 1 << len(numbers)
+    return numbers
+
+
+def _between(graph: Graph, numbers: dict[Node, int], outputs: list[Node],
+             inputs: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each output the nodes that lie under it, for each input those that lie over it, as sums of `numbers`."""
     under: dict[Node, int] = {}
     over: dict[Node, int] = dict.fromkeys(graph.all_nodes(), 0)
     for node in graph.nodes:
@@ -73,49 +87,3 @@ def _needs(backward: Graph, n_saved: int) -> tuple[tuple[int, ...], ...]:
         if not depends.get(node, 0) and node in needs:  # a gradient that is a saved value: whatever output it is of
             needs[node] = [mask | 1 << k for mask in needs[node]]
     return tuple(tuple(needs[node]) for node in values)
-
-
-def _saves(sizes: SizeEnv, node: Node) -> bool:
-    """Whether autograd keeps a tensor for the node's backward pass; True where that cannot be found out."""
-    kept: list[torch.Tensor] = []
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept.append(tensor)
-        return tensor
-
-    def stand_in(source: Node) -> Any:
-        spec = source.spec
-        if isinstance(spec, tuple):
-            return [_on_meta(sizes, part) for part in spec]
-        return _on_meta(sizes, spec)
-
-    try:
-        args, kwargs = (_plain(sizes, map_nodes(value, stand_in)) for value in (node.args, node.kwargs))
-        with without_compiler_import(), torch.enable_grad(), \
-                torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            node.op.target(*args, **kwargs)
-    except Exception:
-        return True
-    return bool(kept)
-
-
-def _on_meta(sizes: SizeEnv, spec: Any) -> Any:
-    if isinstance(spec, TensorSpec):
-        shape, stride = ([sizes.hint(d) if isinstance(d, sympy.Basic) else d for d in dims]
-                         for dims in (spec.shape, spec.stride))
-        tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
-        return tensor.requires_grad_(spec.requires_grad)
-    return spec.kind(1) if isinstance(spec, ScalarSpec) else None
-
-
-def _plain(sizes: SizeEnv, value: Any) -> Any:
-    """Sizes as ints, devices as meta."""
-    if isinstance(value, sympy.Basic):
-        return sizes.hint(value)
-    if isinstance(value, torch.device):
-        return torch.device("meta")
-    if isinstance(value, (tuple, list)):
-        return type(value)(_plain(sizes, part) for part in value)
-    if isinstance(value, dict):
-        return {key: _plain(sizes, part) for key, part in value.items()}
-    return value

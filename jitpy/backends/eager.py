@@ -11,6 +11,7 @@ import torch
 
 from ..ir import CONSTANT, GETITEM, Graph, Node
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
+from ..runtime.autograd_node import watch_change
 from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
 from .size_table import SizeTable
 
@@ -53,6 +54,8 @@ class _Planner:
             self._call(node, parts.get(node))
         self._copy_back()
         outputs = tuple(self._slot_of(node) for node in graph.outputs)
+        if self.follows_grad:
+            self._watch_changes()
         self.table.finish()
         if not self.follows_grad:
             self.steps = _free_early(self.steps, len(graph.inputs), set(outputs))
@@ -137,6 +140,22 @@ class _Planner:
                                            (self._new_slot(),), grad=mutation.runs_with_grad))
             else:
                 self.steps.append(CopyStep(mutation.input, source))
+
+
+    def _watch_changes(self) -> None:
+        """A value that an in-place op wrote is not in the memory that it was written to: autograd has to be told."""
+        from ..autograd.watching import unseen_by_autograd
+
+        for one in unseen_by_autograd(self.graph):
+            nodes = self.graph.inputs if one.place[0] == "input" else self.graph.outputs
+            seen = SlotRef(self._slot_of(nodes[one.place[1]]))
+            text = one.text or self._argument(one.value)
+            for saver in one.savers:
+                parts = [saver] if saver in self.slots and not isinstance(saver.spec, tuple) else [
+                    node for node in self.graph.nodes if node.op is GETITEM and node.args[0] is saver]
+                for part in parts[:1]:
+                    self.steps.append(CallStep(watch_change, (SlotRef(self.slots[part]), seen, text), {},
+                                               (self._new_slot(),)))
 
 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,21 +1,15 @@
-"""What eager's autograd keeps of an op: found by running the op on meta tensors and watching what it saves.
+"""What the recorder has to know about what eager's autograd keeps: whether a write would hit it.
 
-Eager refuses to run a backward pass when a tensor that it kept was changed in place meanwhile. In a functional graph
-nothing changes, so the recorder has to know, and leaves such writes to eager.
+In a functional graph nothing changes, so the recorder leaves such writes to eager, whose backward pass raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import sympy
-import torch
-
-from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, ScalarSpec, Spec, TensorSpec, map_nodes
-from jitpy.ir.ops.quiet import without_compiler_import
-
-from .scalars import SAMPLES
+from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, Spec, TensorSpec
+from jitpy.ir.autograd_saves import saved_by
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -92,75 +86,19 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
 
 def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
     """The inputs that autograd keeps for a node's backward pass, and the positions of the results that it keeps."""
-    found = _watched(recorder, node)
+    found = saved_by(recorder.sizes, node)
     if found is None:  # not known: assume the worst
         return set(node.input_nodes()), set(range(len(node.spec) if isinstance(node.spec, tuple) else 1))
-    stand_ins, result, kept = found
-    inputs = {
-        source
-        for source, value in stand_ins.items()
-        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
-    }
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    return inputs, {
-        i for i, r in enumerate(results) if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata in kept
-    }
+    sources = list(dict.fromkeys(node.input_nodes()))
+    return {sources[i] for i in found.operands}, set(found.results)
 
 
 def keeps_anything(recorder: Recorder, node: Node) -> bool:
     """Whether autograd keeps any tensor for a node's backward pass, be it one that only the op knows."""
     if node.op is GETITEM:
         return False
-    found = _watched(recorder, node)
-    return found is None or bool(found[2])
-
-
-def _watched(recorder: Recorder, node: Node) -> tuple[dict[Node, Any], Any, set[int]] | None:
-    """A node's op run on meta tensors: what stood for its inputs, its result, and the memory that autograd kept. None
-    where it does not run on them."""
-    hints = recorder.sizes.hints
-    stand_ins: dict[Node, Any] = {}
-
-    def stand_in(source: Node) -> Any:
-        if source not in stand_ins:
-            spec = source.spec
-            if isinstance(spec, ScalarSpec):
-                stand_ins[source] = SAMPLES[spec.kind]
-            elif isinstance(spec, TensorSpec):
-                tensor = torch.empty_strided(hints(spec.shape), hints(spec.stride), dtype=spec.dtype, device="meta")
-                stand_ins[source] = tensor.requires_grad_(spec.requires_grad)
-        return stand_ins[source]
-
-    kept: set[int] = set()
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept.add(tensor.untyped_storage()._cdata)
-        return tensor
-
-    try:
-        args, kwargs = (_plain(recorder, map_nodes(a, stand_in)) for a in (node.args, node.kwargs))
-        with (
-            without_compiler_import(),
-            torch.enable_grad(),
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-        ):
-            result = node.op.target(*args, **kwargs)
-    except Exception:
-        return None
-    return stand_ins, result, kept
-
-
-def _plain(recorder: Recorder, value: Any) -> Any:
-    """Sizes as ints, devices as meta."""
-    if isinstance(value, sympy.Basic):
-        return recorder.sizes.hint(value)
-    if isinstance(value, torch.device):
-        return torch.device("meta")
-    if isinstance(value, (tuple, list)):
-        return type(value)(_plain(recorder, v) for v in value)
-    if isinstance(value, dict):
-        return {k: _plain(recorder, v) for k, v in value.items()}
-    return value
+    found = saved_by(recorder.sizes, node)
+    return found is None or found.anything
 
 
 def short_name(op: Op) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from jitpy.ir import GETITEM, Mutation, Node
+from jitpy.ir import GETITEM, INPUT, Mutation, Node
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import lower
 
@@ -55,11 +55,23 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     for index, payload in written:
         storage = payload.storage
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
+    _mark_memory(recorder, live)
     drop_unused_history(graph)
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
+
+
+def _mark_memory(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> None:
+    """Values that have been in the same memory, which the program sees, have the same number as `meta["memory"]`:
+    autograd refuses a backward pass that reads one of them when the memory was written to since."""
+    payloads = [*live, *(entry.payload for entry in recorder._inputs)]
+    storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
+    for number, storage in enumerate(storages):
+        for node in storage.values:
+            if node.op is not INPUT:
+                node.meta["memory"] = number
 
 
 def _refuse_inference_tensors(recorder: Recorder) -> None:

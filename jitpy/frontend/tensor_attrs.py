@@ -84,7 +84,9 @@ def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
 
 
 def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
-    return recorder.record(_aten.detach.default, (tensor,), {})
+    data = recorder.record(_aten.detach.default, (tensor,), {})
+    data.node.meta["own_versions"] = True  # autograd does not see what the tensor and this one do to each other
+    return data
 
 
 def _itemsize(spec: TensorSpec) -> int:

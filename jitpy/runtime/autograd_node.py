@@ -18,6 +18,8 @@ eager ops from the start, so that it costs what it costs without jitpy.
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from jitpy.ir.ops.quiet import without_saved_tensor_hooks
 from jitpy.ir.spec import contiguous_stride
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 
@@ -85,11 +88,15 @@ class Paths:
     over   for each of grad_inputs the nodes that lie over it
     needs  for each saved value, for each of grad_outputs: the grad_inputs (a bit mask) whose gradients from this output
            cannot be computed without the value
+    savers   for each saved value the nodes that save it too, as a bit mask: they check it whether they read it or not
+    watched  for each watched tensor the nodes that save it
     """
 
     under: tuple[int, ...]
     over: tuple[int, ...]
     needs: tuple[tuple[int, ...], ...]
+    savers: tuple[int, ...]
+    watched: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,8 @@ class NodeSpec:
     kept          positions of the inputs that `run` reads: none that the forward executable changes
     random        whether the forward graph draws random numbers: `run` then starts from the same state of generators
     changes       whether the forward executable changes inputs, so that `run` cannot stand for it
-    watched       inputs and outputs that eager saves and this node does not: changing one in place is eager's error
+    watched       inputs and outputs that eager saves, ('input', i, text) or ('output', i, text): changing one in place
+                  is eager's error, which calls it `text` (kind, sizes and maker; empty: as it is at the call)
     paths         what eager would free and refuse, for passes over some outputs or inputs only; called when the first
                   such pass comes. None: every pass frees everything.
     name          `grad_fn.name()`
@@ -131,14 +139,14 @@ class NodeSpec:
     kept: tuple[int, ...] = ()
     random: bool = False
     changes: bool = False
-    watched: tuple[tuple[str, int], ...] = ()
+    watched: tuple[tuple[str, int, str], ...] = ()
     paths: Callable[[], Paths] | None = None
     name: str = "JitBackward"
 
     def __post_init__(self) -> None:
         if not all(0 <= i < self.n_inputs for i in self.kept):
             raise ValueError(f"there are no such inputs: {self.kept}")
-        for kind, i in (*self.saved, *self.watched):
+        for kind, i in (*self.saved, *(place[:2] for place in self.watched)):
             limit = {"input": self.n_inputs, "output": self.n_outputs, "extra": None}[kind]
             if i < 0 or limit is not None and i >= limit:
                 raise ValueError(f"there is no {kind} {i}")
@@ -202,7 +210,7 @@ class _Compiled(torch.autograd.Function):
         ctx.node = node
         ctx.numbers = [None if isinstance(value, torch.Tensor) else value for value in values]
         ctx.save_for_backward(*(value for value in values if isinstance(value, torch.Tensor)))
-        ctx.watched = [_Watched({"input": inputs, "output": outputs}[kind][i]) for kind, i in spec.watched]
+        ctx.watched = [_Watched({"input": inputs, "output": outputs}[kind][i], text) for kind, i, text in spec.watched]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(output for i, output in enumerate(outputs)
                                       if i not in spec.grad_outputs and isinstance(output, torch.Tensor)))
@@ -247,7 +255,7 @@ class _Kept:
         """The inputs. Raises eager's RuntimeError where one was changed in place."""
         for value, version in zip(self.inputs, self.versions, strict=True):
             if isinstance(value, torch.Tensor) and value._version != version:
-                raise_changed(value, value._version, version)
+                raise_changed(describe(value), value._version, version)
         return self.inputs
 
 
@@ -314,25 +322,67 @@ def _mask(bits: Any) -> int:
 class _Watched:
     """A tensor that must not have changed in place when the backward pass runs, and is not kept for that."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, text: str) -> None:
         self.tensor = weakref.ref(tensor)
         self.version = tensor._version
+        self.text = text
 
     def check(self) -> None:
         """Raises eager's RuntimeError."""
         tensor = self.tensor()
         if tensor is not None and tensor._version != self.version:
-            raise_changed(tensor, tensor._version, self.version)
+            raise_changed(self.text or describe(tensor), tensor._version, self.version)
 
 
-def raise_changed(tensor: torch.Tensor, version: int, expected: int) -> NoReturn:
-    """Raises what eager raises where a saved tensor was changed in place."""
+def describe(tensor: torch.Tensor) -> str:
+    """A tensor as eager's error names it."""
     maker = f", which is output {tensor.output_nr} of {tensor.grad_fn.name()}," if tensor.grad_fn is not None else ""
-    raise RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{tensor.type()} {list(tensor.shape)}]{maker} is at version {version}; expected version {expected} instead. "
-        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True, check_nan=False).")
+    return f"[{tensor.type()} {list(tensor.shape)}]{maker}"
 
 
-__all__ = ["Backward", "BackwardPass", "NodeSpec", "Paths", "PythonDifferentiable", "make_differentiable"]
+def watch_change(result: torch.Tensor, seen: torch.Tensor, text: str | torch.Tensor) -> None:
+    """Have the backward pass of the op that made `result` raise eager's error where `seen` was changed in place since.
+
+    text: how the error names the tensor that the op keeps, or that tensor.
+    """
+    if result.grad_fn is None:
+        return
+    name = text if isinstance(text, str) else describe(text)
+    with torch.no_grad():
+        same = seen.detach()
+    expected = same._version
+
+    def check(grads: Any) -> None:
+        if same._version != expected:
+            raise_changed(name, same._version, expected)
+
+    result.grad_fn.register_prehook(check)
+
+
+def raise_changed(text: str, version: int, expected: int) -> NoReturn:
+    """Raises what eager raises where a saved tensor was changed in place; `text` is how `describe` names it."""
+    if not _names_whole_makers():
+        text = re.sub(r"Backward\d*,$", ",", text)
+    hint = "Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable " \
+           "in question was changed in there or anywhere later. Good luck!" if torch.is_anomaly_enabled() else \
+           "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with " \
+           "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+    raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
+                       f"operation: {text} is at version {version}; expected version {expected} instead. {hint}")
+
+
+@functools.cache
+def _names_whole_makers() -> bool:
+    """Whether this torch's error says `TanhBackward0`, and not `Tanh`."""
+    with torch.enable_grad(), torch.autograd.set_detect_anomaly(False), without_saved_tensor_hooks():
+        result = torch.zeros((), requires_grad=True).tanh()
+        result.detach().zero_()
+        try:
+            result.backward()
+        except RuntimeError as error:
+            return "TanhBackward" in str(error)
+    return True
+
+
+__all__ = ["Backward", "BackwardPass", "NodeSpec", "Paths", "PythonDifferentiable", "make_differentiable",
+           "watch_change"]

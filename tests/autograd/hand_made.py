@@ -53,7 +53,7 @@ def spec(**changes: Any) -> NodeSpec:
     fields: dict[str, Any] = {
         "n_inputs": 2, "n_outputs": 3, "saved": (("extra", 0), ("input", 1), ("output", 2)), "grad_outputs": (0, 2),
         "grad_inputs": (0, 1), "backward": Passes(), "eager": lambda: eager, "kept": (0, 1),
-        "paths": lambda: Paths((SIN | MUL, EXP), (SIN | MUL | EXP, MUL), ((3, 0), (1, 0), (0, 1))),
+        "paths": lambda: Paths((SIN | MUL, EXP), (SIN | MUL | EXP, MUL), ((3, 0), (1, 0), (0, 1)), (SIN, MUL, EXP), ()),
     }
     return NodeSpec(**{**fields, **changes})
 

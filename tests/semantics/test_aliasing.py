@@ -396,4 +396,23 @@ def view_of_a_leaf_without_grad_mode(x):
     return y, y * 2
 
 
+def _overlapping():
+    both = torch.arange(5.0)
+    return both[:-1], both[1:]
+
+
+# The resumed part met the other argument as a tensor that no graph takes, and took its operator for missing.
+@case(_overlapping)
+def overlapping_arguments_written_in_a_callee(x, y):
+    def scaled(p):
+        try:
+            p[1:] += 1.75
+        except RuntimeError:
+            pass
+        p *= torch.tensor(0.5)
+        return y + x, x - y, y == x
+
+    return scaled(y)
+
+
 test_cases = make_test(__name__)

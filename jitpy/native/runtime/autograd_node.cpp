@@ -110,6 +110,18 @@ std::vector<Place> places(PyObject* owner, const char* name) {
   return result;
 }
 
+std::vector<WatchedPlace> watched_places(PyObject* owner) {
+  Ref items = checked(PySequence_Fast(attribute(owner, "watched").get(), "watched"));
+  std::vector<WatchedPlace> result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    const char *kind, *text;
+    int index;
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "sis", &kind, &index, &text)) throw python_error();
+    result.push_back({{kind[0] == 'i' ? Kind::input : Kind::output, index}, text});
+  }
+  return result;
+}
+
 std::vector<Bits> masks(PyObject* sequence) {
   Ref items = checked(PySequence_Fast(sequence, "masks must be a sequence"));
   std::vector<Bits> result;
@@ -188,17 +200,15 @@ bool is_dying(N* node) {
   }
 }
 
-[[noreturn]] void raise_changed(const std::string& what, uint32_t version, uint32_t expected) {
-  TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
-              what, " is at version ", version, "; expected version ", expected,
-              " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
-              "with torch.autograd.set_detect_anomaly(True, check_nan=False).");
+[[noreturn]] void raise_changed(const std::string& text, uint32_t version, uint32_t expected) {
+  checked(PyObject_CallFunction(attribute(python_half(), "raise_changed").get(), "sII", text.c_str(), version, expected));
+  throw std::logic_error("raise_changed returned");
 }
 
 }  // namespace
 
 Spec::Spec(PyObject* spec)
-    : object(spec), n_inputs(0), n_outputs(0), saved(places(spec, "saved")), watched(places(spec, "watched")),
+    : object(spec), n_inputs(0), n_outputs(0), saved(places(spec, "saved")), watched(watched_places(spec)),
       grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")) {
   n_inputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_inputs").get()));
   n_outputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_outputs").get()));
@@ -223,21 +233,29 @@ void Spec::read_paths() {
     under.assign(grad_outputs.size(), one);
     over.assign(grad_inputs.size(), one);
     needs.assign(saved.size(), std::vector<Bits>(grad_outputs.size(), all));
+    savers.assign(saved.size(), one);
+    watchers.assign(watched.size(), one);
   } else {
     Ref paths = checked(PyObject_CallNoArgs(make.get()));
     std::vector<Bits> found_under = masks(attribute(paths.get(), "under").get()),
-                      found_over = masks(attribute(paths.get(), "over").get());
+                      found_over = masks(attribute(paths.get(), "over").get()),
+                     found_savers = masks(attribute(paths.get(), "savers").get()),
+                     found_watchers = masks(attribute(paths.get(), "watched").get());
     std::vector<std::vector<Bits>> found_needs;
     Ref items = checked(PySequence_Fast(attribute(paths.get(), "needs").get(), "Paths: needs must be a sequence"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
       found_needs.push_back(masks(PySequence_Fast_GET_ITEM(items.get(), i)));
     bool fits = found_under.size() == grad_outputs.size() && found_over.size() == grad_inputs.size() &&
-                found_needs.size() == saved.size();
+                found_needs.size() == saved.size() && found_savers.size() == saved.size() &&
+                found_watchers.size() == watched.size();
     for (const auto& of_outputs : found_needs) fits &= of_outputs.size() == grad_outputs.size();
-    TORCH_CHECK_VALUE(fits, "Paths: one mask per output and per input with gradients, one tuple per saved value");
+    TORCH_CHECK_VALUE(fits, "Paths: one mask per output and per input with gradients, one tuple and one mask per saved "
+                            "value, and one mask per watched tensor");
     under = std::move(found_under);
     over = std::move(found_over);
     needs = std::move(found_needs);
+    savers = std::move(found_savers);
+    watchers = std::move(found_watchers);
   }
   paths_known = true;
 }
@@ -336,15 +354,25 @@ void JitNode::save(const Slot& value, bool is_output) {
   }
 }
 
-void JitNode::watch(const at::Tensor& tensor) {
-  watched_.push_back({torch::autograd::impl::version_counter(tensor), static_cast<uint32_t>(tensor._version()),
-                      describe(tensor)});
+void JitNode::watch(const at::Tensor& tensor, const std::string& text) {
+  watched_.push_back({torch::autograd::impl::version_counter(tensor),
+                      static_cast<uint32_t>(tensor.is_inference() ? 0 : tensor._version()),
+                      text.empty() ? describe(tensor) : std::string()});
 }
 
-void JitNode::refuse_changes() const {
-  for (const Watched& watched : watched_)
-    if (watched.version.current_version() != watched.expected)
-      raise_changed(watched.what, watched.version.current_version(), watched.expected);
+// Where one of eager's nodes that run in this pass would find that what it saved was changed in place.
+void JitNode::refuse_changes(const Pass& pass) const {
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& watched = watched_[i];
+    if (!watched.version.enabled() || watched.version.current_version() == watched.expected) continue;
+    if (!pass.full || any_ran_) {
+      Bits running = spec_->watchers[i];
+      running &= pass.running;
+      if (running.empty()) continue;
+    }
+    const std::string& text = watched.text.empty() ? spec_->watched[i].text : watched.text;
+    raise_changed(text, watched.version.current_version(), watched.expected);
+  }
 }
 
 JitNode::Pass JitNode::pass(const variable_list& grads) const {
@@ -408,15 +436,23 @@ void JitNode::release(const Pass& pass) {
   }
 }
 
-Slots JitNode::unpack() {
+// The saved values that this pass reads, or that eager's nodes check: others may be freed, or changed in place since.
+Slots JitNode::unpack(const Pass& pass) {
   Slots values;
   values.reserve(saved_.size());
   NodePtr self = getptr();
-  for (const Saved& saved : saved_) {
+  auto needed = [&](size_t place) {
+    if (pass.full || pass.running.meets(spec_->savers[place])) return true;
+    for (size_t i = 0; i < spec_->grad_outputs.size(); ++i)
+      if (pass.defined.has(i) && spec_->needs[place][i].meets(pass.wanted)) return true;
+    return false;
+  };
+  for (size_t place = 0; place < saved_.size(); ++place) {
+    const Saved& saved = saved_[place];
     Slot& value = values.emplace_back();
     if (saved.number != nullptr) {
       value.set_from_python(saved.number);
-    } else if (!saved.freed) {  // else this pass does not read it
+    } else if (!saved.freed && needed(place)) {
       value.tensor = saved.tensor.unpack(self);
     }
   }
@@ -475,13 +511,13 @@ variable_list JitNode::apply(variable_list&& grads) {
     Pass pass = this->pass(grads);
     if (pass.defined.empty() || pass.wanted.empty()) return results;
     refuse_second_run(pass);
-    refuse_changes();
+    refuse_changes(pass);
     bool differentiable = c10::GradMode::is_enabled();
     bool eager = differentiable || only_for_eager(grads);
     spec_->differentiable_passes = differentiable && spec_->differentiable_passes >= 0
                                        ? spec_->differentiable_passes + 1 : -1;
     const Spec::Variant* variant = eager ? nullptr : &spec_->variant(pass.defined, pass.wanted);
-    Slots values = unpack(), inputs;
+    Slots values = unpack(pass), inputs;
     if (eager)
       for (const Slot& input : kept.values) inputs.emplace_back().share(input);
     Slots found;
@@ -567,7 +603,7 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
     return from[index];
   };
   for (Place place : spec.saved) node->save(value(place), place.kind == Kind::output);
-  for (Place place : spec.watched) node->watch(value(place).tensor);
+  for (const WatchedPlace& watched : spec.watched) node->watch(value(watched.place).tensor, watched.text);
 }
 
 }  // namespace

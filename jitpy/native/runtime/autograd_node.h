@@ -40,6 +40,12 @@ struct Place {
   int32_t index;
 };
 
+// A tensor that eager saves, and how eager's error names it (empty: as it is at the call).
+struct WatchedPlace {
+  Place place;
+  std::string text;
+};
+
 // A NodeSpec in native form, and the backward passes made so far.
 struct Spec {
   // A backward pass: a BackwardPass in native form, or any Python callable.
@@ -57,7 +63,8 @@ struct Spec {
 
   PyObject* object;  // the NodeSpec, owned by the Differentiable
   int32_t n_inputs, n_outputs;
-  std::vector<Place> saved, watched;
+  std::vector<Place> saved;
+  std::vector<WatchedPlace> watched;
   std::vector<int32_t> grad_outputs, grad_inputs;
   std::vector<int32_t> kept;
   bool has_eager, random, changes;
@@ -70,6 +77,7 @@ struct Spec {
   // Paths in native form. Read when a pass over parts comes.
   std::vector<Bits> under, over;
   std::vector<std::vector<Bits>> needs;
+  std::vector<Bits> savers, watchers;
   bool paths_known = false;
   void read_paths();
 
@@ -120,14 +128,14 @@ class JitNode final : public torch::autograd::Node {
 
   // Keeps a value. `is_output`: of this node.
   void save(const Slot& value, bool is_output);
-  void watch(const at::Tensor& tensor);
+  void watch(const at::Tensor& tensor, const std::string& text);
   KeptInputs kept;
 
  private:
   struct Watched {
     c10::VariableVersion version;
     uint32_t expected;
-    std::string what;
+    std::string text;  // empty: that of the spec
   };
 
   // What a pass is about: from which outputs to which inputs.
@@ -139,10 +147,10 @@ class JitNode final : public torch::autograd::Node {
 
   Pass pass(const torch::autograd::variable_list& grads) const;
   void refuse_second_run(Pass& pass) const;
-  void refuse_changes() const;
+  void refuse_changes(const Pass& pass) const;
   void release(const Pass& pass);
   void drop_all();
-  Slots unpack();
+  Slots unpack(const Pass& pass);
   Slots by_kernels(const Spec::Variant& variant, Slots values, torch::autograd::variable_list& grads) const;
   Slots by_eager(const Slots& inputs, const torch::autograd::variable_list& grads, const Bits& wanted) const;
 

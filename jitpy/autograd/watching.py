@@ -1,0 +1,163 @@
+"""Which inputs and results of a graph eager's autograd would keep, and so check for changes in place.
+
+The compiled node may keep other values than eager's nodes do. It must still raise where eager raises, and nowhere else:
+what eager keeps and the node does not is *watched*; what eager does not keep, the node keeps as a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from ..ir.alias import needs_grad
+from ..ir.autograd_saves import saved_by
+from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node
+from ..ir.spec import TensorSpec
+from .results import Bases
+
+#: ('input', i) or ('output', k)
+Place = tuple[str, int]
+
+
+@dataclass
+class Watched:
+    """A tensor whose memory the program sees, kept by eager's nodes.
+
+    text     as eager's error names it: type, shape and maker; empty where only the tensor itself tells
+    value    what eager keeps: this memory's value, or a view of it
+    savers   the nodes of the graph whose backward passes check it
+    """
+
+    place: Place
+    text: str
+    value: Node
+    savers: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class KeptByEager:
+    """watched: in the order in which a backward pass comes upon them. places: all that eager keeps, or may keep."""
+
+    watched: list[Watched]
+    places: set[Place]
+
+
+def kept_by_eager(graph: Graph) -> KeptByEager:
+    """What eager keeps of the inputs and outputs of a graph (outputs own their memory: see `results.separate`).
+
+    A value that was written into an input counts as that input: the recorder lets no program overwrite what autograd
+    keeps, so that the value is the last one.
+    """
+    bases = Bases(graph)
+    places = _places(graph, bases)
+    parts: dict[tuple[Node, int], list[Node]] = {}
+    for node in graph.nodes:
+        if node.op is GETITEM:
+            parts.setdefault((node.args[0], node.args[1]), []).append(node)
+    found: dict[tuple[Place, str], Watched] = {}
+    seen: set[Place] = set()
+
+    def watch(saver: Node, value: Node) -> None:
+        for place in places_of(value):
+            seen.add(place)
+            text = _text(graph, value)
+            savers = found.setdefault((place, text), Watched(place, text, value)).savers
+            if saver not in savers:
+                savers.append(saver)
+
+    def places_of(value: Node) -> list[Place]:
+        if _has_own_versions(bases, value):
+            return []
+        return [place for base in bases.of(value) for place in places.get(base, ())]
+
+    for node in reversed(graph.nodes):
+        if node.op is GETITEM or node.op is CONSTANT or not needs_grad(node.spec):
+            continue
+        sources = list(dict.fromkeys(node.input_nodes()))
+        results = [(0, node)] if isinstance(node.spec, TensorSpec) else \
+            [(i, part) for (maker, i), found_parts in parts.items() if maker is node for part in found_parts]
+        if not any(places_of(n) for n in sources) and not any(places_of(n) for _, n in results):
+            continue
+        saves = saved_by(graph.sizes, node)
+        if saves is None:
+            seen.update(place for n in (*sources, *(part for _, part in results)) for place in places_of(n))
+            continue
+        for i in sorted(saves.operands):
+            watch(node, sources[i])
+        for i, part in results:
+            if i in saves.results:
+                watch(node, part)
+    return KeptByEager(list(found.values()), seen)
+
+
+def _has_own_versions(bases: Bases, value: Node) -> bool:
+    """Whether a value is a view of some `.data`."""
+    while bases.is_view(value) and value.op is not GETITEM:
+        if value.meta.get("own_versions"):
+            return True
+        value = value.input_nodes()[0]
+    return False
+
+
+def unseen_by_autograd(graph: Graph) -> list[Watched]:
+    """Of a graph that runs op by op under torch's autograd: what eager would keep in the memory of an input or output,
+    and this run keeps elsewhere, because it writes at the end."""
+    if not graph.mutations and not any("memory" in node.meta for node in graph.nodes):
+        return []
+    bases = Bases(graph)
+
+    def is_apart(one: Watched) -> bool:
+        kind, i = one.place
+        seen = (graph.inputs if kind == "input" else graph.outputs)[i]
+        return bases.of(seen).isdisjoint(bases.of(one.value))
+
+    return [one for one in kept_by_eager(graph).watched if is_apart(one)]
+
+
+def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
+    """Whose memory each value is in when the graph has ended."""
+    places: dict[Node, list[Place]] = {}
+    written: dict[object, Place] = {}
+    changed = {mutation.input for mutation in graph.mutations}
+    for i, node in enumerate(graph.inputs):
+        if isinstance(node.spec, TensorSpec) and i not in changed:
+            places[node] = [("input", i)]
+    for mutation in graph.mutations:
+        for base in bases.of(mutation.value):
+            if base.op is not INPUT:
+                places.setdefault(base, []).append(("input", mutation.input))
+        if (memory := mutation.value.meta.get("memory")) is not None:
+            written[memory] = ("input", mutation.input)
+    for k, node in enumerate(graph.outputs):
+        for base in bases.of(node):
+            if base.op is not INPUT:
+                places.setdefault(base, []).append(("output", k))
+        if (memory := node.meta.get("memory")) is not None:
+            written[memory] = ("output", k)
+    for node in graph.nodes:
+        place = written.get(node.meta.get("memory"))
+        for base in bases.of(node) if place is not None else ():
+            if base.op is not INPUT and place not in places.setdefault(base, []):
+                places[base].append(place)
+    return places
+
+
+def _text(graph: Graph, value: Node) -> str:
+    """How eager's error names a kept value."""
+    spec = value.tensor
+    if value.op is INPUT or not all(isinstance(size, int) for size in spec.shape):
+        return ""
+    kind = torch.empty(0, dtype=spec.dtype).type()
+    if spec.device.type != "cpu":
+        kind = kind.replace("torch.", f"torch.{spec.device.type}.", 1)
+    text = f"[{kind} {list(spec.shape)}]"
+    if not spec.requires_grad:
+        return text
+    producer, number = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
+    saves = saved_by(graph.sizes, producer)
+    maker = saves.makers[number] if saves is not None and number < len(saves.makers) else None
+    return f"{text}, which is output {number} of {maker}," if maker else text
+
+
+__all__ = ["KeptByEager", "Watched", "kept_by_eager", "unseen_by_autograd"]

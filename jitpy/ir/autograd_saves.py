@@ -1,0 +1,139 @@
+"""What eager's autograd keeps of an op: found by running the op on meta tensors and watching what it saves.
+
+Eager refuses to run a backward pass when a tensor that it kept was changed in place meanwhile. In a functional graph
+nothing changes, so whoever stands for eager has to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from .graph import Node, map_nodes
+from .ops.quiet import without_compiler_import
+from .sizes import SizeEnv
+from .spec import ScalarSpec, Spec, TensorSpec
+
+#: numbers that stand for those that are known at run time only
+_SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """What autograd keeps of a node.
+
+    operands   positions among `dict.fromkeys(node.input_nodes())` of those whose memory it keeps
+    results    positions of the results whose memory it keeps
+    anything   whether it keeps any tensor, be it one that only the op knows
+    makers     for each result the name of its grad_fn, None where it has none
+    """
+
+    operands: frozenset[int]
+    results: frozenset[int]
+    anything: bool
+    makers: tuple[str | None, ...]
+
+
+_FOUND: dict[Any, Saves | None] = {}
+_MOST = 4096
+
+
+def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
+    """What autograd keeps for a node's backward pass; None where the op does not run on meta tensors."""
+    sources = list(dict.fromkeys(node.input_nodes()))
+    key: Any = (
+        node.op.name,
+        tuple(_spec_key(sizes, source.spec) for source in sources),
+        _key(sizes, (node.args, sorted(node.kwargs.items())), sources),
+    )
+    if not isinstance(node.op.target, torch._ops.OpOverload):
+        return _ask(sizes, node, sources)  # it may be another function by the same name
+    if key not in _FOUND:
+        if len(_FOUND) >= _MOST:
+            _FOUND.clear()
+        _FOUND[key] = _ask(sizes, node, sources)
+    return _FOUND[key]
+
+
+def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
+    kept: set[int] = set()
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.add(tensor.untyped_storage()._cdata)
+        return tensor
+
+    def is_kept(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
+
+    try:
+        stand_ins = {source: _stand_in(sizes, source.spec) for source in sources}
+        args, kwargs = (_plain(sizes, map_nodes(value, stand_ins.__getitem__)) for value in (node.args, node.kwargs))
+        with (
+            without_compiler_import(),
+            torch.enable_grad(),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        ):
+            result = node.op.target(*args, **kwargs)
+    except Exception:
+        return None
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return Saves(
+        frozenset(i for i, source in enumerate(sources) if is_kept(stand_ins[source])),
+        frozenset(i for i, value in enumerate(results) if is_kept(value)),
+        bool(kept),
+        tuple(
+            value.grad_fn.name() if isinstance(value, torch.Tensor) and value.grad_fn is not None else None
+            for value in results
+        ),
+    )
+
+
+def _stand_in(sizes: SizeEnv, spec: Spec) -> Any:
+    if isinstance(spec, tuple):
+        return [_stand_in(sizes, part) for part in spec]
+    if isinstance(spec, ScalarSpec):
+        return _SAMPLES[spec.kind]
+    if not isinstance(spec, TensorSpec):
+        return None
+    tensor = torch.empty_strided(sizes.hints(spec.shape), sizes.hints(spec.stride), dtype=spec.dtype, device="meta")
+    return tensor.requires_grad_(spec.requires_grad)
+
+
+def _plain(sizes: SizeEnv, value: Any) -> Any:
+    """Sizes as ints, devices as meta."""
+    if isinstance(value, sympy.Basic):
+        return sizes.hint(value)
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    if isinstance(value, (tuple, list)):
+        return type(value)(_plain(sizes, part) for part in value)
+    if isinstance(value, dict):
+        return {key: _plain(sizes, part) for key, part in value.items()}
+    return value
+
+
+def _spec_key(sizes: SizeEnv, spec: Spec) -> Any:
+    if isinstance(spec, tuple):
+        return tuple(_spec_key(sizes, part) for part in spec)
+    if not isinstance(spec, TensorSpec):
+        return spec.kind if isinstance(spec, ScalarSpec) else None
+    return spec.dtype, tuple(sizes.hints(spec.shape)), tuple(sizes.hints(spec.stride)), spec.requires_grad
+
+
+def _key(sizes: SizeEnv, value: Any, sources: list[Node]) -> Any:
+    """Arguments as something to look up by: nodes by their numbers."""
+    if isinstance(value, Node):
+        return "node", sources.index(value)
+    if isinstance(value, (tuple, list)):
+        return type(value), *(_key(sizes, part, sources) for part in value)
+    if isinstance(value, sympy.Basic):
+        return sizes.hint(value)
+    if isinstance(value, slice):
+        return "slice", *(_key(sizes, part, sources) for part in (value.start, value.stop, value.step))
+    return type(value), repr(value)
+
+
+__all__ = ["Saves", "saved_by"]
