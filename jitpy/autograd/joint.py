@@ -40,6 +40,7 @@ class Joint:
     views          how the results of `source` are made from those of this graph; None where they are the same
     watched        what eager keeps of inputs and outputs
     changeable     inputs and outputs that eager does not keep: the program may change them in place
+    through_data   inputs that eager keeps through `.data`: it reads what the program has made of them
     """
 
     graph: Graph
@@ -51,6 +52,7 @@ class Joint:
     views: Views | None
     watched: list[Watched]
     changeable: set[Node]
+    through_data: set[Node]
     _behind: set[Node] = field(default_factory=set)
 
     @property
@@ -103,8 +105,9 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
                   for k, node in enumerate(nodes) if (kind, k) not in kept.places and isinstance(node.spec, TensorSpec)}
     if config.activation_memory_budget < 1:
         changeable -= set(joint.inputs)  # to take less memory than eager, any input may be kept
+    through_data = {node for k, node in enumerate(joint.inputs[:n_inputs]) if ("input", k) in kept.through_data}
     return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views, kept.watched,
-                 changeable)
+                 changeable - through_data, through_data)
 
 
 def _gradient_spec(spec: TensorSpec) -> TensorSpec:
@@ -220,7 +223,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     for node in saved:
         place = ("extra", len(extras))
         if node.op is INPUT:
-            place = ("input", graph.inputs.index(node))
+            place = ("data" if node in joint.through_data else "input", graph.inputs.index(node))
         elif node in outputs:
             place = ("output", outputs.index(node))
         if node in joint.changeable:

@@ -37,10 +37,12 @@ class Watched:
 
 @dataclass
 class KeptByEager:
-    """watched: in the order in which a backward pass comes upon them. places: all that eager keeps, or may keep."""
+    """watched: in the order in which a backward pass comes upon them. places: all that eager keeps, or may keep, of the
+    inputs and outputs; through_data: what it keeps through `.data`, whose changes it does not see."""
 
     watched: list[Watched]
     places: set[Place]
+    through_data: set[Place]
 
 
 def kept_by_eager(graph: Graph) -> KeptByEager:
@@ -57,8 +59,12 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
             parts.setdefault((node.args[0], node.args[1]), []).append(node)
     found: dict[tuple[Place, str], Watched] = {}
     seen: set[Place] = set()
+    through_data: set[Place] = set()
 
     def watch(saver: Node, value: Node) -> None:
+        if _has_own_versions(bases, value):
+            through_data.update(places_of(value))
+            return
         for place in places_of(value):
             seen.add(place)
             text = _text(graph, value)
@@ -67,8 +73,6 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
                 savers.append(saver)
 
     def places_of(value: Node) -> list[Place]:
-        if _has_own_versions(bases, value):
-            return []
         return [place for base in bases.of(value) for place in places.get(base, ())]
 
     for node in reversed(graph.nodes):
@@ -88,7 +92,7 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
         for i, part in results:
             if i in saves.results:
                 watch(node, part)
-    return KeptByEager(list(found.values()), seen)
+    return KeptByEager(list(found.values()), seen, through_data - seen)
 
 
 def _has_own_versions(bases: Bases, value: Node) -> bool:

@@ -106,9 +106,10 @@ class NodeSpec:
     n_inputs      inputs of the forward executable: tensors and Python numbers
     n_outputs     it returns so many outputs for the user, then the *extras*: values to save that are neither input nor
                   output (tensors or Python numbers). No output is an input, or a view of one, or of another output.
-    saved         what backward passes take, in this order: ('input', i), ('output', i) or ('extra', i).
+    saved         what backward passes take, in this order: ('input', i), ('data', i), ('output', i) or ('extra', i).
                   Inputs and outputs are checked for changes in place, and a changed one is an error, as in eager: so
                   those that eager's own nodes do not save should not be saved either (or be saved as an 'extra' copy).
+                  The `.data` of an input is not checked.
     grad_outputs  positions of the outputs that are differentiable; the others are marked non-differentiable
     grad_inputs   positions of the inputs that get gradients
     backward      `(defined, wanted) -> Backward`. Bit j of `defined`: the gradient of grad_outputs[j] is there, and is
@@ -147,7 +148,7 @@ class NodeSpec:
         if not all(0 <= i < self.n_inputs for i in self.kept):
             raise ValueError(f"there are no such inputs: {self.kept}")
         for kind, i in (*self.saved, *(place[:2] for place in self.watched)):
-            limit = {"input": self.n_inputs, "output": self.n_outputs, "extra": None}[kind]
+            limit = {"input": self.n_inputs, "data": self.n_inputs, "output": self.n_outputs, "extra": None}[kind]
             if i < 0 or limit is not None and i >= limit:
                 raise ValueError(f"there is no {kind} {i}")
         if not all(0 <= i < self.n_outputs for i in self.grad_outputs) or not self.grad_outputs:
@@ -206,7 +207,8 @@ class _Compiled(torch.autograd.Function):
         outputs = [result.clone() if i in spec.grad_outputs and result._is_view() else result
                    for i, result in enumerate(results[:spec.n_outputs])]
         extras = results[spec.n_outputs:]
-        values = [{"input": inputs, "output": outputs, "extra": extras}[kind][i] for kind, i in spec.saved]
+        values = [inputs[i].data if kind == "data" else {"input": inputs, "output": outputs, "extra": extras}[kind][i]
+                  for kind, i in spec.saved]
         ctx.node = node
         ctx.numbers = [None if isinstance(value, torch.Tensor) else value for value in values]
         ctx.save_for_backward(*(value for value in values if isinstance(value, torch.Tensor)))

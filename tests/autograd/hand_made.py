@@ -39,9 +39,11 @@ class Passes:
             given = iter(grads)
             gs = next(given) if defined & 1 else None
             ge = next(given) if defined & 2 else None
-            gx = [g for g in (gs * w * h.cos() if gs is not None else None, ge * e if ge is not None else None)
-                  if g is not None]
-            results = [sum(gx[1:], gx[0])] if wanted & 1 else []
+            results = []
+            if wanted & 1:  # what else is asked for may have come without the values for this
+                gx = [g for g in (gs * w * h.cos() if gs is not None else None, ge * e if ge is not None else None)
+                      if g is not None]
+                results.append(sum(gx[1:], gx[0]))
             return results + ([gs * h.sin()] if wanted & 2 and gs is not None else [])
 
         present = [True] if wanted & 1 else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from .hand_made import BUILDERS, MAKERS, Passes, eager, spec
+from .hand_made import BUILDERS, MAKERS, MUL, SIN, Passes, eager, spec
 from .programs import Function, assert_same, backward_of_all, grad, gradient_penalty, leaves
 
 
@@ -211,7 +212,8 @@ def test_no_second_derivative(make):
 
 
 def test_watched_tensors_are_checked_and_not_held():
-    F = MAKERS["native"](watched=(("output", 0, ""), ("input", 0, "")), saved=(("extra", 0), ("input", 1), ("output", 2)))
+    paths = dataclasses.replace(spec().paths(), watched=(MUL, SIN))
+    F = MAKERS["native"](watched=(("output", 0, ""), ("input", 0, "")), paths=lambda: paths)
     x, w = leaves()
     s = F(x, w)[0]
     total = s.sum()

@@ -105,7 +105,9 @@ std::vector<Place> places(PyObject* owner, const char* name) {
     const char* kind;
     int index;
     if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "si", &kind, &index)) throw python_error();
-    result.push_back({kind[0] == 'i' ? Kind::input : kind[0] == 'o' ? Kind::output : Kind::extra, index});
+    Kind found = kind[0] == 'i' ? Kind::input : kind[0] == 'd' ? Kind::data
+                 : kind[0] == 'o' ? Kind::output : Kind::extra;
+    result.push_back({found, index});
   }
   return result;
 }
@@ -598,11 +600,19 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
   if (results.size() > static_cast<size_t>(spec.n_outputs)) share_versions(results, spec.n_outputs, inputs);
   auto value = [&](Place place) -> const Slot& {
     size_t index = place.kind == Kind::extra ? spec.n_outputs + place.index : place.index;
-    const Slots& from = place.kind == Kind::input ? inputs : results;
+    const Slots& from = place.kind == Kind::input || place.kind == Kind::data ? inputs : results;
     TORCH_CHECK(index < from.size(), spec.name, ": there is no extra result ", place.index);
     return from[index];
   };
-  for (Place place : spec.saved) node->save(value(place), place.kind == Kind::output);
+  for (Place place : spec.saved) {
+    if (place.kind != Kind::data) {
+      node->save(value(place), place.kind == Kind::output);
+    } else {
+      Slot data;
+      data.tensor = value(place).tensor.variable_data();
+      node->save(data, false);
+    }
+  }
   for (const WatchedPlace& watched : spec.watched) node->watch(value(watched.place).tensor, watched.text);
 }
 

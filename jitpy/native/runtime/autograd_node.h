@@ -33,7 +33,7 @@ class Bits {
   c10::SmallVector<uint64_t, 2> words_;
 };
 
-enum class Kind { input, output, extra };
+enum class Kind { input, data, output, extra };
 
 struct Place {
   Kind kind;
