@@ -104,6 +104,8 @@ class _Planner:
 
     def _call(self, node: Node, parts: dict[int, list[Node]] | None) -> None:
         function = operator.getitem if node.op is GETITEM else node.op.target
+        if node.meta.get("own_versions"):
+            function = torch.Tensor.data.__get__
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
         grad = node.grad_enabled if self.autograd and node.op is not GETITEM else None

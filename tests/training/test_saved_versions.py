@@ -1,4 +1,4 @@
-"""In-place writes to what autograd keeps: the backward pass raises where eager's does, in eager's words, and only there.
+"""In-place writes to what autograd keeps: backward passes raise where eager's do, in eager's words, and only there.
 
 Each case is a function, its arguments and what the program does behind the call; eager and jitted must agree on the
 gradients, or on the error.
