@@ -6,6 +6,7 @@ The native part takes long to build and is the same for every run: it stays in t
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -22,6 +23,14 @@ os.environ.setdefault("JITPY_NATIVE_DIR", os.environ.get("JITPY_CACHE_DIR") or _
 _USERS = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jitpy")
 os.environ.setdefault("JITPY_NATIVE_DIR", os.environ.get("JITPY_CACHE_DIR") or _USERS)
 os.environ["JITPY_CACHE_DIR"] = os.environ["JITPY_TEST_CACHE"]
+
+
+if importlib.util.find_spec("hypothesis") is not None:
+    from hypothesis import HealthCheck, settings
+
+    # the same examples in each run, and no judgement of how fast the machine is
+    settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    settings.load_profile("tests")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..marks import original_of
+from ..runtime.lifetimes import is_mortal
 from . import tensor_values
 from .executor import PUSHED, Executor
 from .guards import MISSING
@@ -172,7 +173,8 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
         return ex.world.wrap(member.__dict__, instance_dict(constant(member, str(member))))  # type: ignore[return-value]
     if isinstance(value, (FunctionValue, TensorValue)):
         if value.attrs is None:
-            real = value.real.__dict__ if value.real is not None else None
+            obj = value.known if isinstance(value, FunctionValue) else value.real
+            real = obj.__dict__ if obj is not None else None
             if real is not None and value.source is not None:
                 value.attrs = DictValue(instance_dict(value.source), dict, real, real)
             else:
@@ -281,6 +283,8 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     meta = type(cls)
     if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__", "__flags__",
                 "__basicsize__", "__dictoffset__", "__itemsize__", "__weakrefoffset__"):
+        if name in ("__mro__", "__bases__") and is_mortal(cls):  # holding the tuple would keep the class alive
+            return world.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
         return world.const_object(getattr(cls, name))
     if name == "__class__":
         return world.const_object(meta)
@@ -422,6 +426,7 @@ def _c_attribute(ex: Executor, value: Value, name: str) -> Any:
             raise ex.throw(ValueError, "Cell is empty")
         return content
     if isinstance(value, GeneratorValue):
+        value.func.settle()
         known = {"__name__": value.func.name, "__qualname__": value.func.qualname, "gi_running": value.running,
                  "gi_code": value.func.code}
         if name in known:
@@ -446,6 +451,8 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
     world = ex.world
     simple = {"__name__": value.name, "__qualname__": value.qualname, "__code__": value.code,
               "__module__": value.module}
+    if name in simple and name != "__code__" and value.pin is not None and value.source is not None:
+        return world.wrap(getattr(value.known, name), attr(value.source, name))
     if name in simple:
         return world.const_object(simple[name])
     if name == "__globals__":

@@ -532,8 +532,10 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Inline a Python function: push its frame."""
     code = fn.code
-    real = fn.real
+    real = fn.known
     if real is not None:
+        if fn.pin is not None and (original_of(real) is not None or any(real in known for known in _BY_IDENTITY)):
+            real = fn.real
         original = original_of(real)
         if original is not None:
             return call(ex, ex.world.const_object(original), args, kwargs)
@@ -571,6 +573,10 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     return _enter(ex, fn, args, kwargs)
 
 
+#: what is to be done instead of tracing a function, by the function
+_BY_IDENTITY: tuple[Any, ...] = (DISABLED, BUILTINS, torch_state_functions, POLYFILLS, ALLOWED, SUBSTITUTES)
+
+
 def _call_wrapped(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A call of one of torch's closures around a function: see `torch_functions.WRAPPERS`."""
     variable, body = WRAPPERS[id(fn.code)]
@@ -600,7 +606,7 @@ def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str,
         made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn)
         frame.generator = made
         caller = ex.frames[-1].func if ex.frames else None
-        original = ORIGINALS.get(caller.real) if caller is not None and caller.real is not None else None
+        original = ORIGINALS.get(caller.known) if caller is not None and caller.known is not None else None
         if original in ITERATOR_TYPES:
             made.cls = original if isinstance(original, type) else original.__self__
         return made
@@ -675,6 +681,7 @@ def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     defaults, kwdefaults = ex.world.function_defaults(fn)
     code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~_GENERATOR, co_exceptiontable=b"",
                            co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
+    fn.settle()  # its name is in the message
     twin = types.FunctionType(code, {}, fn.name, tuple(None for _ in defaults) or None)
     twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
     twin.__qualname__ = fn.qualname

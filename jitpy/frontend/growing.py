@@ -6,6 +6,7 @@ as tracing read, changed or made them; what lies between is whatever the real on
 A length that changed from call to call is a symbol of the capture.
 
 Changes are noted as calls of the methods of `list` (`ListValue.log`), and replayed by those on the real list.
+The world is referred to weakly: it, and the arguments that it holds, go with the capture.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import collections
 import enum
 import functools
 import operator
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -46,7 +48,7 @@ class Length:
     """The number of items of a real container. `value` is a plain int once a guard fixes it."""
 
     def __init__(self, world: World, source: Source, kind: type, size: int) -> None:
-        self.world = world
+        self.world: World = weakref.proxy(world)
         self.source = source
         self.size = size
         self._path = slot(source, _LENGTHS[kind])
@@ -74,7 +76,7 @@ class UnreadList:
     """The items of a real list or deque: `front`, then items `start` to `-stop` of the real one, then `back`."""
 
     def __init__(self, world: World, real: Any, source: Source, path: Source | None = None) -> None:
-        self.world = world
+        self.world: World = weakref.proxy(world)
         self.real = real
         self.kind = list if isinstance(real, list) else collections.deque
         self.source = source
@@ -244,7 +246,7 @@ class UnreadSet:
     """
 
     def __init__(self, world: World, real: Any, source: Source) -> None:
-        self.world = world
+        self.world: World = weakref.proxy(world)
         self.real = real
         self.source = source
         self.length = Length(world, source, set if isinstance(real, set) else frozenset, len_of(real))

@@ -33,6 +33,7 @@ Kinds and their argument:
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +101,21 @@ class ClassLookup:
 
     cls: type
     names: dict[str, Any] = field(default_factory=dict)
+
+
+class MemberOf:
+    """Guard predicate: the value is this member of a class that compiled code must not keep alive, as members do."""
+
+    def __init__(self, member: Any) -> None:
+        self.owner = weakref.ref(member.__objclass__)
+        self.name = member.__name__
+
+    def __call__(self, value: Any) -> bool:
+        owner = self.owner()
+        return owner is not None and type.__dict__["__dict__"].__get__(owner).get(self.name) is value
+
+    def __repr__(self) -> str:
+        return f"is .{self.name} of {self.owner()!r}"
 
 
 @dataclass(frozen=True, slots=True)

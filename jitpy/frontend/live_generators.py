@@ -68,6 +68,7 @@ def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
     if names is None:
         emitter.load(value)
         return
+    value.func.settle()  # its names are those of the generator
     emitter.call(_suspended, lambda: emitter.const(code), lambda: emitter.const(space),
                  lambda: emitter.const((value.func.name, value.func.qualname)),
                  lambda: emitter.load_tuple(names[: len(cells)]), lambda: emitter.load_tuple(names[len(cells):]))

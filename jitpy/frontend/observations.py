@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import types
 import weakref
 from typing import Any
 
@@ -28,6 +29,10 @@ class Observations:
         self.classes: dict[Any, list[tuple[tuple[str, str], weakref.ref[type]]]] = {}
         #: objects whose identity the program asked for: a reference, and how many there were
         self.objects: dict[Any, tuple[weakref.ref[Any], int]] = {}
+
+        #: functions without a place in a module: references to the code and to the function seen last
+        self.functions: dict[Any, tuple[weakref.ref[types.CodeType], weakref.ref[types.FunctionType]]] = {}
+        self.made_anew: set[Any] = set()
 
     def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
         """Note a tensor's sizes; the axes whose size has ever changed."""
@@ -65,6 +70,16 @@ class Observations:
             count += 1
             self.objects[key] = weakref.ref(obj), count
         return count <= _MANY
+
+    def function_is_made_anew(self, key: Any, function: types.FunctionType) -> bool:
+        """Note a function; whether there was another one of its code in its place before."""
+        if not is_mortal(function):
+            return False
+        code, seen = self.functions.get(key, (None, None))
+        if seen is not None and seen() is not function and code() is function.__code__:  # type: ignore[misc]
+            self.made_anew.add(key)
+        self.functions[key] = weakref.ref(function.__code__), weakref.ref(function)
+        return key in self.made_anew
 
     def class_is_made_anew(self, key: Any, cls: type) -> bool:
         """Note a class; whether a class statement seems to make it at each call: others of the same name were here

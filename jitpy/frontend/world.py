@@ -17,9 +17,10 @@ import torch
 
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
+from ..runtime.lifetimes import is_mortal
 from .breaks import GraphBreak, Skip
 from .growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
-from .guards import MISSING, ClassLookup, GuardSet, HeldBy
+from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf
 from .inputs import check_kind
 from .known_numbers import float_input
 from .numpy_values import SameNumber, is_number
@@ -76,6 +77,7 @@ _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.Meth
                    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
 
 _HEAP_TYPE = 1 << 9
+_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -109,6 +111,8 @@ class World:
     def guard(self, source: Source | None, kind: str, arg: Any = None) -> None:
         if isinstance(source, ConstSource) and kind in ("id", "type"):
             return  # the code itself holds the object
+        if kind == "id" and type(arg) in _MEMBERS and is_mortal(arg.__objclass__):
+            kind, arg = "python", MemberOf(arg)
         if kind in ("id", "type") and source is not None and isinstance(arg, type) and \
                 self.history.class_is_made_anew(source.key(), arg):
             raise Skip("local_class", f"{source} is a class {arg.__qualname__}" if kind == "id" else
@@ -355,7 +359,13 @@ class World:
         return found
 
     def _wrap_function(self, obj: types.FunctionType, source: Source) -> FunctionValue:
-        self.guard(source, "id", obj)
+        by_code = not isinstance(source, ConstSource) and self.history.function_is_made_anew(source.key(), obj)
+        if by_code:
+            self.guard(source, "type", types.FunctionType)
+            self.guard(attr(source, "__code__"), "id", obj.__code__)
+            self.guard(attr(source, "__globals__"), "id", obj.__globals__)
+        else:
+            self.guard(source, "id", obj)
         closure = None
         if obj.__closure__:
             base = attr(source, "__closure__")
@@ -363,12 +373,15 @@ class World:
         value = FunctionValue(obj.__code__, obj.__globals__, name=obj.__name__, qualname=obj.__qualname__,
                               closure=closure, source=source, real=obj)  # type: ignore[arg-type]
         value.module = obj.__module__
+        if by_code:
+            world = weakref.proxy(self)
+            value.pin = lambda: world.guard(source, "id", obj)
         return value
 
     def function_defaults(self, value: FunctionValue) -> tuple[list[Value], dict[str, Value]]:
         """Default values of positional and keyword-only parameters (read once, guarded)."""
         if value.defaults is None:
-            real = value.real
+            real = value.known
             defaults: list[Value] = []
             kwdefaults: dict[str, Value] = {}
             if real is not None and value.source is not None:
@@ -376,15 +389,17 @@ class World:
                     defaults.append(self.wrap(default, index(attr(value.source, "__defaults__"), i)))
                 for name, default in (real.__kwdefaults__ or {}).items():
                     kwdefaults[name] = self.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
-                self._guard_defaults(value.source, real, [*defaults, *kwdefaults.values()])
+                self._guard_defaults(value, real, [*defaults, *kwdefaults.values()])
             value.defaults = defaults
             value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
         return value.defaults, value.kwdefaults or {}
 
-    def _guard_defaults(self, source: Source, real: types.FunctionType, values: list[Value]) -> None:
+    def _guard_defaults(self, value: FunctionValue, real: types.FunctionType, values: list[Value]) -> None:
         """Code and defaults are as they are. Values other than constants are left to guards of their own: they change,
         or holding the tuple would keep them alive."""
-        if all(isinstance(value, ConstValue) for value in values):
+        source = value.source
+        assert source is not None
+        if value.pin is None and all(isinstance(value, ConstValue) for value in values):
             self.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
             return
         self.guard(attr(source, "__code__"), "id", real.__code__)

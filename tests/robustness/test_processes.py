@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
 
+import pytest
 
-def run(program: str, *, timeout: float = 120) -> str:
-    """What a program prints; an AssertionError with its errors where it fails."""
+from jitpy.runtime import native_build
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _native_parts() -> None:
+    """Built before the programs start: a build takes a minute on a slow machine, and an interrupt would end it."""
+    for part in ("hook", "runtime"):
+        with contextlib.suppress(RuntimeError, ImportError):
+            native_build.load_native(part)
+
+
+def run(program: str, *, timeout: float = 600) -> str:
+    """What a program prints; an AssertionError with its errors where it fails. The limit is for programs that hang."""
     # shells start what runs in the background with interrupts ignored
     text = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(program)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=timeout)
@@ -68,7 +81,7 @@ def test_spawned_workers_jit_on_their_own(tmp_path) -> None:  # type: ignore[no-
                 assert pool.map(work, range(4)) == [True] * 4
             print("fine")
     """))
-    done = subprocess.run([sys.executable, str(tmp_path / "job.py")], capture_output=True, text=True, timeout=180)
+    done = subprocess.run([sys.executable, str(tmp_path / "job.py")], capture_output=True, text=True, timeout=600)
     assert done.stdout == "fine\n", done.stderr[-3000:]
 
 

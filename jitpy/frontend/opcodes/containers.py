@@ -180,6 +180,7 @@ def _unpack_ex(ex: Executor, frame: Frame, ins: Any) -> None:
 def function_text(ex: Executor, value: Value) -> str:
     """How CPython names a callable in errors about its arguments."""
     if isinstance(value, FunctionValue):
+        value.settle()
         return f"{value.module}.{value.qualname}()" if value.module not in (None, "builtins") else f"{value.qualname}()"
     if isinstance(value, MethodValue):
         return function_text(ex, value.func)

@@ -363,10 +363,14 @@ class CellValue(Value):
 
 
 class FunctionValue(Value):
-    """A Python function: a real one (`real`), or one made while tracing."""
+    """A Python function: a real one (`real`), or one made while tracing.
 
-    __slots__ = ("annotations", "attrs", "closure", "code", "defaults", "doc", "globals", "kwdefaults", "module",
-                 "name", "qualname", "real")
+    Where the program makes another function of the same code at each call, guards know the code only. `known` is then
+    the function of this call; asking for `real` guards that it is the same one (`pin`).
+    """
+
+    __slots__ = ("annotations", "attrs", "closure", "code", "defaults", "doc", "globals", "known", "kwdefaults",
+                 "module", "name", "pin", "qualname")
     cls = types.FunctionType
 
     def __init__(self, code: types.CodeType, globals: dict[str, Any], *, name: str, qualname: str,
@@ -381,11 +385,23 @@ class FunctionValue(Value):
         self.defaults = defaults
         self.kwdefaults = kwdefaults
         self.closure = closure
-        self.real = real
+        self.known = real
+        self.pin: Callable[[], None] | None = None
         self.annotations: Value | None = None
         self.attrs: DictValue | None = None
         self.doc: Value | None = None  # where another one was given than the code has
         self.module: str | None = None
+
+    @property
+    def real(self) -> types.FunctionType | None:
+        self.settle()
+        return self.known
+
+    def settle(self) -> None:
+        """Guard a function from outside by identity: something is read that its code does not tell."""
+        if self.pin is not None:
+            pin, self.pin = self.pin, None
+            pin()
 
     def describe(self) -> str:
         return f"{self.qualname}()"
