@@ -16,7 +16,7 @@ from tests.fuzz.search import search
 SECONDS = float(os.environ.get("JITPY_FUZZ_SECONDS", "60"))
 
 
-@pytest.mark.parametrize(("backend", "share", "most"), [("eager", 0.8, 200), ("codegen", 0.2, 30)])
+@pytest.mark.parametrize(("backend", "share", "most"), [("eager", 0.8, 120), ("codegen", 0.2, 20)])
 def test_programs(backend: str, share: float, most: int) -> None:
     progress = search(backend, SECONDS * share, shrink_seconds=30, seed=20, most=most)
     if progress.finding is not None:
