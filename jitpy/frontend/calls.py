@@ -192,10 +192,8 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
     """Put a torch call into the graph."""
     if fn in _FROM_DATA and any(_holds_number(ex, value) for value in (*args, *kwargs.values())):
         raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
-    if is_user_op(fn) and _in_try(ex):
-        if writes(fn):
-            raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
-        ex.catches = True
+    if is_user_op(fn) and writes(fn) and _in_try(ex):
+        raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
     with recording(ex, getattr(fn, "__name__", str(fn))):
         payload = _recorded(ex, fn, tuple(to_payload(ex, a) for a in args),
                             {k: to_payload(ex, v) for k, v in kwargs.items()})

@@ -132,8 +132,6 @@ class Executor:
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
-        #: whether the program would catch what some node of the graph may raise
-        self.catches = False
         #: the `backward` of an autograd function that is being traced: see `autograd_functions`
         self.custom_backward: Any = None
         self.inlined: dict[int, types.CodeType] = {}

@@ -116,14 +116,14 @@ class Finisher:
         emitter = Emitter(self.world, self.code)
         emitter.places = []
         prologue: list[Any] = []
-        if (graph.sizes.has_unbacked or self.ex.catches) and any(runs_once(n) for n in graph.nodes):
-            beside = "an operation whose exceptions are caught" if self.ex.catches else "sizes that depend on data"
-            raise Skip("dynamic_shape", f"a function with effects runs beside {beside}")
+        may_fail = graph.sizes.has_unbacked or graph_may_fail(graph)
+        if may_fail and any(runs_once(n) for n in graph.nodes):
+            raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
             compiled = self.compile_graph(graph)
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
-            if graph.sizes.has_unbacked or graph_may_fail(graph) and not any(runs_once(n) for n in graph.nodes):
+            if may_fail:
                 checked = Checked(compiled, graph)
                 emitter.call(lambda: emitter.const(checked), *loads)
                 self._write_plain_run(emitter, checked)
