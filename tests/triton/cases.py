@@ -39,6 +39,14 @@ def integers(low: int, high: int, *shape: int, dtype: torch.dtype = torch.int64)
     return torch.randint(low, high, shape, dtype=dtype)
 
 
+def special_rows() -> tuple[Tensor]:
+    """Long rows with what is not finite: one infinity, nothing but -inf, NaN, -inf everywhere but at the end."""
+    x = randn(5, 18000)
+    x[0, 5], x[1], x[2, 17000] = float("inf"), float("-inf"), float("nan")
+    x[3, :-1] = float("-inf")
+    return (x,)
+
+
 def rms_norm(x: Tensor, residual: Tensor, w: Tensor) -> Tensor:
     h = x + residual
     return h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-5) * w
@@ -165,6 +173,7 @@ CASES = [
     Case("softmax_bf16", lambda x: torch.softmax(x, -1), lambda: (randn(37, 128, dtype=BF16),)),
     Case("softmax_written_out", lambda x: (x - x.amax(-1, keepdim=True)).exp() /
          (x - x.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True), lambda: (randn(37, 130),)),
+    Case("log_softmax_special", lambda x: (torch.log_softmax(x, -1), torch.softmax(x, -1)), special_rows),
     Case("softmax_long", lambda x: torch.softmax(x, -1), lambda: (randn(2, 20000),)),
     Case("log_softmax", lambda x: torch.log_softmax(x, -1), lambda: (randn(37, 130),)),
     Case("masked_softmax", lambda x, m: torch.softmax(x.masked_fill(m, float("-inf")), -1),

@@ -54,10 +54,11 @@ def _compile(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, 
     from .. import eager
 
     try:
-        plan = plan_graph(graph)
+        mode = options.get("mode", "default")
+        plan = plan_graph(graph, tune=mode == "max-autotune")
         if plan.device.type == "cpu":  # in Triton's interpreter
             return make_executable(plan)
-        return gpu_executable(plan, options.get("mode", "default"))
+        return gpu_executable(plan, mode)
     except KernelCompileError as error:
         _warn(f"a graph runs with eager kernels: {error.reason}")
         logs.log("output_code", f"{graph.name}: {error}")
@@ -85,8 +86,8 @@ def _warn(text: str) -> None:
         warnings.warn(f"jitpy: {text}", RuntimeWarning, stacklevel=3)
 
 
-def plan_graph(graph: Graph) -> Plan:
-    """The graph as a plan of launches."""
+def plan_graph(graph: Graph, tune: bool = False) -> Plan:
+    """The graph as a plan of launches; with `tune`, launches have candidates."""
     from ..codegen import device_of
 
     started = time.perf_counter()
@@ -95,7 +96,7 @@ def plan_graph(graph: Graph) -> Plan:
     if fused:
         logs.log("graph", "\n".join(fused))
         remove_dead_code(graph)
-    planner = Planner(graph, TritonTarget(device))
+    planner = Planner(graph, TritonTarget(device, tune))
     text = planner.text()
     printed = time.perf_counter()
     logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {printed - started:.3f} s")

@@ -59,6 +59,8 @@ class Program:
     launches: list[KernelText] = field(default_factory=list)
     #: areas of scratch memory: bytes
     scratch: list[int] = field(default_factory=list)
+    #: for each launch others that compute the same, where the kernel is to be tuned
+    variations: list[list[KernelText]] = field(default_factory=list)
 
 
 class Emitter:
@@ -169,10 +171,22 @@ class Emitter:
             self.add(f"{tile.name} = {text}")
         self.split_axes(tile)
 
-    def split_axes(self, tile: Tile) -> None:
-        """The axes of a tile from its flat index, and its mask."""
+    def split_axes(self, tile: Tile, start: str = "") -> None:
+        """The axes of a tile from its flat index, and its mask. `start` is the index of its first element, where that
+        is a multiple of the block: axes that are the same for a whole block are plain numbers then."""
         if len(tile.axes) == 1:
             self.axis_names[tile.axes[0]] = tile.name
+        elif start and _divides(tile.block, tile.axes[-1].size):
+            below: Dim = 1
+            for k, axis in reversed(list(enumerate(tile.axes))):
+                name = self.axis_names[axis] = f"{tile.name}{k}"
+                if axis in self._used_axes():
+                    text = closed(start) if below == 1 else f"{closed(start)} // {self.size(below)}"
+                    text = f"{text} % {self.size(axis.size)}" if k else text
+                    if axis is tile.axes[-1]:
+                        text = f"{text} + tl.arange(0, {tile.block}){self.shape_suffix(tile)}"
+                    self.add(f"{name} = {text}")
+                below = below * axis.size
         else:
             used = self._used_axes()
             for k, axis in enumerate(tile.axes):
@@ -365,6 +379,10 @@ class Emitter:
             used.append(parameter)
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
         return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks)
+
+
+def _divides(block: int, size: Dim) -> bool:
+    return type(size) is int and size % block == 0
 
 
 def _kind(parameter: Parameter) -> str:

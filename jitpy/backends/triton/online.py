@@ -67,8 +67,9 @@ class Follower:
         """In front of the loop."""
         raise NotImplementedError
 
-    def step(self, emitter: ReductionEmitter, running: str) -> None:
-        """Inside the loop, in front of the step of `first`, whose running values are so named."""
+    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
+        """Inside the loop, in front of the steps of `first`, whose running values are so named, with its operands in
+        some blocks."""
         raise NotImplementedError
 
     def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
@@ -91,14 +92,17 @@ class Exponentials(Follower):
     def start(self, emitter: ReductionEmitter) -> None:
         self.total = self._full(emitter, "0.0")
 
-    def step(self, emitter: ReductionEmitter, running: str) -> None:
-        x, part, grown, total = emitter.fresh("x"), emitter.fresh("t"), emitter.fresh("t"), self.total
-        emitter.add(f"{x} = {emitter.operand_of(self.first)}")
-        # equal infinities are no distance apart
-        emitter.add(f"{part} = {self.exp(emitter)}(tl.where({x} == {running}, 0.0, -tl.abs({x} - {running})))")
-        emitter.add(f"{grown} = tl.where({x} > {running}, {total} * {part} + 1.0, {total} + {part})")
-        inside = f"{emitter.r.name}_in"
-        emitter.add(f"{total} = " + (f"tl.where({inside}, {grown}, {total})" if emitter.r.masked else grown))
+    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
+        grown, top, exp, total = emitter.fresh("top"), emitter.fresh("top"), self.exp(emitter), self.total
+        text = running
+        for x in blocks:
+            text = f"combine_max({text}, {x})"
+        emitter.add(f"{grown} = {text}")
+        # a lane that has seen nothing but -inf is relative to 0: no difference of infinities
+        emitter.add(f'{top} = tl.where({grown} == float("-inf"), 0.0, {grown})')
+        emitter.add(f"{total} = {total} * {exp}({running} - {top})")
+        for x in blocks:  # beyond the end they are -inf
+            emitter.add(f"{total} += {exp}({x} - {top})")
 
     def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
         name = emitter.fresh("sum")
@@ -118,9 +122,12 @@ class Squares(Follower):
         self.count = emitter.fresh("count")
         emitter.add(f"{self.count} = 0.0")
 
-    def step(self, emitter: ReductionEmitter, running: str) -> None:
-        x, apart, mean, squares = (emitter.fresh("t") for _ in range(4))
-        emitter.add(f"{x} = {emitter.operand_of(self.first)}")
+    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
+        for x in blocks:
+            self._add(emitter, x)
+
+    def _add(self, emitter: ReductionEmitter, x: str) -> None:
+        apart, mean, squares = (emitter.fresh("t") for _ in range(3))
         emitter.add(f"{self.count} += 1.0")
         emitter.add(f"{apart} = {x} - {self.mean}")
         emitter.add(f"{mean} = {self.mean} + {apart} * (1.0 / {self.count})")

@@ -13,25 +13,32 @@ from ...schedule.loops import Kernel, Reduce, Store
 from .emitter import Emitter, KernelText, Program, stem_of
 from .online import Follower, find_followers
 from .printer import TYPES, cast, closed, literal, typed
-from .tiles import Launch, Tile, power_of_two, reduction_launch
+from .tiles import Launch, Tile, power_of_two, reduction_launch, variations
 
 
-def print_reduction(kernel: Kernel) -> Program:
+def print_reduction(kernel: Kernel, tune: bool = False) -> Program:
     """The kernel as one launch or, shared among programs, as two."""
     followers = find_followers(kernel)
-    launch = reduction_launch(kernel, _stages(kernel), _stages(kernel) - len(followers))
-    assert launch.r is not None
-    r = launch.r
-    program = Program()
-    emitter = ReductionEmitter(kernel, launch, stem_of(kernel))
-    if type(r.size) is int and r.size <= r.block:
-        program.launches.append(emitter.persistent())
-    elif launch.splits == 1:
-        program.launches.append(emitter.looped(followers))
-    else:
-        program.launches.append(emitter.parts(program))
+    stages = _stages(kernel)
+    launch = reduction_launch(kernel, stages, stages - len(followers))
+    scratch: list[int] = []
+    program = Program([_print(kernel, launch, scratch)], scratch)
+    if tune:
+        others = [_print(kernel, other, []) for other in variations(launch, kernel)]
+        program.variations.append([text for text in others if text.parameters == program.launches[0].parameters])
+    if launch.splits > 1:
         program.launches.append(_combine(kernel, launch))
     return program
+
+
+def _print(kernel: Kernel, launch: Launch, scratch: list[int]) -> KernelText:
+    """The first launch; adds the scratch memory that it needs."""
+    r = launch.r
+    assert r is not None
+    emitter = ReductionEmitter(kernel, launch, stem_of(kernel))
+    if type(r.size) is int and r.size <= r.block:
+        return emitter.persistent()
+    return emitter.looped(find_followers(kernel)) if launch.splits == 1 else emitter.parts(scratch)
 
 
 def is_inner(store: Store) -> bool:
@@ -159,12 +166,26 @@ class ReductionEmitter(Emitter):
             for reduction in kernel.reductions:
                 if kernel.stage[reduction.expr] == stage:
                     self.emit([reduction.expr])
-                    running = [self.operand_of(reduction)]
                     if reduction.kind.startswith("arg"):
-                        running.append(self.position(reduction))
-                    self.conclude(reduction, self.fold(reduction, running))
+                        self.conclude(reduction, self._where_best(reduction))
+                    else:
+                        self.conclude(reduction, self.fold(reduction, [self.operand_of(reduction)]))
         self.stores(kernel.stores)
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+
+    def _where_best(self, reduction: Reduce) -> list[str]:
+        """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
+        values, best, found, at = self.fresh("x"), self.fresh("best"), self.fresh("hit"), self.fresh(reduction.kind)
+        self.add(f"{values} = {self.operand_of(reduction)}")
+        combine = combine_name(reduction.kind.removeprefix("arg"))
+        self.add(f"{best} = tl.reduce({values}, {self.r.place}, {combine}, keep_dims=True)")
+        hit = f"{values} == {best}"
+        if accumulator(reduction).is_floating_point:
+            hit = f"tl.where({best} != {best}, {values} != {values}, {hit})"
+        self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(NOWHERE, self.positions)})")
+        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
+        self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
+        return [best, at]
 
     def stores(self, stores: list[Store]) -> None:
         self.emit([s.expr for s in stores])
@@ -207,32 +228,59 @@ class ReductionEmitter(Emitter):
             follower.start(self)
         r, outer = self.r, dict(self.names)
 
-        def body(start: str) -> None:
-            self.names = dict(outer)
-            self.add(f"{r.name} = {start} + tl.arange(0, {r.block}){self.shape_suffix(r)}")
-            self.split_axes(r)
-            self.emit(roots)
+        def body(starts: list[str]) -> None:
+            """Take these blocks, whose loads are under way together, into the running values."""
+            operands: dict[Reduce, list[list[str]]] = {reduction: [] for reduction in plain}
+            for start in starts:
+                self.names = dict(outer)
+                self.add(f"{r.name} = {start} + tl.arange(0, {r.block}){self.shape_suffix(r)}")
+                self.split_axes(r, "" if r.masked else start)
+                self.emit(roots)
+                for reduction in plain:
+                    operands[reduction].append([self._named(text) for text in self._operands(reduction)])
+                for store in stores:
+                    self.store(store.value, store.index, store.expr)
             for reduction, names in zip(plain, running, strict=True):
                 for follower in followers.values():
                     if follower.first is reduction:
-                        follower.step(self, names[0])
-                self._step(reduction, names)
-            for store in stores:
-                self.store(store.value, store.index, store.expr)
+                        follower.step(self, names[0], [one[0] for one in operands[reduction]])
+                for one in operands[reduction]:
+                    self._step(reduction, names, one)
 
-        whole = r.size // r.block * r.block if type(r.size) is int and first == "0" and r.masked else 0
-        r.inside = bool(whole)
-        with self.block(f"for {r.name}_start in range({first}, {whole or last}, {r.block}):"):
-            body(f"{r.name}_start")
-        r.inside = False
-        if whole:  # the last block is the only one that needs masks
-            body(str(whole))
+        start, chunk = f"{r.name}_start", r.block * self.launch.together
+        starts = [start, *(f"{start} + {k * r.block}" for k in range(1, self.launch.together))]
+        whole = r.size // chunk * chunk if type(r.size) is int and first == "0" else 0
+        if whole:
+            r.inside = True
+            with self.block(f"for {start} in range(0, {whole}, {chunk}):"):
+                body(starts)
+            r.inside = False
+        if not whole or r.size - whole > r.block:
+            together = not whole and not r.masked and self.launch.together > 1  # a part of `r`, of whole chunks
+            head = f"for {start} in range({whole or first}, {last}, {chunk if together else r.block}):"
+            with self.block(head):
+                body(starts if together else [start])
+        elif r.size > whole:  # the last block is the only one that needs masks
+            body([str(whole)])
         self.names = outer
         found = {reduction: self.fold(reduction, names) for reduction, names in zip(plain, running, strict=True)}
         for reduction, follower in followers.items():
             names = running[plain.index(follower.first)]
             found[reduction] = [follower.fold(self, names[0], found[follower.first][0])]
         return found
+
+    def _operands(self, reduction: Reduce) -> list[str]:
+        """What a block brings to a reduction: values and, for arg-reductions, their positions."""
+        values = self.operand_of(reduction)
+        return [values, self.position(reduction)] if reduction.kind.startswith("arg") else [values]
+
+    def _named(self, text: str) -> str:
+        """A name for a text, which is about this block and no later one."""
+        if text in self.names.values() and text.isidentifier():
+            return text
+        name = self.fresh("x")
+        self.add(f"{name} = {text}")
+        return name
 
     def _start(self, reduction: Reduce) -> list[str]:
         """Running values, and for arg-reductions their positions."""
@@ -244,12 +292,12 @@ class ReductionEmitter(Emitter):
         self.add(f"{name}_at = tl.full({self.shape}, {NOWHERE}, {TYPES[self.positions]})")
         return [name, f"{name}_at"]
 
-    def _step(self, reduction: Reduce, running: list[str]) -> None:
+    def _step(self, reduction: Reduce, running: list[str], operands: list[str]) -> None:
         """Take one block into the running values."""
-        name, text = running[0], self.operand_of(reduction)
+        name, text = running[0], operands[0]
         if reduction.kind.startswith("arg"):
             names = ", ".join(running)
-            self.add(f"{names} = {combine_name(reduction.kind)}({names}, {text}, {self.position(reduction)})")
+            self.add(f"{names} = {combine_name(reduction.kind)}({names}, {', '.join(operands)})")
         elif reduction.kind == "sum":
             self.add(f"{name} += {text}")
         elif reduction.kind == "prod":
@@ -259,13 +307,14 @@ class ReductionEmitter(Emitter):
 
     # shared among programs
 
-    def parts(self, program: Program) -> KernelText:
+    def parts(self, scratch: list[int]) -> KernelText:
         """The first launch: each program reduces its part of `r` into scratch memory, `[part, result]`."""
         kernel, r, splits = self.kernel, self.r, self.launch.splits
         x = self.launch.tiles[0]
         self.begin_program(splits)
-        blocks = self.size(r.count) if type(r.size) is int else f"({self.size(r.size + r.block - 1)} // {r.block})"
-        self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {r.block}")
+        width = r.block * (1 if r.masked else self.launch.together)
+        blocks = str(-(-r.size // width)) if type(r.size) is int else f"({self.size(r.size + width - 1)} // {width})"
+        self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {width}")
         self.add(f"{r.name}_first = part * {r.name}_part")
         self.add(f"{r.name}_last = tl.minimum({r.name}_first + {r.name}_part, {self.size(r.size)})")
         inner = [s for s in kernel.stores if is_inner(s)]
@@ -273,9 +322,9 @@ class ReductionEmitter(Emitter):
             kernel.reductions, inner, f"{r.name}_first", f"{r.name}_last"
         ).items():
             for name, dtype in zip(found, self.kept(reduction), strict=True):
-                pointer = self.scratch(len(program.scratch), dtype)
+                pointer = self.scratch(len(scratch), dtype)
                 self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))
-                program.scratch.append(splits * self.kernel.hint(x.size) * dtype.itemsize)
+                scratch.append(splits * self.kernel.hint(x.size) * dtype.itemsize)
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
 
 

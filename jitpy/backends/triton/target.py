@@ -25,11 +25,12 @@ from .scans import print_scan
 LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters=False, batches=False)
 
 
-def print_program(kernel: Kernel) -> Program:
-    """A loop nest as launches. Raises NotCovered for operations that Triton lacks."""
+def print_program(kernel: Kernel, tune: bool = False) -> Program:
+    """A loop nest as launches, with `tune` also other launches to choose from. Raises NotCovered for operations that
+    Triton lacks."""
     if kernel.style == "scan":
         return print_scan(kernel)
-    return print_reduction(kernel) if kernel.reductions else print_map(kernel)
+    return print_reduction(kernel, tune) if kernel.reductions else print_map(kernel, tune)
 
 
 @dataclass(slots=True)
@@ -40,10 +41,11 @@ class _Launches(Printed):
 
 
 class TritonTarget:
-    """The Triton backend's part of a plan for one device."""
+    """The Triton backend's part of a plan for one device. With `tune`, launches have candidates to measure."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, tune: bool = False) -> None:
         self.device = device
+        self.tune = tune
         self.limits = LIMITS
         self._texts: dict[str, list[str]] = {}
         self.kernels: dict[GpuKernel, None] = {}
@@ -52,7 +54,7 @@ class TritonTarget:
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]
     ) -> Printed:
         """The kernel as Triton functions; equal ones are printed once."""
-        program = print_program(kernel)
+        program = print_program(kernel, self.tune)
         for text in program.launches:
             if text.source not in self._texts:
                 self._texts[text.source] = comment_lines(kernel, text)
@@ -70,7 +72,8 @@ class TritonTarget:
         """A launch for each function."""
         assert isinstance(printed, _Launches)
         found: list[Step] = []
-        for text in printed.program.launches:
+        program = printed.program
+        for number, text in enumerate(program.launches):
             arguments: list[SlotRef | Workspace | SizeRef | int | float] = []
             for parameter in text.parameters:
                 if isinstance(parameter, Partial):
@@ -82,7 +85,11 @@ class TritonTarget:
             kernel = _gpu_kernel(text)
             self.kernels[kernel] = None
             grid = tuple(size(n) for n in text.grid)
-            found.append(LaunchStep(kernel, grid, tuple(arguments), text.name, writes))
+            others = program.variations[number] if number < len(program.variations) else []
+            candidates = {_gpu_kernel(other): tuple(size(n) for n in other.grid) for other in others}
+            candidates.pop(kernel, None)
+            found.append(LaunchStep(kernel, grid, tuple(arguments), text.name, writes,
+                                    candidates=tuple(candidates.items())))
         return found
 
     def text(self, table: SizeTable) -> str:

@@ -60,6 +60,8 @@ class Launch:
     r: Tile | None = None
     #: programs that share a reduction, and add to scratch memory; 1: none do
     splits: int = 1
+    #: blocks of `r` that are read together in a loop: loads under way while others are added up
+    together: int = 1
 
 
 def ceil_div(size: Dim, width: Dim) -> Dim:
@@ -130,8 +132,6 @@ def _axis_across(kernel: Kernel) -> Axis | None:
     return None
 
 
-
-
 def _is_across(kernel: Kernel, index: Index, vector: Axis, other: Axis) -> bool:
     step = index.coefficient(vector)
     if step is None or type(step) is int and step in (0, 1) or kernel.hint(step) < 16:
@@ -166,15 +166,19 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
         if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
             warps = max(1, min(16, width * row // 1024 if row >= 4096 else width * row // 512))
-            if any(r.kind.startswith("arg") for r in kernel.reductions):
-                warps = max(1, warps // 2)  # combining positions is work
             return _launch(parallel, width, reduced, max(row, 2), warps)
+        together = 1
         if stages == 1:
-            block, warps = min(row, 4096 if widest(kernel) <= 4 else 2048), 8
-        else:  # few rows at a time, so that the second level cache holds them for the next pass
-            block, warps = (16384, 32) if passes > 1 else (4096, 16)
-            block = min(row, block)
+            block, warps, together = 4096 if widest(kernel) <= 4 else 2048, 8, 2
+        elif passes > 1:  # few rows at a time, so that the second level cache holds them for the next pass
+            block, warps, together = 4096, 16, 4
+        elif static and length * widest(kernel) % 16:  # rows that start anywhere: every load is a narrow one
+            block, warps, together = 1024, 8, 8
+        else:
+            block, warps, together = 2048, 8, 4
+        block = min(row, block)
         launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
+        launch.together = together
     else:
         width = min(power_of_two(hint(parallel[-1].size)), 256 // widest(kernel))
         if static and row * width <= 8192 and (stages > 1 or row <= 64):
@@ -183,6 +187,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
         block = min(row, max(16, 2048 // width))
         launch = _launch(parallel, width, reduced, max(block, 2), 4)
+        launch.together = 2
     if stages == 1 and launch.r is not None:
         launch.splits = _splits(kernel, launch, count)
     return launch
@@ -204,3 +209,53 @@ def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
 
 def _launch(parallel: list[Axis], width: int, reduced: list[Axis], block: int, warps: int) -> Launch:
     return Launch([Tile("x", list(parallel), width)], warps, Tile("r", list(reduced), block, reduced=True))
+
+
+def variations(launch: Launch, kernel: Kernel) -> list[Launch]:
+    """Launches of the same kernel that may be faster than `launch`: what tuning measures. Programs that share a
+    reduction stay as many."""
+    r = launch.r
+    found: dict[tuple[object, ...], Launch] = {}
+
+    def add(warps: int, blocks: dict[str, int], together: int) -> None:
+        tiles = [_resized(tile, blocks) for tile in launch.tiles]
+        walked = None if r is None else _resized(r, blocks)
+        points = 1
+        for tile in (*tiles, *([walked] if walked is not None else [])):
+            points *= tile.block
+        if not 1 <= warps <= 32 or not warps * 32 <= 2 * points <= warps * 32 * 128:
+            return
+        whole = r is not None and type(r.size) is int and r.size <= r.block
+        if walked is not None and not whole and type(walked.size) is int and walked.size <= walked.block * together:
+            return
+        key = (warps, together, *(tile.block for tile in tiles), walked.block if walked is not None else 0)
+        found[key] = Launch(tiles, warps, walked, launch.splits, together)
+
+    warps = launch.warps
+    wide = [tile for tile in launch.tiles if tile.block > 1]
+    for number in (warps // 2, warps * 2):
+        add(number, {}, launch.together)
+    if r is None or type(r.size) is int and r.size <= r.block:  # pointwise, or whole rows
+        for tile in wide:
+            for factor in (0.5, 2):
+                for number in (warps, int(warps * factor)):
+                    add(number, {tile.name: int(tile.block * factor)}, 1)
+        if len(wide) == 2:
+            add(warps, {tile.name: 2 * tile.block for tile in wide}, 1)
+        if r is not None and not wide:
+            for width in (2, 4):
+                add(warps * width, {tile.name: width for tile in launch.tiles[-1:]}, 1)
+    else:
+        for block, number, together in ((r.block // 2, warps, 2 * launch.together), (r.block * 2, warps, 1),
+                                        (r.block, warps, 1), (r.block, warps, 4), (r.block // 4, warps // 2, 4),
+                                        (r.block // 4, warps // 4, 4), (r.block // 4, warps, 4)):
+            add(number, {r.name: block}, together)
+    own = (warps, launch.together, *(tile.block for tile in launch.tiles), r.block if r is not None else 0)
+    found.pop(own, None)
+    return list(found.values())[:8]
+
+
+def _resized(tile: Tile, blocks: dict[str, int]) -> Tile:
+    """A fresh tile of the same axes. A tile that is an axis of the program's tensors stays one."""
+    block = blocks.get(tile.name, tile.block)
+    return Tile(tile.name, tile.axes, max(block, 2 if tile.block > 1 else 1), tile.reduced)

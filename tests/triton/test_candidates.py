@@ -1,0 +1,49 @@
+"""What tuning chooses from: every candidate of a launch computes the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from jitpy import config
+from jitpy.backends.triton import plan_graph
+from jitpy.runtime.executable import PythonExecutable
+from jitpy.runtime.plan import LaunchStep
+from tests.graph_tools import trace
+from tests.triton.cases import Case, randn
+from tests.triton.test_interpreted import check
+
+pytest.importorskip("triton")
+LARGE = [
+    Case("pointwise", lambda x, b: torch.relu(x + b) * 0.5, lambda: (randn(64, 1024), randn(1024))),
+    Case("transposed", lambda x, y: x.t() + y, lambda: (randn(128, 256), randn(256, 128))),
+    Case("rows", lambda x: torch.softmax(x, -1), lambda: (randn(64, 1024),)),
+    Case("long rows", lambda x: torch.log_softmax(x, -1), lambda: (randn(2, 33000),)),
+    Case("groups", lambda x, w: F.silu(F.group_norm(x, 4, w)), lambda: (randn(16, 16, 96, 64), randn(16))),
+    Case("columns", lambda x: x.sum(0), lambda: (randn(3000, 70),), launches=2),
+    Case("all", lambda x: x.sum(), lambda: (randn(300, 1000),), launches=2),
+    Case("positions", lambda x: x.argmax(-1), lambda: (randn(32, 1024),)),
+]
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_candidates(case: Case) -> None:
+    inputs = case.make()
+    plan = plan_graph(trace(case.fn, inputs), tune=True)
+    (step, *rest) = [step for step in plan.steps if isinstance(step, LaunchStep)]
+    place = plan.steps.index(step)
+    assert len(rest) < case.launches and 3 <= len(step.candidates) <= 8
+    assert len({kernel for kernel, _ in step.candidates} | {step.kernel}) == len(step.candidates) + 1
+    for kernel, grid in step.candidates[::2]:
+        steps = list(plan.steps)
+        steps[place] = dataclasses.replace(step, kernel=kernel, grid=grid)
+        with config.patch(triton_on_cpu=True):
+            check(case, list(PythonExecutable(dataclasses.replace(plan, steps=steps))(*inputs)), inputs)
+
+
+def test_only_tuning_has_candidates() -> None:
+    plan = plan_graph(trace(lambda x: x * 2, (randn(64, 1024),)))
+    assert not any(step.candidates for step in plan.steps if isinstance(step, LaunchStep))
