@@ -24,7 +24,7 @@ from .calls import builtin, from_payload, recording
 from .history import TWICE
 from .recorder import dense_order, same_layout
 from .tensor_values import assign_grad, load_grad
-from .traced import TracedTensor, Uncapturable, UserError
+from .traced import GraphInput, TracedTensor, Uncapturable, UserError
 from .values.base import ConstValue, ListValue, TensorValue, TupleValue, Value, const
 
 if TYPE_CHECKING:
@@ -144,7 +144,10 @@ def _flag(value: Value) -> bool:
 
 def _tensors(ex: Executor, value: Value) -> list[TensorValue]:
     """One tensor, or a sequence of them."""
-    return [value] if isinstance(value, TensorValue) else [_tensor(v) for v in _items(ex, value)]
+    found = [value] if isinstance(value, TensorValue) else [_tensor(v) for v in _items(ex, value)]
+    if not found:
+        raise GraphBreak("exception", "a backward pass of or to no tensors")
+    return found
 
 
 def _items(ex: Executor, value: Value) -> list[Value]:
@@ -209,15 +212,27 @@ def _leaf(ex: Executor, node: Node) -> TensorValue:
         raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
     if not isinstance(value, TensorValue) or value.source is None:
         raise Uncapturable("autograd", f"{entry.source} is a tensor of a special kind")
-    if not runs_no_hooks(entry.value):
-        raise Uncapturable("autograd", f"{entry.source} has hooks")
-    recorder.guards.add(entry.source, "python", runs_no_hooks)
+    _guard_hooks(recorder, entry)
     return value
 
 
+def _guard_hooks(recorder: Recorder, entry: GraphInput) -> None:
+    """Nobody sees a gradient arrive at this input, nor what the backward pass does: now, and in later calls."""
+    if not runs_no_hooks(entry.value):
+        raise Uncapturable("autograd", f"{entry.source} has hooks")
+    recorder.guards.add(entry.source, "python", runs_no_hooks)
+    first = next(other for other in recorder._inputs if isinstance(other.value, torch.Tensor))
+    recorder.guards.add(first.source, "python", _is_unwatched)  # about the thread: asked once a call
+
+
 def runs_no_hooks(tensor: Any) -> bool:
-    """Guard: nothing else happens when a gradient arrives at a tensor, and nobody watches the backward pass."""
-    return not tensor._backward_hooks and not tensor._post_accumulate_grad_hooks and not torch.is_anomaly_enabled()
+    """Guard: nothing else happens when a gradient arrives at a tensor."""
+    return not tensor._backward_hooks and not tensor._post_accumulate_grad_hooks
+
+
+def _is_unwatched(tensor: Any) -> bool:
+    """Guard: no mode is on in which others see what a backward pass does."""
+    return not _is_watched()
 
 
 def _present_grad(ex: Executor, leaf: TensorValue) -> TracedTensor | None:
@@ -263,9 +278,7 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
             raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
     for entry in recorder._inputs:
         if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
-            if not runs_no_hooks(entry.value):
-                raise Uncapturable("autograd", f"{entry.source} has hooks")
-            recorder.guards.add(entry.source, "python", runs_no_hooks)
+            _guard_hooks(recorder, entry)
     wrt = [recorder.node(tensor) for tensor in inputs]
     _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
     taken = set(recorder.graph.all_nodes())

@@ -64,7 +64,9 @@ def _gpt2() -> nn.Module:
 
 
 def _resnet() -> nn.Module:
-    torch.manual_seed(0)
+    # From these weights no activation comes near a tie. From others (seed 0) 50 steps of eager may end 1e-3 apart
+    # where weights differ by 1e-7, because a ReLU or a maximum goes the other way; from these they stay within 2e-6.
+    torch.manual_seed(1)
     return ResNet()
 
 
