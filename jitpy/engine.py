@@ -27,6 +27,7 @@ from .errors import FullGraphError, SpecializationError
 from .frontend import (
     autograd_functions,  # noqa: F401  (registers torch.autograd.Function.apply)
     backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
+    checkpoints,  # noqa: F401  (registers torch.utils.checkpoint)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     opcodes,  # noqa: F401  (registers the bytecode handlers)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)

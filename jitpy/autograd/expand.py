@@ -15,7 +15,7 @@ import torch
 from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.builder import Builder
-from ..ir.graph import CONSTANT, GETITEM, Graph, Node
+from ..ir.graph import CONSTANT, GETITEM, REGION, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.nn import _is_fused, gpu_attention
@@ -73,7 +73,7 @@ def _become(result: list[Node], node: Node, op: str, source: Node) -> None:
 def _expand(graph: Graph, node: Node, result: list[Node], getitems: dict[Node, tuple[Node, ...]]) -> None:
     """Append what stands for `node`, itself last."""
     made: list[Node] = []
-    builder = Builder(graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled)
+    builder = Builder(graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled, region=node.meta.get(REGION))
     args, kwargs = normalize(node.op, node.args, node.kwargs)
     value = _expanded(builder, node, args, kwargs)
     if value is None:  # autograd knows the op itself

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,13 @@ from .. import config
 from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
-from ..ir.graph import GETITEM, INPUT, Graph, Mutation, Node, bare_symbols, map_nodes
+from ..ir.graph import GETITEM, INPUT, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
+from .replay import keep_state, replaying
 from .results import Views, separate
 from .reverse import vjp
 from .watching import Watched, kept_by_eager
@@ -105,6 +106,9 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
                   for k, node in enumerate(nodes) if (kind, k) not in kept.places and isinstance(node.spec, TensorSpec)}
     if config.activation_memory_budget < 1:
         changeable -= set(joint.inputs)  # to take less memory than eager, any input may be kept
+    for node in joint.nodes:
+        if REGION in node.meta:
+            changeable.difference_update(node.input_nodes())  # eager holds what it computes a region from
     through_data = {node for k, node in enumerate(joint.inputs[:n_inputs]) if ("input", k) in kept.through_data}
     return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views, kept.watched,
                  changeable - through_data, through_data)
@@ -211,7 +215,8 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     Inputs and outputs in `joint.changeable` are saved as copies.
     """
     graph = joint.graph
-    saved = [*saved, *_size_tellers(joint, saved)]
+    replayed = replays(joint, saved)
+    saved = [*saved, *replayed.values(), *_size_tellers(joint, saved)]
     forward = Graph(graph.name, sizes=graph.sizes)
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
@@ -237,7 +242,14 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward.outputs = [*outputs, *extras]
     forward.nodes = [*(node for node in graph.nodes if node not in behind_cotangents(joint)), *copies]
     remove_dead_code(forward)
-    return Halves(forward, backward_half(joint, saved), tuple(places))
+    return Halves(forward, backward_half(joint, saved, replayed), tuple(places))
+
+
+def replays(joint: Joint, saved: Sequence[Node]) -> dict[Node, Node]:
+    """The random nodes that the backward half runs again, each with the node of the state that it starts from."""
+    graph = joint.graph
+    again = ahead(graph.nodes, joint.gradients, saved) - behind_cotangents(joint)
+    return {node: keep_state(graph, node) for node in list(graph.nodes) if node in again and node.op.is_random}
 
 
 def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
@@ -290,7 +302,7 @@ def behind_cotangents(joint: Joint) -> set[Node]:
     return joint._behind
 
 
-def backward_half(joint: Joint, saved: Sequence[Node]) -> Graph:
+def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, Node]) -> Graph:
     """The backward half, given what is saved. NotCovered where that is not enough."""
     graph = joint.graph
     needed = ahead(graph.nodes, joint.gradients, saved)
@@ -301,11 +313,34 @@ def backward_half(joint: Joint, saved: Sequence[Node]) -> Graph:
     for node in (*saved, *joint.cotangents):
         assert isinstance(node.spec, (TensorSpec, ScalarSpec))
         mapping[node] = made.add_input(node.spec, node.name, **node.meta)
-    for node in graph.nodes:
-        if node not in needed:
-            continue
-        args = map_nodes(node.args, mapping.__getitem__)
+    for node in _regions_late([node for node in graph.nodes if node in needed]):
+        op, args = node.op, map_nodes(node.args, mapping.__getitem__)
+        if node in replayed:
+            op, args = replaying(op), (mapping[replayed[node]], *args)
         kwargs = {key: map_nodes(value, mapping.__getitem__) for key, value in node.kwargs.items()}
-        mapping[node] = made.add(node.op, args, kwargs, node.spec, node.loc, node.name, False)
+        mapping[node] = made.add(op, args, kwargs, node.spec, node.loc, node.name, False)
     made.outputs = [mapping[node] for node in joint.gradients]
     return made
+
+
+def _regions_late(nodes: list[Node]) -> list[Node]:
+    """The nodes in another order: regions are computed again when they are first read, so that no two of them take up
+    memory at the same time."""
+    if not any(REGION in node.meta for node in nodes):
+        return nodes
+    waiting = {node for node in nodes if REGION in node.meta}
+    order: list[Node] = []
+    for node in nodes:
+        if node in waiting:
+            continue
+        stack = [(node, iter(node.input_nodes()))]
+        while stack:
+            top, sources = stack[-1]
+            source = next((n for n in sources if n in waiting), None)
+            if source is None:
+                order.append(top)
+                stack.pop()
+            else:
+                waiting.discard(source)
+                stack.append((source, iter(source.input_nodes())))
+    return order + [node for node in nodes if node in waiting]

@@ -7,6 +7,9 @@ memory. Values that may be computed again lie on paths that can be cut further u
 depends on `config.activation_memory_budget`: at 1.0 only what fuses into kernels of the backward pass at next to no
 cost, below it more, cheapest per byte first, until no more than that part of the memory is kept.
 
+Of a region (`torch.utils.checkpoint`) only what it takes and what others read of it is kept; random numbers are drawn
+again from the state of the generator, which is kept instead. The same goes for random numbers below a budget of 1.0.
+
 Inputs and outputs are kept only where the gradient formulas themselves read them, and as copies where eager does not
 keep them: the program may change those in place. Below a budget of 1.0 any input may be kept.
 """
@@ -17,12 +20,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from .. import config, logs
-from ..ir.graph import CONSTANT, GETITEM, INPUT, Node
+from ..ir.graph import CONSTANT, GETITEM, INPUT, REGION, Node
 from ..ir.op import NotCovered
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Spec, TensorSpec
 from .flow import INFINITE, FlowGraph
 from .joint import Joint, ahead, behind_cotangents
+from .replay import STATE_BYTES, may_replay
 from .results import Bases
 
 
@@ -30,7 +34,7 @@ def choose_saved(joint: Joint) -> list[Node]:
     """The values to save, in the order of the graph: inputs, outputs and intermediates. Raises NotCovered."""
     facts = _Facts(joint)
     budget = config.activation_memory_budget
-    saved = _cut(facts, facts.cheap)
+    saved = _cut(facts, facts.cheap | facts.regions)
     if budget < 1:
         saved = _within(facts, saved, budget)
     logs.log("graph", lambda: f"{joint.graph.name}: {facts.bytes_of(saved)} bytes saved: "
@@ -44,10 +48,10 @@ def _within(facts: _Facts, saved: list[Node], budget: float) -> list[Node]:
     ranked = sorted((node for node in facts.early if facts.may_recompute(node)),
                     key=lambda node: facts.work(node) / max(facts.size(node), 1))
     low, high = 0, len(ranked)
-    best = _cut(facts, set(ranked), any_input=True)
+    best = _cut(facts, facts.regions.union(ranked), any_input=True)
     while low < high:
         middle = (low + high) // 2
-        choice = _cut(facts, set(ranked[:middle]), any_input=True)
+        choice = _cut(facts, facts.regions.union(ranked[:middle]), any_input=True)
         if facts.bytes_of(choice) <= limit:
             best, high = choice, middle
         else:
@@ -70,6 +74,7 @@ class _Facts:
     early: set[Node] = field(init=False)
     reads: dict[Node, list[Node]] = field(init=False)
     cheap: set[Node] = field(init=False)
+    regions: set[Node] = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.joint.graph
@@ -96,6 +101,9 @@ class _Facts:
         self.outputs = set(graph.outputs[:self.joint.n_outputs])
         self.shown = frozenset().union(*map(self.bases.of, self.outputs))
         self.written = {graph.inputs[m.input] for m in graph.mutations}
+        regions = [node for node in self.early if region_of(node) is not None]
+        self.regions = {node for node in regions if self.is_inside(node)}
+        self.region_inputs = {n for node in regions for n in node.input_nodes() if n.op is INPUT}
         self.cheap = {node for node in self.early if self._is_cheap(node)}
 
     def is_view(self, node: Node) -> bool:
@@ -110,8 +118,17 @@ class _Facts:
         return sum(self.size(node) for node in saved if node.op is not INPUT and node not in self.outputs)
 
     def may_recompute(self, node: Node) -> bool:
-        """Whether a node gives the same again when it runs a second time."""
-        return node.op not in (INPUT, CONSTANT) and not node.op.is_random and node.op.is_pure
+        """Whether a node gives the same again when it runs a second time: a random one from a state that is kept."""
+        if node.op in (INPUT, CONSTANT) or not node.op.is_pure:
+            return False
+        return not node.op.is_random or may_replay(node)
+
+    def is_inside(self, node: Node) -> bool:
+        """Whether only a region reads a value that it computes: nothing of it is kept then."""
+        region = region_of(node)
+        return region is not None and node not in self.outputs and self.may_recompute(node) and all(
+            self.is_inside(user) if self.is_view(user) or user.op is GETITEM else region_of(user) is region
+            for user in self.users.get(node, ()))
 
     def work(self, node: Node) -> float:
         """Floating point operations of a node, roughly."""
@@ -127,7 +144,7 @@ class _Facts:
 
     def _is_cheap(self, node: Node) -> bool:
         """Whether computing a value again in the backward pass costs less time than keeping it."""
-        if not self.may_recompute(node):
+        if not self.may_recompute(node) or node.op.is_random:
             return False
         if self.is_view(node) or node.op.kind == "factory":
             return True
@@ -165,10 +182,10 @@ class _Facts:
                 return INFINITE
             if not isinstance(node.spec, TensorSpec):
                 return 0
-            if not any_input and node not in self.read_memory:
+            if not any_input and node not in self.read_memory and node not in self.region_inputs:
                 return INFINITE
             return 3 * self.size(node) if node in self.joint.changeable else 0
-        if not isinstance(node.spec, TensorSpec) or self.bases.kind(node) != "copy":
+        if node in self.regions or not isinstance(node.spec, TensorSpec) or self.bases.kind(node) != "copy":
             return INFINITE
         if node in self.outputs:
             return self.size(node) * (3 if node in self.joint.changeable else 1) if node in self.reads else INFINITE
@@ -194,6 +211,8 @@ def _cut(facts: _Facts, again: Collection[Node], any_input: bool = False) -> lis
         if node.op is INPUT or node not in again and node.op is not GETITEM:
             flow.add("forward", (node, 0), INFINITE)
             continue
+        if node.op.is_random:
+            flow.add("forward", (node, 0), STATE_BYTES)
         for source in dict.fromkeys(node.input_nodes()):
             if source.op is not CONSTANT:
                 flow.add((source, 1), (node, 0), INFINITE)
@@ -226,6 +245,11 @@ def fuses(node: Node) -> bool:
         return fuses(node.args[0])
     return op.kind in ("pointwise", "reduction", "view", "factory", "constant") or op.scalar is not None or (
         op.decompose is not None and op.kind != "matmul") or "element" in op.facets
+
+
+def region_of(node: Node) -> object | None:
+    """The region that a node belongs to: whatever backward passes compute again as a whole."""
+    return (node.args[0] if node.op is GETITEM else node).meta.get(REGION)
 
 
 def _size(sizes: SizeEnv, spec: Spec) -> int:

@@ -34,15 +34,14 @@ _aten = torch.ops.aten
 
 @dataclass(slots=True)
 class _Traced:
-    """A `backward` that is being traced: how deep, and whether it is marked with `once_differentiable`."""
+    """A `backward` that is being traced, and whether it is marked with `once_differentiable`."""
 
-    depth: int
     once: bool = False
 
 
 @builtin(torch.autograd.Function.apply.__func__)
 def _apply(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    if ex.sync_depth and (ex.custom_backward is None or ex.sync_depth > ex.custom_backward.depth):
+    if ex.sync_depth > ex.ordinary_depth:
         # transforms have rules of their own for it
         raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
     return call(ex, ex.world.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
@@ -123,7 +122,7 @@ def _record(ex: Executor, cls: Value, name: str, ctx: Value, results: _Results, 
     recorder = ex.recorder
     tensors = [v.traced for v in kept if isinstance(v, TensorValue)]
     kept_results = [next((k for k, result in enumerate(results.traced) if result is t), None) for t in tensors]
-    tracing = _Traced(ex.sync_depth + 1)
+    tracing = _Traced()
     body, leaves = _trace(ex, cls, ctx, results, kept, kept_results, materialize, tracing)
     inputs = [v.traced for v in results.arguments if isinstance(v, TensorValue) and v.traced.spec.requires_grad]
     places = _places(ex, results.arguments, leaves, body)
@@ -228,21 +227,21 @@ def _gradient(ex: Executor, value: Value, differentiable: bool, materialize: boo
 def _as_backward(ex: Executor, tracing: _Traced) -> Iterator[None]:
     """Trace as the engine would run it, with grad mode on so that the gradients have derivatives too. What goes wrong
     in there goes wrong when `backward` runs."""
-    state, depth, outer, handled = ex.recorder.state, len(ex.frames), ex.custom_backward, ex.handled
-    enabled = state.grad_enabled
-    ex.custom_backward = tracing
+    state, frames, enabled = ex.recorder.state, len(ex.frames), ex.recorder.state.grad_enabled
+    outer = ex.custom_backward, ex.ordinary_depth, ex.handled
+    ex.custom_backward, ex.ordinary_depth = tracing, ex.sync_depth + 1
     if not enabled:
         state.set("grad_enabled", True)
     try:
         yield
     except TracedException as error:
-        del ex.frames[depth:]
+        del ex.frames[frames:]
         raise _refusal(f"backward raises {error.value.cls.__name__}") from None
     except (GraphBreak, SizeUnknown, Uncapturable, NotCovered) as error:
-        del ex.frames[depth:]
+        del ex.frames[frames:]
         raise _refusal(f"backward: {error}") from None
     finally:
-        ex.custom_backward, ex.handled = outer, handled
+        ex.custom_backward, ex.ordinary_depth, ex.handled = outer
         if state.grad_enabled != enabled:
             state.set("grad_enabled", enabled)
 

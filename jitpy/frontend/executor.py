@@ -132,6 +132,8 @@ class Executor:
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: callbacks up to this depth are ordinary calls of the program's
+        self.ordinary_depth = 0
         #: the `backward` of an autograd function that is being traced: see `autograd_functions`
         self.custom_backward: Any = None
         self.inlined: dict[int, types.CodeType] = {}

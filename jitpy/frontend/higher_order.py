@@ -220,9 +220,9 @@ def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Val
     inputs = set(parameters)
     known = {id(value.traced): value.traced for value in world.tensors.values()}
     storages = {tensor.storage: tensor.storage.generation for tensor in known.values()}
-    before = _state(ex)
+    before = state_of(ex)
     result = ex.call_sync(fn, args, kwargs)
-    if _state(ex) != before:
+    if state_of(ex) != before:
         raise _refusal("a function with a side effect")
     if any(storage.generation != count for storage, count in storages.items()):
         raise _refusal("a function that writes to a tensor from outside")
@@ -333,7 +333,7 @@ def _symbols(graph: Graph) -> set[sympy.Symbol]:
     return found
 
 
-def _state(ex: Executor) -> Any:
+def state_of(ex: Executor) -> Any:
     """All that a program could have changed outside the function that is about to be traced, as something to compare.
 
     What came from outside counts its changes, or has a log; of what tracing made, everything reachable from the frames
@@ -389,7 +389,7 @@ def _state(ex: Executor) -> Any:
 
 @dataclass(slots=True, eq=False)
 class _Unchanged:
-    """See `_state`. An item that was still lazy when the first was made may be a Value in the second."""
+    """See `state_of`. An item that was still lazy when the first was made may be a Value in the second."""
 
     entries: list[tuple[Value, tuple[Value, ...], Any]]
     dicts: dict[int, tuple[DictValue, dict[Any, Any], int]]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import _use_grad_for_differentiable
 
@@ -43,11 +42,6 @@ _skip(
     torch.Tensor.register_hook,
     torch.Tensor.register_post_accumulate_grad_hook,
     torch.autograd.graph.register_multi_grad_hook,
-)
-_skip(
-    "the backward pass runs its function again",
-    torch.utils.checkpoint.checkpoint,
-    torch.utils.checkpoint.checkpoint_sequential,
 )
 _skip(
     "inference mode starts or ends",

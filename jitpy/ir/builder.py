@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .graph import CONSTANT, GETITEM, Graph, Loc, Node, short_name
+from .graph import CONSTANT, GETITEM, REGION, Graph, Loc, Node, short_name
 from .op import Op
 from .sizes import SizeEnv
 from .spec import Spec, TensorSpec
@@ -20,11 +20,13 @@ class Builder:
              inherit its `loc` and `grad_enabled`.
     into     a list that receives the nodes instead of `graph.nodes`, for passes that rebuild the whole list
 
+    region   what the new nodes belong to (`REGION` in their `meta`)
+
     Specs come from the op table's `infer`, or from the `spec=` argument of `call`.
     """
 
     def __init__(self, graph: Graph, before: Node | None = None, *, into: list[Node] | None = None,
-                 loc: Loc | None = None, grad_enabled: bool | None = None) -> None:
+                 loc: Loc | None = None, grad_enabled: bool | None = None, region: Any = None) -> None:
         self.graph = graph
         self._into = graph.nodes if into is None else into
         self._position: int | None = None
@@ -34,6 +36,7 @@ class Builder:
         if grad_enabled is None:
             grad_enabled = True if before is None else before.grad_enabled
         self.grad_enabled = grad_enabled
+        self.region = region
         #: the nodes made so far
         self.created: list[Node] = []
 
@@ -69,6 +72,8 @@ class Builder:
 
     def _add(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec, name: str | None) -> Node:
         node = Node(op, args, kwargs, spec, self.graph.unique_name(name or short_name(op)), self.loc, self.grad_enabled)
+        if self.region is not None:
+            node.meta[REGION] = self.region
         if self._position is None:
             self._into.append(node)
         else:

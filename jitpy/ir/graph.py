@@ -19,6 +19,9 @@ from .op import Op
 from .sizes import SizeEnv
 from .spec import ScalarSpec, Spec, TensorSpec
 
+#: In a node's `meta`: the region (any object) whose values the backward pass computes again.
+REGION = "checkpoint"
+
 
 @dataclass(frozen=True, slots=True)
 class Loc:

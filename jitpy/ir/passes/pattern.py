@@ -26,7 +26,7 @@ import torch
 
 from ..alias import AliasGroups, alias_kind, any_needs_grad
 from ..builder import Builder
-from ..graph import Graph, Node
+from ..graph import REGION, Graph, Node
 from ..spec import Dim, TensorSpec
 
 Bindings = dict[str, Any]
@@ -285,7 +285,7 @@ class Rewriter:
             yield node
 
     def builder(self, node: Node) -> Builder:
-        return Builder(self.graph, into=[], loc=node.loc, grad_enabled=node.grad_enabled)
+        return Builder(self.graph, into=[], loc=node.loc, grad_enabled=node.grad_enabled, region=node.meta.get(REGION))
 
     def accept(self, created: Iterable[Node]) -> None:
         """New nodes that the one being rewritten needs."""
