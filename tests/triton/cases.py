@@ -211,6 +211,8 @@ CASES = [
     Case("column_sum", lambda x: x.sum(0), lambda: (randn(37, 130),)),
     Case("column_softmax", lambda x: torch.softmax(x, 0), lambda: (randn(37, 130),)),
     Case("column_softmax_long", lambda x: torch.softmax(x, 0), lambda: (randn(700, 50),)),
+    Case("column_sum_of_blocks", lambda x: x.sum(0), lambda: (randn(32 * 95, 33),), launches=2),
+    Case("full_sum_of_blocks", lambda x: x.sum(), lambda: (randn(4096 * 31),), launches=2),
     Case("column_sum_tall", lambda x: x.sum(0), lambda: (randn(3000, 33),), launches=2),
     Case("column_sum_tall_epilogue", lambda x, y: (x * 2).sum(0).exp() + y, lambda: (randn(3000, 3) / 99, randn(3)),
          launches=2),

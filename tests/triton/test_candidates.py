@@ -23,8 +23,8 @@ LARGE = [
     Case("rows", lambda x: torch.softmax(x, -1), lambda: (randn(64, 1024),)),
     Case("long rows", lambda x: torch.log_softmax(x, -1), lambda: (randn(2, 33000),)),
     Case("groups", lambda x, w: F.silu(F.group_norm(x, 4, w)), lambda: (randn(16, 16, 96, 64), randn(16))),
-    Case("columns", lambda x: x.sum(0), lambda: (randn(3000, 70),), launches=2),
-    Case("all", lambda x: x.sum(), lambda: (randn(300, 1000),), launches=2),
+    Case("columns", lambda x: x.sum(0), lambda: (randn(3000, 70),), launches=2, units=400),
+    Case("all", lambda x: x.sum(), lambda: (randn(300, 1000),), launches=2, units=400),
     Case("positions", lambda x: x.argmax(-1), lambda: (randn(32, 1024),)),
 ]
 

@@ -256,10 +256,9 @@ class ReductionEmitter(Emitter):
                 body(starts)
             r.inside = False
         if not whole or r.size - whole > r.block:
-            together = not whole and not r.masked and self.launch.together > 1  # a part of `r`, of whole chunks
-            head = f"for {start} in range({whole or first}, {last}, {chunk if together else r.block}):"
-            with self.block(head):
-                body(starts if together else [start])
+            parts = starts if not whole and self._in_chunks() else [start]
+            with self.block(f"for {start} in range({whole or first}, {last}, {len(parts) * r.block}):"):
+                body(parts)
         elif r.size > whole:  # the last block is the only one that needs masks
             body([str(whole)])
         self.names = outer
@@ -268,6 +267,10 @@ class ReductionEmitter(Emitter):
             names = running[plain.index(follower.first)]
             found[reduction] = [follower.fold(self, names[0], found[follower.first][0])]
         return found
+
+    def _in_chunks(self) -> bool:
+        """Whether `r` consists of whole chunks of blocks that are read together, so that each part of it does too."""
+        return type(self.r.size) is int and self.r.size % (self.r.block * self.launch.together) == 0
 
     def _operands(self, reduction: Reduce) -> list[str]:
         """What a block brings to a reduction: values and, for arg-reductions, their positions."""
@@ -312,7 +315,7 @@ class ReductionEmitter(Emitter):
         kernel, r, splits = self.kernel, self.r, self.launch.splits
         x = self.launch.tiles[0]
         self.begin_program(splits)
-        width = r.block * (1 if r.masked else self.launch.together)
+        width = r.block * (self.launch.together if self._in_chunks() else 1)
         blocks = str(-(-r.size // width)) if type(r.size) is int else f"({self.size(r.size + width - 1)} // {width})"
         self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {width}")
         self.add(f"{r.name}_first = part * {r.name}_part")
