@@ -1,6 +1,6 @@
 """Memory-bound kernels on a GPU: achieved share of the copy bandwidth, against eager and torch.compile.
 
-    python -m benchmarks.gpu.kernels [--only NAME,...] [--no-compile] [--json FILE]
+    python -m benchmarks.gpu.kernels [--only NAME,...] [--no-compile] [--mode MODE] [--json FILE]
 
 Each function is captured once in a CUDA graph and replayed with a cold L2 cache, so that the times are the device's.
 `share` is the bytes that must move at least, over the time, relative to a copy of 134 MB measured in the same run.
@@ -134,14 +134,14 @@ def bytes_of(value: Any) -> int:
     return sum(map(bytes_of, value)) if isinstance(value, (tuple, list)) else 0
 
 
-def measure(case: Case, compiled: bool, bandwidth: float) -> dict[str, Any]:
+def measure(case: Case, compiled: bool, bandwidth: float, mode: str = "default") -> dict[str, Any]:
     """One row of the table; failures are part of it."""
     torch.manual_seed(0)
     inputs = case.make()
     expected = case.fn(*inputs)
     moved = case.moved(*inputs) if case.moved else bytes_of(inputs) + bytes_of(expected)
     row: dict[str, Any] = {"name": case.name, "MB": round(moved / 1e6)}
-    ways: dict[str, Callable[..., Any]] = {"jitpy": jitpy.jit(case.fn), "eager": case.fn}
+    ways: dict[str, Callable[..., Any]] = {"jitpy": jitpy.jit(case.fn, mode=mode), "eager": case.fn}
     if compiled:
         torch._dynamo.reset()
         ways["torch.compile"] = torch.compile(case.fn)
@@ -172,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--mode", default="default", help="jitpy's: default, max-autotune")
     parser.add_argument("--json", default="")
     options = parser.parse_args()
     bandwidth = copy_bandwidth()
@@ -183,7 +184,7 @@ def main() -> None:
     for case in CASES:
         if wanted and case.name not in wanted:
             continue
-        row = measure(case, not options.no_compile, bandwidth)
+        row = measure(case, not options.no_compile, bandwidth, options.mode)
         rows.append(row)
         jit, other = row["jitpy"], row.get("torch.compile")
         times = "".join(f"{row[name] * 1e3:9.1f}" if row.get(name) else f"{'-':>9}"
@@ -192,11 +193,15 @@ def main() -> None:
         print(f"{case.name:24}{row['MB']:6}{times}{row.get('share', 0):7.2f}{ratio}"
               f"{row.get('jitpy error', float('nan')):9.1e}{row.get('jitpy first s', 0):8.2f}"
               + "".join(f"\n    {key}: {row[key]}" for key in row if key.endswith("failed")), flush=True)
+        write(options.json, bandwidth, rows)
     ratios = [row["torch.compile"] / row["jitpy"] for row in rows if row.get("torch.compile") and row["jitpy"]]
     if ratios:
         print(f"geometric mean over torch.compile: {statistics.geometric_mean(ratios):.3f}")
-    if options.json:
-        with open(options.json, "w") as file:
+
+def write(path: str, bandwidth: float, rows: list[dict[str, Any]]) -> None:
+    """Keep what there is so far."""
+    if path:
+        with open(path, "w") as file:
             json.dump({"bandwidth": bandwidth, "rows": rows}, file, indent=1)
 
 

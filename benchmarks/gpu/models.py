@@ -1,12 +1,12 @@
 """Models on a GPU in bf16 autocast: milliseconds a call, and seconds of the first one.
 
     python -m benchmarks.gpu.models [--only bert,gpt2] [--what inference,training] [--modes default,reduce-overhead]
-                                    [--no-compile] [--json FILE]
+                                    [--no-compile] [--budget SECONDS] [--json FILE]
 
 Each model runs with random weights, in inference under `torch.inference_mode()`, and in training as forward, loss and
 backward (the optimizer is none of it). Times are CUDA events around some calls, the median of rounds in which the
 versions take turns, so that both the GPU's and the host's time count. `error` is the distance from a float32 run,
-relative to eager's own in bf16.
+relative to eager's own in bf16. What does not fit into the budget is left out, torch.compile first.
 """
 
 from __future__ import annotations
@@ -84,13 +84,15 @@ def versions_of(modes: list[str], with_compile: bool) -> dict[str, Any]:
     made: dict[str, Any] = {"eager": lambda model: model}
     for mode in modes:
         made[f"jitpy {mode}"] = lambda model, mode=mode: jitpy.jit(model, mode=mode)
-        if with_compile:
-            made[f"compile {mode}"] = lambda model, mode=mode: torch.compile(model, mode=mode)
+    for mode in modes if with_compile else ():
+        made[f"compile {mode}"] = lambda model, mode=mode: torch.compile(model, mode=mode)
     return made
 
 
-def measure(network: Network, what: str, modes: list[str], with_compile: bool) -> dict[str, float]:
-    """Figures of one model: `<version>` in ms, `first <version>` in s, `error <version>`."""
+def measure(network: Network, what: str, modes: list[str], with_compile: bool, end: float,
+            keep: Callable[[dict[str, float]], None]) -> dict[str, float]:
+    """Figures of one model: `<version>` in ms, `first <version>` in s, `error <version>`. Versions whose turn comes
+    after `end` (of `time.monotonic`) are left out. `keep` gets what there is so far."""
     torch.manual_seed(0)
     model, inputs = network.make()
     model = model.to("cuda").train(what == "training")
@@ -99,6 +101,9 @@ def measure(network: Network, what: str, modes: list[str], with_compile: bool) -
     figures: dict[str, float] = {}
     steps: dict[str, Step] = {}
     for name, wrap in versions_of(modes, with_compile).items():
+        if time.monotonic() > end:
+            print(f"no time for {name}", flush=True)
+            continue
         try:
             step = prepare(network, copy.deepcopy(model), inputs, wrap)
             started = time.perf_counter()
@@ -110,10 +115,14 @@ def measure(network: Network, what: str, modes: list[str], with_compile: bool) -
             difference = (found.double() - exact.double()).norm() / exact.double().norm()
             figures[f"error {name}"] = difference.item()
             steps[name] = step
+            figures[name] = timed(step, CALLS)
+            keep(figures)
         except Exception:
             traceback.print_exc()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
+        if number > 2 and time.monotonic() > end + 5:
+            break
         for name, step in steps.items():
             times[name].append(timed(step, CALLS))
     return {**figures, **{name: statistics.median(taken) for name, taken in times.items()}}
@@ -125,13 +134,25 @@ def main() -> None:
     parser.add_argument("--what", default="inference,training")
     parser.add_argument("--modes", default="default,reduce-overhead")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds")
     parser.add_argument("--json")
     chosen = parser.parse_args()
     modes = chosen.modes.split(",")
+    end = time.monotonic() + chosen.budget
     table: dict[str, dict[str, float]] = {}
+
+    def keep(row: str, figures: dict[str, float]) -> None:
+        table[row] = figures
+        if chosen.json:
+            with open(chosen.json, "w") as file:
+                json.dump(table, file, indent=1)
+
     for name in chosen.only.split(","):
         for what in chosen.what.split(","):
-            figures = table[f"{name} {what}"] = measure(NETWORKS[name], what, modes, not chosen.no_compile)
+            row = f"{name} {what}"
+            figures = measure(NETWORKS[name], what, modes, not chosen.no_compile, end,
+                              lambda figures, row=row: keep(row, figures))
+            keep(row, figures)
             base = figures.get("eager", float("nan"))
             print(f"{name} {what}: eager {base:.2f} ms (error {figures.get('error eager', -1):.1e})", flush=True)
             for version in versions_of(modes, not chosen.no_compile):
@@ -139,9 +160,6 @@ def main() -> None:
                     print(f"    {version:26} {figures[version]:8.2f} ms  x{base / figures[version]:.2f} of eager"
                           f"  first {figures['first ' + version]:.1f} s  error {figures['error ' + version]:.1e}",
                           flush=True)
-            if chosen.json:
-                with open(chosen.json, "w") as file:
-                    json.dump(table, file, indent=1)
             jitpy.reset()
             torch.compiler.reset()
             torch.cuda.empty_cache()
