@@ -12,6 +12,7 @@ import gc
 import linecache
 import threading
 import time
+import sys
 import types
 import warnings
 import weakref
@@ -249,7 +250,7 @@ class Engine:
 
         def drop(_: Any) -> None:
             engine, its_dispatcher = engine_ref(), dispatcher_ref()
-            if engine is not None and its_dispatcher is not None:
+            if engine is not None and its_dispatcher is not None and not sys.is_finalizing():
                 engine._drop(its_dispatcher, guards_ref())
 
         guards_ref = weakref.ref(guards)
