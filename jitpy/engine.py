@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import linecache
+import sys
 import threading
 import time
-import sys
 import types
 import warnings
 import weakref
