@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import hypothesis
 from hypothesis import strategies as st
 
-from .calls import Call, compare, draw_program
+from .calls import Call, compare, draw_program, warm_up
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def search(
 ) -> Progress:
     """Draw up to `most` programs for `seconds`; at the first that fails with a signature not in `known`, spend up to
     `shrink_seconds` on making it small. `started` is told each program before it runs."""
+    warm_up(backend)
     progress, end = Progress(), time.monotonic() + seconds
 
     @hypothesis.settings(max_examples=most, database=None, deadline=None, print_blob=False,
