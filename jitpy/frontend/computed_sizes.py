@@ -16,6 +16,7 @@ from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
 from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
 
 from .known_numbers import Known, pin
+from .known_tensors import known_comparison
 from .traced import TracedScalar
 
 if TYPE_CHECKING:
@@ -137,8 +138,11 @@ def relation_of(recorder: Recorder, scalar: TracedScalar) -> Any | None:
 
 
 def answer_of(recorder: Recorder, scalar: TracedScalar) -> bool | None:
-    """The truth value where facts about sizes decide it, else None."""
+    """The truth value where facts about sizes, or a random number's range, decide it; else None."""
     node = scalar.node
+    known = known_comparison(node)
+    if known is not None:
+        return known
     if not (node.op.name.startswith("py.") and node.op.target in _RELATIONS and recorder.sizes.has_unbacked):
         return None
     if not all(type(arg) is int or _is_size(arg) for arg in node.args):

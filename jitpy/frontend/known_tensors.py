@@ -1,7 +1,9 @@
-"""Numbers in tensors that tracing knows: they follow from constants, or from sizes by integer arithmetic."""
+"""Numbers in tensors that tracing knows: they follow from constants, from sizes by integer arithmetic, or are
+comparisons that come out the same whatever random number was drawn."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,39 @@ def known_number(sizes: SizeEnv, node: Node) -> int | float | bool | complex | s
     if expr is not None:
         return None if sizes.is_unbacked(expr) else expr
     value = known_value(node)
-    return None if value is None else value.item()
+    return known_comparison(node) if value is None else value.item()
+
+
+_COMPARISONS: dict[Any, Callable[[Any, Any], bool]] = {
+    **{fn: fn for fn in (operator.lt, operator.le, operator.gt, operator.ge)},
+    **{getattr(torch.ops.aten, fn.__name__).Scalar: fn for fn in (operator.lt, operator.le, operator.gt, operator.ge)},
+}
+_UNIFORM = ("aten.rand.default", "aten.rand_like.default")
+
+
+def known_comparison(node: Node) -> bool | None:
+    """What a comparison of a uniform random number with a constant says, where all of [0, 1] says the same.
+
+    With a probability of 0.0, `if torch.rand([]) < p: skip the layer` is no branch on data.
+    """
+    compare = _COMPARISONS.get(node.op.target)
+    if compare is None or len(node.args) != 2:
+        return None
+    ends = [_ends(arg) for arg in node.args]
+    if None in ends or all(low == high for low, high in ends):
+        return None
+    (a, b), (c, d) = ends
+    found = {compare(x, y) for x in (a, b) for y in (c, d)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _ends(value: Any) -> tuple[float, float] | None:
+    """The least and the greatest that a number can be."""
+    if type(value) in (int, float):
+        return value, value
+    if isinstance(value, Node) and value.op.name == "aten.item.default":
+        value = value.args[0]
+    return (0.0, 1.0) if isinstance(value, Node) and value.op.name in _UNIFORM else None
 
 
 def _size_of(sizes: SizeEnv, node: Any, depth: int) -> Dim | None:

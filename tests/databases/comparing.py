@@ -18,7 +18,12 @@ from typing import Any
 import torch
 
 import jitpy
+from jitpy.autograd import compile_differentiable
+from jitpy.backends import eager
+from jitpy.backends.registry import register_backend
 from jitpy.engine import all_engines
+from jitpy.ir import Graph, NotCovered
+from jitpy.ir.alias import any_needs_grad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,30 @@ class Trial:
     difference: str | None
     breaks: tuple[str, ...]
     error: tuple[type, str] | None
+
+
+#: Before each call.
+SEED = 11
+
+#: Why graphs whose results need gradients went to torch's autograd under the backend `halves`.
+refusals: list[str] = []
+
+
+@register_backend("halves", takes_graph=True)
+def compile_halves(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
+    """The forward and the backward half of a graph, each op by op with torch's kernels: what our own gradients are
+    without what kernels make of them, and without the time that it takes to compile those."""
+
+    def op_by_op(part: Graph) -> Callable[..., tuple[Any, ...]]:
+        return eager.compile_graph(part, {})
+
+    if not any_needs_grad(graph.nodes):
+        return op_by_op(graph)
+    try:
+        return compile_differentiable(graph, op_by_op, op_by_op)
+    except NotCovered as reason:
+        refusals.append(str(reason))
+        return op_by_op(graph)
 
 
 def trial(
@@ -87,7 +116,7 @@ def observe(
     The parameters and buffers of `module` count as arguments.
     """
     args, kwargs = copied(arguments)
-    torch.manual_seed(11)
+    torch.manual_seed(SEED)
     result, error, found = None, None, None
     try:
         result = fn(*args, **kwargs)
@@ -156,6 +185,25 @@ def compare(plain: Outcome, jitted: Outcome, values: bool = True, tolerance: flo
         return _unlike("sharing of objects and memory", *sharing)
     if not torch.equal(plain.random, jitted.random):
         return "the random generator is left in another state"
+    return None
+
+
+def further_off(plain: Outcome, jitted: Outcome, exact: Outcome) -> str | None:
+    """The first tensor of `jitted` that is further from the one of `exact`, computed in float64, than that of `plain`
+    is: twice as far, or some units of the last place of the largest element, is noise."""
+    for name in ("result", "arguments", "gradients"):
+        triples = zip(*(tensors_in(getattr(one, name)) for one in (plain, jitted, exact)), strict=True)
+        for number, (eager, found, reference) in enumerate(triples):
+            if not eager.is_floating_point():
+                if not torch.equal(eager, found):
+                    return f"tensor {number} of {name} is another"
+                continue
+            errors = [(t.detach().double() - reference.detach()).abs().nan_to_num(0.0) for t in (eager, found)]
+            size = reference.detach().abs().nan_to_num(0.0)
+            own, ours, largest = (float(t.max()) if t.numel() else 0.0 for t in (*errors, size))
+            limit = 2 * own + 32 * torch.finfo(eager.dtype).eps * largest
+            if ours > limit or not torch.equal(eager.isnan(), found.isnan()):
+                return f"tensor {number} of {name} is off by {ours:.3g}, where eager is off by {own:.3g}"
     return None
 
 

@@ -79,9 +79,34 @@ def an_integer_of_nan(x):
 @case(X)
 def random_numbers_are_not_known(x):
     torch.manual_seed(3)
-    if torch.rand(()).item() > 2:
+    if torch.rand(()).item() > 0.9:
         return x
     return x + torch.randint(5, (1,)).item()
+
+
+@case(X, fullgraph=True)
+def layers_that_are_never_skipped(x):
+    """What a random number is compared with decides alone; the number is drawn all the same."""
+    for probability in (0.0, -1, float("nan")):
+        if torch.rand([]) < probability or torch.rand(1).item() < probability:
+            return x
+    if torch.rand([]) >= 0 and 1.5 > torch.rand(()) and torch.rand_like(x[0]).item() <= 1:
+        x = x + 1
+    return x, torch.rand(2)
+
+
+@case(X, breaks=("data_dependent_branch",))
+def layers_that_are_skipped_at_times(x):
+    if torch.rand([]) < 0.5:
+        return x
+    return x * 2
+
+
+@case(X, breaks=("data_dependent_branch",))
+def the_end_of_the_range(x):
+    if torch.rand([]) < 1.0:
+        return x
+    return x * 2
 
 
 test_all = make_test(__name__)
