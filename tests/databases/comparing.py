@@ -193,17 +193,17 @@ def further_off(plain: Outcome, jitted: Outcome, exact: Outcome) -> str | None:
     is: twice as far, or some units of the last place of the largest element, is noise."""
     for name in ("result", "arguments", "gradients"):
         triples = zip(*(tensors_in(getattr(one, name)) for one in (plain, jitted, exact)), strict=True)
-        for number, (eager, found, reference) in enumerate(triples):
-            if not eager.is_floating_point():
-                if not torch.equal(eager, found):
+        for number, (own, found, reference) in enumerate(triples):
+            if not own.is_floating_point():
+                if not torch.equal(own, found):
                     return f"tensor {number} of {name} is another"
                 continue
-            errors = [(t.detach().double() - reference.detach()).abs().nan_to_num(0.0) for t in (eager, found)]
+            errors = [(t.detach().double() - reference.detach()).abs().nan_to_num(0.0) for t in (own, found)]
             size = reference.detach().abs().nan_to_num(0.0)
-            own, ours, largest = (float(t.max()) if t.numel() else 0.0 for t in (*errors, size))
-            limit = 2 * own + 32 * torch.finfo(eager.dtype).eps * largest
-            if ours > limit or not torch.equal(eager.isnan(), found.isnan()):
-                return f"tensor {number} of {name} is off by {ours:.3g}, where eager is off by {own:.3g}"
+            theirs, ours, largest = (float(t.max()) if t.numel() else 0.0 for t in (*errors, size))
+            allowed = 2 * theirs + 32 * torch.finfo(own.dtype).eps * largest
+            if ours > allowed or not torch.equal(own.isnan(), found.isnan()):
+                return f"tensor {number} of {name} is off by {ours:.3g}, where eager is off by {theirs:.3g}"
     return None
 
 
