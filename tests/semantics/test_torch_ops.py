@@ -90,6 +90,29 @@ def connectionist_loss(x, targets):
     return torch.nn.functional.ctc_loss(x.log_softmax(2), targets, *lengths)
 
 
+@case(lambda: (torch.randn(10, 2, 5, requires_grad=True), torch.randint(1, 5, (5,))), fullgraph=True)
+def connectionist_loss_of_targets_in_a_row(x, targets):
+    lengths = torch.tensor([10, 10]), torch.tensor([3, 2])
+    logs = x.log_softmax(2)
+    losses = [torch.nn.functional.ctc_loss(logs, targets, *lengths, reduction=r) for r in ("none", "mean", "sum")]
+    return *losses, torch.nn.functional.ctc_loss(logs, targets, [10, 9], [2, 3])
+
+
+@case(lambda: (torch.rand(2, 3), torch.rand(2, 3)), fullgraph=True)
+def weights_that_are_broadcast(x, y):
+    weighted = torch.nn.functional.binary_cross_entropy(x, y, torch.tensor([0.5, 1.0, 2.0]))
+    return weighted, torch._C._infer_size(x.shape, x[:1, None].shape)
+
+
+@case(lambda: (torch.rand(2, 3), torch.rand(2, 3)))
+def weights_that_do_not_fit(x, y):
+    try:
+        torch._C._infer_size(x.shape, [2])
+    except (RuntimeError, TypeError) as error:
+        print(error)
+    return torch.nn.functional.binary_cross_entropy(x, y, y[:, :2])
+
+
 @case(lambda: (torch.randn(3, dtype=torch.float64), torch.zeros(3, dtype=torch.complex64)))
 def out_of_a_dtype_that_eager_refuses(x, out):
     return torch.complex(x, x, out=out)

@@ -1,4 +1,4 @@
-"""`functools`."""
+"""`functools`, and small C functions of torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from .registry import substitute
+from .registry import give_up, substitute
 
 _MISSING = object()
 
@@ -92,6 +92,16 @@ def cmp_to_key(mycmp):
 @substitute(torch.jit.annotate)
 def annotate(the_type, the_value):
     return the_value
+
+
+@substitute(torch._C._infer_size)
+def infer_size(a, b):
+    if not isinstance(a, torch.Size) or not isinstance(b, torch.Size):
+        return give_up("sizes that are no torch.Size")
+    try:
+        return torch.broadcast_shapes(a, b)
+    except RuntimeError:
+        return give_up("sizes that do not fit")  # the message is another
 
 
 @substitute(functools.cached_property.__get__)

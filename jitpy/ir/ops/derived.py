@@ -54,10 +54,7 @@ MISREPORTED = frozenset(
 
 #: Composite ops that look at their data, to check it or to choose between ways to the same result: the sizes of the
 #: result do not depend on it.
-READ_THEIR_DATA = frozenset(
-    f"aten.{name}"
-    for name in ("cov.default", "corrcoef.default", "istft.default", "ctc_loss.IntList", "ctc_loss.Tensor")
-)
+READ_THEIR_DATA = frozenset(f"aten.{name}" for name in ("cov.default", "corrcoef.default", "istft.default"))
 
 _CACHE: dict[Any, Derived] = {}
 _CACHE_LIMIT = 4096

@@ -636,6 +636,16 @@ define("aten.cross_entropy_loss.default", infer=_cross_entropy, decompose=_cross
 define("aten.nll_loss_nd.default", "aten.nll_loss.default", infer=_nll, decompose=_nll_parts)
 
 
+def _ctc(env: SizeEnv, x: TensorSpec, targets: TensorSpec, lengths: Any, target_lengths: Any, blank: int = 0,
+         reduction: int = 1, zero_infinity: bool = False) -> TensorSpec:
+    if len(x.shape) != 3 or not is_float(x.dtype) or is_float(targets.dtype):
+        raise NotCovered("ctc_loss")
+    return contiguous_spec(x.dtype, () if reduction else (x.shape[1],), x.device)
+
+
+define("aten.ctc_loss.IntList", "aten.ctc_loss.Tensor", infer=_ctc)
+
+
 # -- Gated units --------------------------------------------------------------------------------------------------
 
 
