@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Why:
-    """id of the break's reason, and the reason in words."""
+    """id of the break's reason (or several, with spaces between), and the reason in words."""
 
     id: str
     text: str
@@ -125,7 +125,12 @@ SOME_MODULES: dict[str, Why] = {
     **_because(
         "unsupported_op",
         "whether a mask is causal, computed from its values, is an argument of the operator",
-        "nn.TransformerEncoder nn.Transformer",
+        "nn.TransformerEncoder",
+    ),
+    **_because(
+        "unsupported_op dynamic_shape",
+        "the same; and whether a mask is left-aligned decides which way the encoder goes",
+        "nn.Transformer",
     ),
     **_because(
         "unsupported_call",
