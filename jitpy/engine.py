@@ -248,7 +248,9 @@ class Engine:
         """Forget a variant as soon as a function or class that its guards are about is gone: they cannot hold again."""
         engine_ref, dispatcher_ref, guards = weakref.ref(self), weakref.ref(dispatcher), variant.guards
 
-        def drop(_: Any) -> None:
+        def drop(_: Any, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+            if finalizing():
+                return  # modules are being taken apart
             engine, its_dispatcher = engine_ref(), dispatcher_ref()
             if engine is not None and its_dispatcher is not None and not sys.is_finalizing():
                 engine._drop(its_dispatcher, guards_ref())

@@ -10,7 +10,7 @@ import os
 import re
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import sympy
@@ -677,17 +677,23 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
 def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Exception:
     """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
     defaults, kwdefaults = ex.world.function_defaults(fn)
-    code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~_GENERATOR, co_exceptiontable=b"",
-                           co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
     fn.settle()  # its name is in the message
-    twin = types.FunctionType(code, {}, fn.name, tuple(None for _ in defaults) or None)
-    twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
-    twin.__qualname__ = fn.qualname
+    twin = twin_of(fn, len(defaults), kwdefaults)
     try:
         twin(*(None for _ in args), **dict.fromkeys(kwargs))
     except TypeError as error:
         return ex.raise_real(error)
     return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")
+
+
+def twin_of(fn: FunctionValue, defaults: int, kwdefaults: Iterable[str]) -> types.FunctionType:
+    """A real function with the parameters of another one, that does nothing."""
+    code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~_GENERATOR, co_exceptiontable=b"",
+                           co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
+    twin = types.FunctionType(code, {}, fn.name, (None,) * defaults or None)
+    twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
+    twin.__qualname__ = fn.qualname
+    return twin
 
 
 _RETURN_NONE = (lambda: None).__code__.co_code

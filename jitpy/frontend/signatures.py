@@ -1,4 +1,4 @@
-"""`inspect.signature` of functions that exist outside."""
+"""`inspect.signature` of Python functions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Any
 
 from .attributes import instance_attrs
 from .breaks import GraphBreak
-from .calls import builtin
+from .calls import builtin, twin_of
 from .executor import Executor
 from .polyfills import STAND_INS
 from .source import attr
-from .values.base import ConstValue, DictValue, FunctionValue, MethodValue, ObjectValue, StandInValue, Value
+from .values.base import (
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    MethodValue,
+    ObjectValue,
+    StandInValue,
+    TupleValue,
+    Value,
+)
 
 
 @builtin(inspect.signature)
@@ -30,9 +39,11 @@ def inspect_signature(ex: Executor, args: list[Value], kwargs: dict[str, Value])
         if wrapped is None:
             break
         target = wrapped
-    if not isinstance(target, FunctionValue) or target.real is None or target.source is None or kwargs:
+    if not isinstance(target, FunctionValue) or kwargs:
         raise GraphBreak("unsupported_call", "inspect.signature")
     real = target.real
+    if real is None or target.source is None:
+        return _signature_of_made(ex, target, bound)
     found = inspect.signature(types.MethodType(real, object()) if bound else real)
     defaults, kwdefaults = ex.world.function_defaults(target)
     names = real.__code__.co_varnames[: real.__code__.co_argcount]
@@ -45,6 +56,20 @@ def inspect_signature(ex: Executor, args: list[Value], kwargs: dict[str, Value])
     else:
         ex.world.guard(attr(target.source, "__annotations__"), "len", 0)
     return _signature(ex, found, by_name, annotations)
+
+
+def _signature_of_made(ex: Executor, target: FunctionValue, bound: bool) -> Value:
+    """The signature of a function that tracing made, read off a real one with the same parameters."""
+    if target.annotations is not None and not isinstance(target.annotations, TupleValue):
+        raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
+    defaults, kwdefaults = ex.world.function_defaults(target)
+    twin = twin_of(target, len(defaults), kwdefaults)
+    names = target.code.co_varnames[: target.code.co_argcount]
+    by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
+    pairs = [ex.world.force(v) for v in target.annotations.items] if target.annotations is not None else []
+    annotations = {key.value: value for key, value in zip(pairs[::2], pairs[1::2], strict=True)
+                   if isinstance(key, ConstValue)}
+    return _signature(ex, inspect.signature(types.MethodType(twin, object()) if bound else twin), by_name, annotations)
 
 
 def _signature(ex: Executor, real: inspect.Signature, defaults: dict[str, Value],

@@ -409,3 +409,9 @@ def _refusal(detail: str) -> GraphBreak:
 
 
 __all__ = ["apply"]
+
+
+@builtin(*(getattr(torch._C._VariableFunctions, name) for name in ("_make_dual", "_unpack_dual")))
+def _forward_mode(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Graphs carry no tangents."""
+    raise GraphBreak("unsupported_tensor", "a tensor with a forward-mode tangent")
