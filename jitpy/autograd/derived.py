@@ -262,13 +262,9 @@ class _Tape(CaptureMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.prim.device.default:
-            return args[0].device
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+        found = self.taken_apart(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
         if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
             raise NotCovered(f"{func} depends on the data")
         if func is torch.ops.aten.detach.default and id(args[0]) in self.numbers:

@@ -184,13 +184,9 @@ class Tape(CaptureMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.prim.device.default:
-            return args[0].device
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+        found = self.taken_apart(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
         if func is _aten._unsafe_view.default:
             func = _aten.view.default  # composite ops write through it (`kron(out=)`), so it is a view like any other
         if func is _aten.resize_.default and len(args) == 2 and not kwargs and tuple(args[0].shape) == tuple(args[1]):

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _SIGNALS = tuple(int(number) for number in signal.valid_signals())
@@ -117,6 +118,15 @@ class CaptureMode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch imports its compiler at the first call
+
+    def taken_apart(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call gives that is made of others, which come to this mode one by one; NotImplemented for the rest."""
+        if func is torch.ops.prim.device.default:
+            return args[0].device
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                return func.decompose(*args, **kwargs)
+        return NotImplemented
 
     def __enter__(self) -> Any:
         hold()
