@@ -1,24 +1,25 @@
 """Training steps on the CPU: a Transformer block, BERT with two layers, a ResNet with batch normalisation.
 
-A step is the forward pass, a loss and `backward()`; rows marked `+AdamW` update the parameters too. The rivals take
-turns in one process. Memory is that of a process each: how far the resident set peaks over a few steps, above where it
-is between steps with all caches emptied (the operating system counts, so that every allocator is seen).
+A step is the forward pass, a loss and `backward()`. In rows marked `+AdamW` it updates the parameters too, and each
+rival compiles what it can: jitpy the whole step as one function, torch.compile the forward pass and `optimizer.step`.
+The rivals take turns in one process. Memory is counted, whoever allocates it (`benchmarks/tracked.py`): the most bytes
+in use during two steps, above those before the first of them, without gradients. What allocators keep for later does
+not count, neither the C library's free blocks nor jitpy's pool, which is off meanwhile.
 What a tiny call with `requires_grad` costs is in `benchmarks.small_call`.
 
-    python -m benchmarks.training [--only NAME ...] [--no-compile] [--no-memory] [--json FILE]
+    python -m benchmarks.training [--only NAME ...] [--no-compile] [--budget SECONDS] [--json FILE]
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import timing
+from benchmarks import timing, tracked
 
+if __name__ == "__main__":
+    tracked.restart_tracked()
 timing.fresh_caches()
 
 import torch  # noqa: E402 - the caches' folders must be known first
@@ -98,82 +99,69 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
 }
 
 
-def trainer(make: Callable[[], Subject], rival: str, optimize: bool) -> Callable[[], torch.Tensor]:
-    """A function that makes one step and returns the loss."""
+def trainer(
+    make: Callable[[], Subject], rival: str, optimize: bool
+) -> tuple[Callable[[], torch.Tensor], torch.nn.Module]:
+    """A function that makes one step and returns the loss, and the model that it trains."""
     torch.manual_seed(0)
     model, inputs, loss_of = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4) if optimize else None
     wrap: Callable[[Any], Any] = {"eager": lambda f: f, "jitpy": jitpy.jit, "compile": torch.compile}[rival]
+    whole = rival == "jitpy" and optimize
 
     def forward(*arguments: Any) -> torch.Tensor:
         return loss_of(model(*arguments))
 
-    compiled = wrap(forward)
+    run = forward if whole else wrap(forward)
+    update = None if optimizer is None else optimizer.step if whole else wrap(optimizer.step)
 
     def step() -> torch.Tensor:
         model.zero_grad(set_to_none=True)
-        loss = compiled(*inputs)
+        loss = run(*inputs)
         loss.backward()
-        if optimizer is not None:
-            optimizer.step()
+        if update is not None:
+            update()
         return loss
 
-    return step
+    return wrap(step) if whole else step, model
 
 
-def peak_growth(name: str, rival: str, optimize: bool) -> int:
-    """Bytes by which the resident set of a fresh process peaks over its level before the first step."""
-    command = [sys.executable, "-m", "benchmarks.training", "--measure", name, rival, str(int(optimize))]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(done.stdout.split()[-1])
-
-
-def _status(field: str) -> int:
-    with open("/proc/self/status") as file:
-        line = next(line for line in file if line.startswith(field))
-    return int(line.split()[1]) * 1024
-
-
-def _measure(name: str, rival: str, optimize: bool) -> int:
-    step = trainer(SUBJECTS[name], rival, optimize)
-    for _ in range(2):  # compilers, threads and libraries have their memory after that
-        step()
+def peak_growth(step: Callable[[], torch.Tensor], model: torch.nn.Module) -> int:
+    """Bytes by which what is in use peaks during two steps over its level before."""
+    step()
+    model.zero_grad(set_to_none=True)
     gc.collect()
-    set_pool_limit(0)  # no cache counts as being there before
-    set_pool_limit(jitpy.config.pool_bytes)
-    ctypes.CDLL(None).malloc_trim(0)
-    level = _status("VmRSS")
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak counts from here on
-    for _ in range(3):
-        step()
-    return _status("VmHWM") - level
+    set_pool_limit(0)
+    try:
+        level = tracked.restart_peak()
+        for _ in range(2):
+            step()
+        return tracked.peak() - level
+    finally:
+        set_pool_limit(jitpy.config.pool_bytes)
 
 
 def measure(name: str, optimize: bool, rivals: list[str], budget: float) -> dict[str, float]:
-    """Median seconds of a step of each rival. AssertionError where losses are apart."""
+    """Median seconds of a step of each rival, seconds of its first two steps (the second may compile more: optimizers
+    have state by then), and the peak of its memory."""
     jitpy.reset()
-    steps = {rival: trainer(SUBJECTS[name], rival, optimize) for rival in rivals}
+    trainers = {rival: trainer(SUBJECTS[name], rival, optimize) for rival in rivals}
     figures: dict[str, float] = {}
-    for rival, step in steps.items():
+    for rival, (step, model) in trainers.items():
         torch.manual_seed(1)
-        figures[f"first {rival}"] = timing.seconds_of(step)
-    figures |= timing.interleaved(steps, budget)
+        figures[f"first {rival}"] = timing.seconds_of(lambda step=step: (step(), step()))
+        if tracked.is_tracked():
+            figures[f"memory {rival}"] = peak_growth(step, model)
+    figures |= timing.interleaved({rival: step for rival, (step, _) in trainers.items()}, budget)
     return figures
 
 
 def main() -> None:
     options = timing.parser(__doc__)
     options.add_argument("--only", nargs="+", default=[], metavar="NAME", help="words that the names begin with")
-    options.add_argument("--no-memory", action="store_true", help="leave the peaks out")
-    options.add_argument("--budget", type=float, default=8.0, help="seconds for each rival and row")
-    options.add_argument("--measure", nargs=3, help="the memory of one rival, in this process")
+    options.add_argument("--budget", type=float, default=4.0, help="seconds for each rival and row")
     chosen = options.parse_args()
     timing.build_native()
-    if chosen.measure:
-        name, rival, optimize = chosen.measure
-        print(_measure(name, rival, bool(int(optimize))))
-        return
     rivals = ["eager", "jitpy"] if chosen.no_compile else ["eager", "compile", "jitpy"]
     rows, figures = [], {}
     for name in SUBJECTS:
@@ -182,8 +170,6 @@ def main() -> None:
         for optimize in (False, True):
             label = f"{name} +AdamW" if optimize else name
             one = figures[label] = measure(name, optimize, rivals, chosen.budget)
-            if not chosen.no_memory:
-                one |= {f"memory {rival}": peak_growth(name, rival, optimize) for rival in rivals}
             cells = [f"{one[rival] * 1e3:.1f}" if rival in one else "-" for rival in ("eager", "compile", "jitpy")]
             ratios = [f"{one[rival] / one['jitpy']:.2f}" if rival in one else "-" for rival in ("eager", "compile")]
             peaks = [f"{one[key] / 2**20:.0f}" if key in one else "-"

@@ -478,7 +478,7 @@ class Planner:
 
     def _allocate(self, value: Value) -> None:
         numel = value.numel
-        if value not in self.tensor_users and isinstance(numel, int):
+        if value not in self.tensor_users and isinstance(numel, int) and self._bytes(value) < LARGE_BYTES:
             last = self._last_of_chain(value)
             region = self.scratch.place(numel * value.dtype.itemsize, self.first[value], last)
             self.places[value] = region.offset
@@ -666,6 +666,10 @@ _WRITE_VARIANTS = {
 }
 #: Bytes from which results are put into the pool's memory.
 POOLED_BYTES = 1 << 16
+
+#: Bytes from which a value between kernels has memory of its own, free for others when it is read; smaller ones share
+#: what is there for the whole call.
+LARGE_BYTES = 1 << 20
 
 #: Eager kernels whose results are always row-major.
 _ROW_MAJOR = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "linear")}

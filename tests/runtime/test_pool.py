@@ -342,3 +342,19 @@ def test_out_of_memory_is_an_error():
     with pytest.raises(RuntimeError, match="memory"):
         maker(1 << 48)()  # more than there are addresses
     assert maker(100_000)().shape == (100_000,)
+
+
+def test_other_sizes_give_way_where_more_would_be_held_than_was_ever_used():
+    """A program whose buffers change their sizes does not hold one set of them for each."""
+    set_pool_limit(1 << 30)  # counts anew what is used at a time
+    makers = [maker(n * MEGABYTE) for n in (100, 70, 84)]
+    for _ in range(2):
+        for make in makers:
+            make()
+    assert 0 < pool_stats()["cached_bytes"] < 101 * MEGABYTE
+    small = [maker(n << 10) for n in (1000, 1700, 3000)]
+    before = pool_stats()["misses"]
+    for _ in range(3):
+        for make in small:
+            make()
+    assert pool_stats()["misses"] == before + 3

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,10 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kHugeFrom = 4 << 20;  // blocks of this size and up are made of huge pages where the system has them
+// Programs that never use more than `kSmall` at a time may keep `kSpare` unused bytes beyond what they ever used: there
+// fresh pages would cost more than the computation.
+constexpr size_t kSmall = 64 << 20;
+constexpr size_t kSpare = 8 << 20;
 constexpr int kClasses = 320;
 
 // Lies in the 64 bytes before the data.
@@ -34,17 +39,18 @@ struct alignas(64) Block {
 static_assert(sizeof(Block) == 64);
 
 // Size classes: whole pages up to eight, then eight steps in each power of two (at most 1/8 larger than asked for,
-// and a page that is never touched costs nothing).
+// and a page that is never touched costs nothing), and a page for the block itself, so that powers of two, the usual
+// sizes, are classes of their own.
 int class_of(size_t bytes, size_t* capacity) {
-  size_t pages = (bytes + sizeof(Block) + kPage - 1) / kPage;
+  size_t pages = bytes == 0 ? 1 : (bytes + kPage - 1) / kPage;
   if (pages <= 8) {
-    *capacity = pages * kPage;
+    *capacity = (pages + 1) * kPage;
     return static_cast<int>(pages) - 1;
   }
   int log2 = 63 - __builtin_clzll(pages);
   size_t step = size_t{1} << (log2 - 3);
   size_t steps = (pages + step - 1) / step;  // 8..16
-  *capacity = steps * step * kPage;
+  *capacity = (steps * step + 1) * kPage;
   return (log2 - 3) * 8 + static_cast<int>(steps) - 1;
 }
 
@@ -56,14 +62,18 @@ Block* map_block(size_t capacity, int size_class) {
     void* mapped = mmap(nullptr, capacity, protection, flags, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
     start = static_cast<char*>(mapped);
-  } else {  // start at a huge page: map more than needed, and return both ends
+  } else {  // start at a huge page: reserve addresses for more than needed, map within, and return both ends
     size_t extended = capacity + kHugePage;
-    void* mapped = mmap(nullptr, extended, protection, flags, -1, 0);
-    if (mapped == MAP_FAILED) return nullptr;
-    char* low = static_cast<char*>(mapped);
-    start = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(low) + kHugePage - 1) / kHugePage * kHugePage);
-    if (start != low) munmap(low, start - low);
+    void* reserved = mmap(nullptr, extended, PROT_NONE, flags | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return nullptr;
+    char* low = static_cast<char*>(reserved);
     char* high = low + extended;
+    start = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(low) + kHugePage - 1) / kHugePage * kHugePage);
+    if (mmap(start, capacity, protection, flags | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      munmap(low, extended);
+      return nullptr;
+    }
+    if (start != low) munmap(low, start - low);
     if (high != start + capacity) munmap(start + capacity, high - (start + capacity));
 #ifdef MADV_HUGEPAGE
     madvise(start, capacity, MADV_HUGEPAGE);  // advice only: a refusal changes nothing but speed
@@ -94,6 +104,7 @@ class Pool {
     TORCH_CHECK(bytes < (size_t{1} << 47), "not enough memory: you tried to allocate ", bytes, " bytes");
     size_t capacity;
     int size_class = class_of(bytes, &capacity);
+    Block* surplus;
     {
       std::lock_guard<std::mutex> hold(mutex_);
       // a block of the next class will do as well: sizes that vary a little share blocks
@@ -106,7 +117,12 @@ class Pool {
         }
       }
       ++misses_;
+      // what other sizes left behind goes first where the program would hold more than it ever used at a time
+      size_t wanted = used_bytes_ + capacity;
+      most_used_ = std::max(most_used_, wanted);
+      surplus = trim(std::max(most_used_ - wanted, most_used_ <= kSmall ? kSpare : 0));
     }
+    unmap_chain(surplus);
     Block* block = map_block(capacity, size_class);
     if (block == nullptr) {
       empty();
@@ -136,6 +152,7 @@ class Pool {
     {
       std::lock_guard<std::mutex> hold(mutex_);
       limit_ = bytes;
+      most_used_ = used_bytes_;
       surplus = trim(limit_);
     }
     unmap_chain(surplus);
@@ -214,6 +231,7 @@ class Pool {
   Block* oldest_ = nullptr;
   size_t limit_ = size_t{1} << 30;
   size_t cached_bytes_ = 0, cached_blocks_ = 0, used_bytes_ = 0, used_blocks_ = 0;
+  size_t most_used_ = 0;  // the highest of `used_bytes_`, as far as blocks were mapped for it
   uint64_t hits_ = 0, misses_ = 0;
 };
 
