@@ -19,6 +19,7 @@ from jitpy.ir import GETITEM, INPUT, Node, NotCovered, SizeUnknown, TensorSpec
 from jitpy.ir.alias import alias_kind, needs_grad
 from jitpy.ir.spec import contiguous_stride
 
+from ..runtime.autograd_node import accumulation_has_hooks
 from .breaks import GraphBreak
 from .calls import builtin, from_payload, recording
 from .history import TWICE
@@ -227,7 +228,7 @@ def _guard_hooks(recorder: Recorder, entry: GraphInput) -> None:
 
 def runs_no_hooks(tensor: Any) -> bool:
     """Guard: nothing else happens when a gradient arrives at a tensor."""
-    return not tensor._backward_hooks and not tensor._post_accumulate_grad_hooks
+    return not (tensor._backward_hooks or tensor._post_accumulate_grad_hooks or accumulation_has_hooks(tensor))
 
 
 def _is_unwatched(tensor: Any) -> bool:

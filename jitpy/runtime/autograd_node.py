@@ -166,6 +166,25 @@ def make_differentiable(forward: Callable[..., tuple[Any, ...]], spec: NodeSpec)
     return native.Differentiable(forward, spec)
 
 
+def accumulation_has_hooks(leaf: torch.Tensor) -> bool:
+    """Whether hooks were put on the node that adds gradients to `leaf.grad`; removed ones count. Only C++ sees them:
+    False where the native runtime cannot be built."""
+    global _has_hooks
+    if _has_hooks is None:
+        try:
+            _has_hooks = load_native("runtime").accumulation_has_hooks
+        except NativeUnavailable:
+            _has_hooks = _no_hooks
+    return _has_hooks(leaf)
+
+
+_has_hooks: Callable[[torch.Tensor], bool] | None = None
+
+
+def _no_hooks(leaf: torch.Tensor) -> bool:
+    return False
+
+
 class PythonDifferentiable:
     """The node as a `torch.autograd.Function`: what runs where the native one cannot be built.
 

@@ -40,6 +40,13 @@ def training(model: nn.Module, forward: Callable[..., torch.Tensor]) -> Callable
     return step
 
 
+def accumulation(model: nn.Module) -> Any:
+    """The node that adds gradients to `.grad`; it lives as long as somebody holds it."""
+    parameter = model[0].weight
+    model.node = parameter.view_as(parameter).grad_fn.next_functions[0][0]
+    return model.node
+
+
 #: What installs a hook and gives the handle to remove it; `seen` is for numbers that it meets.
 HOOKS: dict[str, Install] = {
     "gradient": lambda model, seen: model[0].weight.register_hook(lambda grad: seen.append(grad.sum().item())),
@@ -48,6 +55,10 @@ HOOKS: dict[str, Install] = {
         lambda parameter: seen.append(parameter.grad.sum().item())),
     "gradients of several": lambda model, seen: torch.autograd.graph.register_multi_grad_hook(
         tuple(model.parameters()), lambda grads: seen.append(len(grads))),
+    "of the node that accumulates": lambda model, seen: accumulation(model).register_hook(
+        lambda grads, given: seen.append(given[0].sum().item())),
+    "before the node that accumulates": lambda model, seen: accumulation(model).register_prehook(
+        lambda given: (given[0] * 2,)),
     "forward": lambda model, seen: model[1].register_forward_hook(lambda module, args, result: seen.append(1.0)),
     "forward, changed": lambda model, seen: model[1].register_forward_hook(lambda module, args, result: result * 2),
     "before forward": lambda model, seen: model[1].register_forward_pre_hook(lambda module, args: (args[0] * 2,)),

@@ -757,6 +757,22 @@ PyGetSetDef differentiable_getset[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
+// Whether hooks were put on the node that adds gradients to a leaf's `.grad` (removed ones count).
+PyObject* accumulation_has_hooks(PyObject*, PyObject* object) {
+  if (!THPVariable_Check(object)) {
+    PyErr_SetString(PyExc_TypeError, "a tensor is due");
+    return nullptr;
+  }
+  auto node = torch::autograd::impl::try_get_grad_accumulator(THPVariable_Unpack(object));
+  return PyBool_FromLong(node && (!node->pre_hooks().empty() || !node->post_hooks().empty()));
+}
+
+PyMethodDef functions[] = {
+    {"accumulation_has_hooks", accumulation_has_hooks, METH_O,
+     "Whether hooks were put on the node that adds gradients to a leaf's `.grad`."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyTypeObject differentiable_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject node_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
@@ -781,6 +797,7 @@ int init_autograd_node(PyObject* module) {
   // `type(tensor.grad_fn)`, with the methods that every node has
   torch::autograd::_initFunctionPyTypeObject(node_type, "JitBackward", nullptr, nullptr);
   torch::autograd::registerCppFunction(typeid(JitNode), &node_type);
+  if (PyModule_AddFunctions(module, functions) < 0) return -1;
   Py_INCREF(&type);
   if (PyModule_AddObject(module, "Differentiable", reinterpret_cast<PyObject*>(&type)) < 0) {
     Py_DECREF(&type);
