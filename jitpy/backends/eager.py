@@ -46,13 +46,16 @@ class _Planner:
     def plan(self) -> Plan:
         graph = self.graph
         parts = self._parts_read_alone()
-        for node in graph.nodes:
-            if node.op is CONSTANT:
-                continue
-            if node.op is GETITEM and node.args[0] in parts:
-                continue
-            self._call(node, parts.get(node))
+        calls = [node for node in graph.nodes
+                 if node.op is not CONSTANT and not (node.op is GETITEM and node.args[0] in parts)]
+        behind = self._views_of_written() if self.autograd else set()
+        for node in calls:
+            if node not in behind:
+                self._call(node, parts.get(node))
         self._copy_back()
+        for node in calls:
+            if node in behind:
+                self._call(node, parts.get(node))
         outputs = tuple(self._slot_of(node) for node in graph.outputs)
         if self.follows_grad:
             self._watch_changes()
@@ -62,6 +65,22 @@ class _Planner:
         return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
                     size_entries=self.table.start_entries, n_symbols=self.table.n_symbols, autograd=self.autograd)
+
+    def _views_of_written(self) -> set[Node]:
+        """Results that are views of inputs that are written at the end: autograd wants them made behind the write."""
+        graph = self.graph
+        shown = {graph.inputs[mutation.input] for mutation in graph.mutations}
+        for node in graph.nodes:
+            if (node.op.is_view or node.op is GETITEM) and node.input_nodes()[0] in shown:
+                shown.add(node)
+        users = graph.users()
+        values = {mutation.value for mutation in graph.mutations}
+        outputs, found = set(graph.outputs), set[Node]()
+        for node in reversed(graph.nodes):
+            own = users.get(node, ())
+            if node in shown and node not in values and (own or node in outputs) and all(n in found for n in own):
+                found.add(node)
+        return found
 
     def _parts_read_alone(self) -> dict[Node, dict[int, list[Node]]]:
         """Multi-output nodes of which only parts are read: for each, the getitem nodes by index."""

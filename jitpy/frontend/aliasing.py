@@ -14,7 +14,7 @@ import torch
 from jitpy.ir import Node, TensorSpec
 
 from .composites import reshape_node
-from .traced import Uncapturable, ViewStep
+from .traced import Parts, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -176,14 +176,18 @@ def split_steps(
     dim = dim + base.ndim if dim < 0 else dim
     grad = recorder.state.grad_enabled
     steps: list[ViewStep] = []
+
+    def parts(index: int) -> Parts:
+        return Parts(recorder.op(overload), args, kwargs, specs, index)
+
     if overload is _aten.unbind.int:
         op = recorder.op(_aten.select.int)
-        return [ViewStep(op, (dim, i), {}, spec, grad, True) for i, spec in enumerate(specs)]
+        return [ViewStep(op, (dim, i), {}, spec, grad, True, parts(i)) for i, spec in enumerate(specs)]
     op = recorder.op(_aten.slice.Tensor)
     start: Any = 0
-    for spec in specs:
+    for i, spec in enumerate(specs):
         stop = start + spec.shape[dim]
-        steps.append(ViewStep(op, (dim, start, stop, 1), {}, spec, grad, True))
+        steps.append(ViewStep(op, (dim, start, stop, 1), {}, spec, grad, True, parts(i)))
         start = stop
     return steps
 

@@ -117,12 +117,12 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Nod
         if payload.generation == 0 == storage.generation and payload.anchored:
             return payload.node
         for step in payload.chain:
-            node = recorder._apply_step(step, node)
+            node = recorder._apply_step(step, node, as_made=True)
         if not payload.chain:
             raise Uncapturable("unsupported_op", "a second object for a whole input")
         return node
     if payload.generation != storage.generation or not payload.anchored:
-        recorder._refresh(payload)
+        recorder._refresh(payload, as_made=True)
     return payload.node
 
 

@@ -148,23 +148,29 @@ class Recorder:
             )
         return value.node
 
-    def _refresh(self, value: TracedTensor) -> None:
+    def _refresh(self, value: TracedTensor, as_made: bool = False) -> None:
         """Rebuild an alias from its storage's base."""
         storage = value.storage
         self._save(value)
         node = storage.base
         for step in value.chain:
-            node = self._apply_step(step, node)
+            node = self._apply_step(step, node, as_made)
         value.node, value.generation, value.anchored = node, storage.generation, True
         requires_grad = node.tensor.requires_grad or (storage.lost_grad and value._spec.requires_grad)
         if requires_grad != value._spec.requires_grad:
             value._spec = value._spec.with_(requires_grad=requires_grad)
         value.is_leaf = value.is_leaf and storage.input is not None
 
-    def _apply_step(self, step: ViewStep, base: Node) -> Node:
+    def _apply_step(self, step: ViewStep, base: Node, as_made: bool = False) -> Node:
+        """The view of `base`; `as_made`: together with the views that were made at once with it."""
         # an autograd function connects its result with other tensors than the one that it looks at
         connected = base.tensor.requires_grad or step.op.name == AUTOGRAD_FUNCTION
         requires_grad = connected and step.grad_enabled and step.op.target is not _aten.detach.default
+        if step.parts is not None and as_made:
+            specs = tuple([s.with_(requires_grad=requires_grad) for s in step.parts.specs])
+            whole = self.graph.add(step.parts.op, (base, *step.parts.args), step.parts.kwargs, specs, self.loc,
+                                   grad_enabled=step.grad_enabled)
+            return self._part(whole, step.parts.index)
         spec = step.spec
         if spec.requires_grad != requires_grad:
             spec = spec.with_(requires_grad=requires_grad)
@@ -287,6 +293,7 @@ class Recorder:
         ):
             self._save(base.storage)
             base.storage.restricted = True
+            base.storage.split |= step.multi and step.grad_enabled and base.spec.requires_grad
         result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
         result.generation = base.generation
         return result
@@ -330,6 +337,9 @@ class Recorder:
         overlap.check_operands(self, facts, args, kwargs)
         if facts.overload is _aten.copy_.default:
             target, source = args[:2]
+            if not isinstance(source, TracedTensor):  # a number
+                source = self.record(_aten.full.default, ([], source), {"dtype": target.dtype,
+                                                                        "device": target.spec.device})
             value = self.copy_into(self.node(source), target.spec, target)
             if (
                 not target.chain
@@ -391,7 +401,8 @@ class Recorder:
         """`t_`, `squeeze_` and the like: this object looks at its memory in another way from now on."""
         target: TracedTensor = args[0]
         assert facts.functional is not None
-        if facts.overload is _aten.detach_.default and not target.spec.requires_grad:
+        if facts.overload is _aten.detach_.default and not target.spec.requires_grad and not target.chain and \
+                target.input is None:
             return target
         if target.input is not None:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
@@ -468,10 +479,14 @@ class Recorder:
                 raise Uncapturable(
                     "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
                 )
+        if storage.split:
+            raise Uncapturable("unsupported_op", "a write to memory with views that were made several at once")
         if target.is_detached:
             if value.tensor.requires_grad:
                 raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
         elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
+            if target.is_unrecorded:
+                raise Uncapturable("unsupported_op", "a write to a view that was made under no_grad")
             if storage.input is not None:
                 check_write_under_grad(self, self._inputs[storage.input], bool(target.chain))
             elif target.is_leaf and spec.requires_grad:

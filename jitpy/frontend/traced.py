@@ -49,11 +49,22 @@ class UserError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """Several views made at once by `op(base, *args, **kwargs)`, of which one is number `index`."""
+
+    op: Op
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    specs: tuple[TensorSpec, ...]
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class ViewStep:
     """One view op of an alias: `op(base, *args, **kwargs)` gives a tensor of `spec`.
 
     `grad_enabled` is the mode under which the view was made; `multi` says that eager made it as one of
-    several outputs (split, unbind), whose in-place use autograd restricts.
+    several outputs (split, unbind: `parts`), whose in-place use autograd restricts.
     """
 
     op: Op
@@ -62,6 +73,7 @@ class ViewStep:
     spec: TensorSpec
     grad_enabled: bool = True
     multi: bool = False
+    parts: Parts | None = None
 
 
 class Storage:
@@ -74,10 +86,12 @@ class Storage:
     input         the index of the graph input whose memory this is, or None
     written       whether it was written to since it was made
     restricted    it has views (of split or unbind, or made under no_grad) that eager refuses to read after a write
+    split         it requires grad and has views of split or unbind: eager refuses to read them after any write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
     """
 
-    __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted")
+    __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",
+                 "split")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
@@ -87,13 +101,16 @@ class Storage:
         self.input = input
         self.written = False
         self.restricted = False
+        self.split = False
         self.lost_grad = False
 
     def state(self) -> tuple[Any, ...]:
-        return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.lost_grad)
+        return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
+                self.lost_grad)
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.lost_grad) = state
+        (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
+         self.lost_grad) = state
 
 
 class TracedTensor:
@@ -153,6 +170,11 @@ class TracedTensor:
     def is_detached(self) -> bool:
         """Whether autograd does not connect this view with its base."""
         return any(step.op.target is _DETACH for step in self.chain)
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether it is a view that was made under no_grad, of a tensor that may require grad."""
+        return any(not step.grad_enabled and step.op.target is not _DETACH for step in self.chain)
 
     @property
     def lazy_bits(self) -> tuple[bool, bool]:

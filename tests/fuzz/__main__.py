@@ -4,6 +4,7 @@ Programs run in worker processes, so that a crash of the interpreter is a findin
 with the program, its calls and the error; equal errors are kept once. The exit status is the number of findings.
 
     python -m tests.fuzz --program FILE     runs a finding again
+    python -m tests.fuzz --kind tensors     programs about memory and gradients: see tensors.py
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def campaign(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--kind", choices=("python", "tensors"), default="python", help="which programs to draw")
     parser.add_argument("--backend", default="mixed", help="eager, codegen, or mixed: four of five turns eager")
     parser.add_argument("--first", type=int, help="seed of the first turn; random without it")
     parser.add_argument("--out", type=pathlib.Path, help="folder of the findings")
@@ -114,6 +116,10 @@ def main() -> int:
     # kernels go where those of test runs go.
     import tests.conftest  # noqa: F401
 
+    if options.kind == "tensors":
+        from . import tensors
+
+        return tensors.main(options)
     if options.program is not None:
         return replay(options.program, "eager" if options.backend == "mixed" else options.backend)
     return campaign(options)

@@ -11,6 +11,7 @@ import os
 
 import pytest
 
+from tests.fuzz import tensors
 from tests.fuzz.search import search
 
 SECONDS = float(os.environ.get("JITPY_FUZZ_SECONDS", "60"))
@@ -22,3 +23,17 @@ def test_programs(backend: str, share: float, most: int) -> None:
     if progress.finding is not None:
         pytest.fail(f"with backend {backend}:\n{progress.finding.text()}")
     assert progress.programs > 5
+
+
+@pytest.mark.parametrize(("backend", "most"), [("eager", 150), ("codegen", 10)])
+def test_tensor_programs(backend: str, most: int) -> None:
+    programs, findings = tensors.search(backend, 1, lambda programs: programs < most)
+    assert programs == most
+    if findings:
+        pytest.fail("\n".join(f"{program.text()}\n{problem}" for program, problem in findings))
+
+
+def test_tensor_programs_are_read_again() -> None:
+    for seed in range(30):
+        program = tensors.Drawing(seed).program()
+        assert tensors.parsed(program.text()) == program

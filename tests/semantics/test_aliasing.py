@@ -396,6 +396,86 @@ def view_of_a_leaf_without_grad_mode(x):
     return y, y * 2
 
 
+@case(lambda: (vec(2, 3),), fullgraph=True)
+def copy_of_a_number(x):
+    return torch.empty_like(x).copy_(-1.5), x.copy_(2)
+
+
+@case(lambda: (vec(2, 3)[0], vec(3)))
+def detach_in_place_of_views(x, y):
+    errors = []
+    for view in (x, y.view_as(y), y):
+        try:
+            view.detach_()
+        except RuntimeError as error:
+            errors.append(str(error))
+    return errors
+
+
+# The views were made before the write, as autograd saw it: using them raised.
+@case(lambda: (vec(2, 3).requires_grad_(), vec(2, 3)))
+def leaf_written_and_looked_at_without_grad_mode(w, x):
+    with torch.no_grad():
+        w.copy_(x)
+        tail = w[..., 1:]
+    return tail, tail.detach(), w * 2
+
+
+def _hidden():
+    w = vec(2, 3).requires_grad_()
+    return (w * 2, w)
+
+
+@case(_hidden)
+def result_written_and_looked_at_without_grad_mode(h, w):
+    h.add_(torch.tanh(h).detach())
+    with torch.no_grad():
+        rows = h.view_as(h)
+    return rows.detach() + 1, rows.is_leaf
+
+
+# What eager refuses of views that were made several at once.
+@case(_hidden)
+def one_of_several_views_of_what_was_written(h, w):
+    h.mul_(2)
+    first, second = h.unbind(0)
+    return first, second
+
+
+@case(lambda: (vec(4), vec(4).requires_grad_()))
+def several_views_written_behind_a_break(x, w):
+    x.add_(1)
+    first, second = x.split(2)
+    errors = []
+    jitpy.graph_break()
+    try:
+        first.mul_(w[:2])
+    except RuntimeError as error:
+        errors.append(str(error))
+    return first, second, errors
+
+
+@case(lambda: (vec(3).requires_grad_(),))
+def several_views_of_a_leaf_written_without_grad_mode(v):
+    first, second, _ = v.split(1)
+    with torch.no_grad():
+        second.fill_(0.25)
+    try:
+        return first * 2
+    except RuntimeError as error:
+        return str(error)
+
+
+@case(lambda: (vec(3).requires_grad_(),))
+def view_of_a_leaf_without_grad_mode_written_with_it(w):
+    with torch.no_grad():
+        tail = w[1:]
+    try:
+        tail.sub_(tail)
+    except RuntimeError as error:
+        return str(error)
+
+
 def _overlapping():
     both = torch.arange(5.0)
     return both[:-1], both[1:]
