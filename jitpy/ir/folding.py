@@ -22,12 +22,13 @@ def is_factory(node: Node) -> bool:
     return node.op.name.split(".")[1] in _KNOWN_FACTORIES
 
 
-def foldable(node: Node, values: dict[Node, torch.Tensor]) -> bool:
+def foldable(node: Node, values: dict[Node, torch.Tensor], elements: int = FOLD_LIMIT,
+             devices: tuple[str, ...] = ("cpu",)) -> bool:
     """Whether the node can be computed from `values`: pure, on the CPU, small, of known sizes."""
     op, spec = node.op, node.spec
     if not op.name.startswith("aten.") or op.is_random or not op.is_pure or not isinstance(spec, TensorSpec):
         return False
-    if spec.device.type != "cpu" or spec.requires_grad or not spec.is_static or int(spec.numel) > FOLD_LIMIT:
+    if spec.device.type not in devices or spec.requires_grad or not spec.is_static or int(spec.numel) > elements:
         return False
     if _mentions_symbol((node.args, tuple(node.kwargs.values()))):
         return False
@@ -46,7 +47,8 @@ def compute(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | None
 
     try:
         with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():
-            value = node.op.target(*resolve(node.args, values, {}), **resolve(node.kwargs, values, {}))
+            args, kwargs = (_on_cpu(resolve(given, values, {})) for given in (node.args, node.kwargs))
+            value = node.op.target(*args, **kwargs)
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
         # eager raises it when the graph runs, and so shall the compiled code
         return None
@@ -57,8 +59,19 @@ def compute(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | None
     return value
 
 
-def known_value(node: Node, limit: int = 64) -> torch.Tensor | None:
-    """The tensor that `node` computes in every call, or None where it depends on inputs or more than `limit` nodes."""
+def _on_cpu(value: Any) -> Any:
+    """Arguments with the CPU in place of other devices, on which nothing is computed now."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_on_cpu, value))
+    return {name: _on_cpu(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def known_value(node: Node, limit: int = 64, elements: int = FOLD_LIMIT,
+                devices: tuple[str, ...] = ("cpu",)) -> torch.Tensor | None:
+    """The tensor that `node` computes in every call, made on the CPU; None where it depends on inputs, more than
+    `limit` nodes, or tensors of more than `elements` elements or on other `devices`."""
     order: dict[Node, None] = {}
     pending = [node]
     while pending:
@@ -70,7 +83,8 @@ def known_value(node: Node, limit: int = 64) -> torch.Tensor | None:
         pending.extend(one.input_nodes())
     values: dict[Node, torch.Tensor] = {}
     for one in reversed(order):
-        value = one.args[0] if one.op is CONSTANT else compute(one, values) if foldable(one, values) else None
+        value = one.args[0] if one.op is CONSTANT else compute(one, values) \
+            if foldable(one, values, elements, devices) else None
         if value is None:
             return None
         values[one] = value

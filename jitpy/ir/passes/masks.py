@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..folding import known_value
 from ..graph import CONSTANT, Node
 from ..spec import Dim, TensorSpec
 
@@ -41,13 +42,21 @@ class Band:
 
 Form = Uniform | Ramp | Band
 
-#: Constants that are looked at.
-_LARGEST_CONSTANT = 1 << 20
+#: Elements of masks whose values are looked at, and nodes that compute them.
+_ELEMENTS, _NODES = 1 << 24, 128
+#: Where a node keeps what its values said.
+_LOOKED_AT = "mask_form"
 
 
 def known_mask(mask: Node) -> Form | None:
     """The form of a bool or integer tensor; None where nothing is known."""
-    return _form(mask, {})
+    form = _form(mask, {})
+    if form is not None or mask.tensor.dtype is not torch.bool or not mask.tensor.is_static or not mask.args:
+        return form
+    if _LOOKED_AT not in mask.meta:  # of positions only, in a way that has no rule: each layer of a model asks again
+        value = known_value(mask, _NODES, _ELEMENTS, ("cpu", "cuda"))
+        mask.meta[_LOOKED_AT] = None if value is None else _of_values(value)
+    return mask.meta[_LOOKED_AT]
 
 
 def hides_nothing(mask: Node) -> bool:
@@ -73,25 +82,25 @@ def _form(node: Any, seen: dict[Node, Form | None]) -> Form | None:
     if node not in seen:
         seen[node] = None
         if node.op is CONSTANT:
-            seen[node] = _of_constant(node.args[0])
+            seen[node] = _of_values(node.args[0])
         else:
             rule = _RULES.get(node.op.name)
             seen[node] = rule(node, seen) if rule is not None else None
     return seen[node]
 
 
-def _of_constant(value: torch.Tensor) -> Form | None:
-    if value.dtype is not torch.bool or not 0 < value.numel() <= _LARGEST_CONSTANT:
+def _of_values(value: torch.Tensor) -> Form | None:
+    """The form of a bool tensor."""
+    if value.dtype is not torch.bool or not 0 < value.numel() <= _ELEMENTS:
         return None
     value = value.cpu()
     if bool(value.all()):
         return Uniform(True)
-    if value.ndim < 2 or value.numel() != value.shape[-1] * value.shape[-2]:
+    if value.ndim < 2:
         return None
-    matrix = value.reshape(value.shape[-2:])
-    every = torch.ones_like(matrix)
+    every = torch.ones(value.shape[-2:], dtype=torch.bool)
     for form, found in ((Band(0), every.tril()), (Band(0, below=False), every.triu(1))):
-        if torch.equal(matrix, found):
+        if torch.equal(value, found.expand_as(value)):
             return form
     return None
 
