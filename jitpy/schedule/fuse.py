@@ -214,19 +214,26 @@ class Fusion:
     def _sparsely_read(self, value: Value, readers: list[Value]) -> bool:
         """Whether readers at other positions take far fewer elements than there are: all of them, or some, if for the
         others it is as cheap to read what the value is made of."""
-        points, everywhere = 0, False
+        points, elements, everywhere = 0, 0, False
         for reader in readers:
             probe = self.probe(reader)
             if any(operand is value and self._identity(probe, value, index) for operand, index in probe.reads):
                 everywhere = True
             else:
                 points += self.env.hint(prod(probe.shape))
+                elements += self._elements_read(reader, value)
         numel = self.env.hint(value.numel)
-        if not 0 < points * 2 <= numel:
+        if not 0 < points * 2 <= numel or elements > numel:
             return False
         probe = self.probe(value)
         large = {operand for operand, _ in probe.reads if self.env.hint(operand.numel) * 2 > numel}
         return not everywhere or probe.cost <= 4 and len(large) <= 1
+
+    def _elements_read(self, reader: Value, value: Value) -> int:
+        """How many elements of `value` the reader takes, counted as often as it does: windows that overlap take most
+        of them several times."""
+        probe = self.probe(reader)
+        return self.env.hint(prod(probe.shape)) * sum(operand is value for operand, _ in probe.reads)
 
     def _inline(self, value: Value) -> None:
         """Have every reader compute `value` itself."""
@@ -525,7 +532,7 @@ class Fusion:
         counts as bytes. `stays`: it is computed for its own group in any case."""
         probe = self.probe(value)
         operands = list(dict.fromkeys(operand for operand, _ in probe.reads))
-        points = [self.env.hint(prod(self.probe(r).shape)) for r in outside]
+        points = [self._elements_read(r, value) for r in outside]
         stored = self.bytes(value) + sum(points) * value.dtype.itemsize
         again = sum(min(self.bytes(o), p * o.dtype.itemsize) for o in operands for p in points)
         computed = sum(points) - (0 if stays else self.env.hint(value.numel))
