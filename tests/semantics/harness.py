@@ -157,6 +157,7 @@ def _world(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
     kept = {name: module[name] for name in one.globals if name in module}
     module.update({name: make() for name, make in one.globals.items()})
     torch.manual_seed(0)  # factories make modules
+    torch.utils.hooks.RemovableHandle.next_id = 1000  # the keys of hooks in modules
     grad, dtype, threads = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
     try:
         made = one.fn() if one.factory else one.fn
