@@ -68,7 +68,7 @@ def test_names(names: Any) -> None:
 
 
 def test_wrong_names_and_types(names: Any) -> None:
-    with pytest.raises(ValueError, match="unknown backend 'nope'; the backends are: codegen, eager, inductor"):
+    with pytest.raises(ValueError, match="unknown backend 'nope'; the backends are: codegen, eager, .*inductor, "):
         get_backend("nope")
     with pytest.raises(TypeError, match="codegen"):
         get_backend(3)  # type: ignore[arg-type]

@@ -39,6 +39,8 @@ CASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "grid_sample": lambda x: F.grid_sample(x, x.new_zeros(x.shape[0], 4, 4, 2), align_corners=False),
     "rfft": lambda x: torch.fft.rfft(x).abs(),
 }
+if torch.torch_version.TorchVersion(torch.__version__) < (2, 12):
+    del CASES["rfft"]  # its meta kernel tells other strides than its result has
 
 
 @pytest.mark.parametrize("name", CASES)
