@@ -495,4 +495,44 @@ def overlapping_arguments_written_in_a_callee(x, y):
     return scaled(y)
 
 
+# Autograd takes a change of a view's sizes for a write to it.
+def _changed_views():
+    def change(w, how):
+        if how == "transposed":
+            w[1:].t_()
+        elif how == "computed":
+            (w * 2)[1:].t_()
+        elif how == "made here":
+            torch.ones(3, 3, requires_grad=True)[1:].unsqueeze_(0)
+        elif how == "one of several":
+            (w * 2).unbind(0)[0].unsqueeze_(0)
+        elif how == "under no_grad":
+            with torch.no_grad():
+                w[1:].squeeze_()
+        elif how == "made under no_grad":
+            x = w * 2
+            with torch.no_grad():
+                view = x[1:]
+            view.t_()
+        elif how == "detached":
+            w.detach()[1:].t_()
+
+    def fn(w, how):
+        try:
+            change(w, how)
+        except RuntimeError as error:
+            return w * 2, str(error)[:40]
+        return w * 2, None
+
+    return fn
+
+
+_WAYS = ("transposed", "computed", "made here", "one of several", "under no_grad", "made under no_grad", "detached")
+
+
+@case(*[lambda how=how: (torch.ones(3, 3, requires_grad=True), how) for how in _WAYS], factory=True)
+def views_of_leaves_that_change_their_sizes():
+    return _changed_views()
+
+
 test_cases = make_test(__name__)
