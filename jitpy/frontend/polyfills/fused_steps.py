@@ -57,11 +57,7 @@ def fused_sgd_(self, grads, momentum_buffer_list, *, weight_decay, momentum, lr,
     for k in range(len(self)):
         param = self[k]
         p = _wide(param)
-        grad = _unscaled(grads[k], grad_scale, found_inf)
-        if maximize:
-            grad = -grad
-        if weight_decay != 0:
-            grad = grad + p * weight_decay
+        grad = _direction(p, grads[k], weight_decay, maximize, grad_scale, found_inf)
         if momentum != 0:
             buffer = momentum_buffer_list[k]
             average = grad if is_first_step else _wide(buffer) * momentum + grad * (1 - dampening)
@@ -78,11 +74,7 @@ def fused_adagrad_(self, grads, state_sums, state_steps, *, lr, lr_decay, weight
     for k in range(len(self)):
         param = self[k]
         p = _wide(param)
-        grad = _unscaled(grads[k], grad_scale, found_inf)
-        if maximize:
-            grad = -grad
-        if weight_decay != 0:
-            grad = grad + p * weight_decay
+        grad = _direction(p, grads[k], weight_decay, maximize, grad_scale, found_inf)
         total = _wide(state_sums[k]) + grad * grad
         rate = lr / (1 + (state_steps[k].double() - 1) * lr_decay)
         _store(state_sums[k], total, found_inf)
@@ -109,14 +101,9 @@ def _adam(decoupled, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, stat
         correction1 = 1 - beta1**step
         correction2 = (1 - beta2**step).sqrt()
         p = _wide(param)
-        grad = _unscaled(grads[k], grad_scale, found_inf)
-        if maximize:
-            grad = -grad
-        if weight_decay != 0:
-            if decoupled:
-                p = p * (1 - lr * weight_decay)
-            else:
-                grad = grad + p * weight_decay
+        grad = _direction(p, grads[k], 0 if decoupled else weight_decay, maximize, grad_scale, found_inf)
+        if decoupled and weight_decay != 0:
+            p = p * (1 - lr * weight_decay)
         mean = _wide(exp_avgs[k])
         mean = mean + (1 - beta1) * (grad - mean)
         square = _wide(exp_avg_sqs[k]) * beta2 + grad * grad * (1 - beta2)
@@ -144,6 +131,14 @@ def _wide(tensor):
 
 def _number(lr):
     return lr.double() if isinstance(lr, torch.Tensor) else lr
+
+
+def _direction(p, grad, weight_decay, maximize, grad_scale, found_inf):
+    """The gradient without its scale, towards the smaller loss, with the decay of the weights `p` that belongs to it."""
+    grad = _unscaled(grad, grad_scale, found_inf)
+    if maximize:
+        grad = -grad
+    return grad + p * weight_decay if weight_decay != 0 else grad
 
 
 def _unscaled(grad, grad_scale, found_inf):
