@@ -542,3 +542,37 @@ def test_odd_backwards(name, backend):
         assert found == expected
     else:
         torch.testing.assert_close(found, expected)
+
+
+def _function(backward):
+    class Squared(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return backward(grad, x)
+
+    return Squared
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("backward", [lambda g, x: g * 2 * x + 1.0, lambda g, x: g * g * x + x.exp(),
+                                      lambda g, x: g * 2 * x], ids=["affine", "square", "linear"])
+def test_gradients_that_arrive_together_are_passed_on_together(backward: Any, backend: str) -> None:
+    squared = _function(backward)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return squared.apply(x).sin()
+
+    def gradients(fn: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.tensor([0.3, 0.7], requires_grad=True)
+        y = fn(x)
+        (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        (first.pow(2).sum() + y.sum()).backward()
+        return first.detach(), x.grad
+
+    torch.testing.assert_close(gradients(jitpy.jit(fn, backend=backend)), gradients(fn))
