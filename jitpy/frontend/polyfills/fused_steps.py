@@ -134,7 +134,7 @@ def _number(lr):
 
 
 def _direction(p, grad, weight_decay, maximize, grad_scale, found_inf):
-    """The gradient without its scale, towards the smaller loss, with the decay of the weights `p` that belongs to it."""
+    """The gradient without its scale, towards the smaller loss, with the decay of the weights `p`."""
     grad = _unscaled(grad, grad_scale, found_inf)
     if maximize:
         grad = -grad
