@@ -6,26 +6,20 @@ graph while no compiler works.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from jitpy import logs
 
-from ...ir.alias import any_needs_grad, shows_grad_input
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
-from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.matmuls import LINEAR
-from ...ir.passes.pattern import apply
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError
-from ...runtime.plan import Plan, ScheduleNotes
-from ..planner import Planner
+from ...runtime.plan import Plan
+from ..stages import Stages
 from .target import CppTarget
 
 _warned: set[str] = set()
@@ -58,11 +52,6 @@ def _compile(graph: Graph) -> Callable[..., tuple[Any, ...]]:
     return make_executable(plan)
 
 
-def accepts(graph: Graph) -> bool:
-    """Whether the graph can be compiled as it is: everything on the CPU, nothing that autograd must see."""
-    return on_cpu(graph) and not any_needs_grad(graph.nodes) and not shows_grad_input(graph)
-
-
 def on_cpu(graph: Graph) -> bool:
     """Whether every tensor of the graph is on the CPU."""
     for node in graph.all_nodes():
@@ -74,23 +63,7 @@ def on_cpu(graph: Graph) -> bool:
 
 def plan_graph(graph: Graph) -> Plan:
     """The graph as a plan with compiled kernels. Raises CompilerError."""
-    started = time.perf_counter()
-    fused = apply(graph, ATTENTION)
-    fused += apply(graph, LINEAR)
-    if fused:
-        logs.log("graph", "\n".join(fused))
-        remove_dead_code(graph)
-    planner = Planner(graph, CppTarget())
-    text = planner.text()
-    printed = time.perf_counter()
-    logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {printed - started:.3f} s")
-    logs.log("fusion", planner.report)
-    if text:
-        logs.log("output_code", text)
-    plan = planner.plan()
-    eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
-    plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
-    return plan
+    return Stages(graph, CppTarget(), [ATTENTION, LINEAR]).plan
 
 
-__all__ = ["accepts", "compile_graph", "plan_graph", "torch"]
+__all__ = ["compile_graph", "plan_graph"]

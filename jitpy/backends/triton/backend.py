@@ -9,7 +9,6 @@ import importlib.util
 import itertools
 import os
 import re
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +21,8 @@ from jitpy import config, logs
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
-from ...ir.passes.cleanup import remove_dead_code
-from ...ir.passes.pattern import apply
-from ...runtime.plan import LaunchStep, Plan, ScheduleNotes
-from ..planner import Planner
+from ...runtime.plan import LaunchStep, Plan
+from ..stages import Stages
 from .target import TritonTarget
 
 _warned: set[str] = set()
@@ -90,35 +87,22 @@ def plan_graph(graph: Graph, tune: bool = False) -> Plan:
     """The graph as a plan of launches; with `tune`, launches have candidates."""
     from ..codegen import device_of
 
-    started = time.perf_counter()
-    device = device_of(graph) or torch.device("cpu")
-    fused = apply(graph, ATTENTION)
-    if fused:
-        logs.log("graph", "\n".join(fused))
-        remove_dead_code(graph)
-    planner = Planner(graph, TritonTarget(device, tune))
-    text = planner.text()
-    printed = time.perf_counter()
-    logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {printed - started:.3f} s")
-    logs.log("fusion", planner.report)
-    if text:
-        logs.log("output_code", text)
-    plan = planner.plan()
+    stages = Stages(graph, TritonTarget(device_of(graph) or torch.device("cpu"), tune), [ATTENTION])
     if config.debug:
-        keep_stages(graph, planner, text, plan)
-    eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
-    plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
-    return plan
+        keep_stages(stages)
+    return stages.plan
 
 
-def keep_stages(graph: Graph, planner: Planner, text: str, plan: Plan) -> None:
+def keep_stages(stages: Stages) -> None:
     """Write the graph, the schedule, the kernels and the plan to a folder of their own; on GPUs the assembly too."""
     from ...runtime.executable import plan_text
 
+    graph, plan = stages.graph, stages.plan
     root = Path(os.environ.get("JITPY_DEBUG_DIR") or "jitpy_debug")
     folder = root / f"{os.getpid()}_{next(_numbers)}_{re.sub(r'[^0-9A-Za-z_]', '_', graph.name)}"
     folder.mkdir(parents=True, exist_ok=True)
-    files = {"graph.py": str(graph), "schedule.txt": planner.report(), "kernels.py": text, "plan.txt": plan_text(plan)}
+    files = {"graph.py": str(graph), "schedule.txt": stages.planner.report(), "kernels.py": stages.text,
+             "plan.txt": plan_text(plan)}
     if plan.device.type == "cuda" and torch.version.hip is None:
         from ...runtime.gpu.compile import Target, compile_kernels
 

@@ -1,0 +1,41 @@
+"""What the two code generators do alike with a graph: patterns, schedule, kernels, plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from jitpy import logs
+
+from ..ir.graph import Graph
+from ..ir.passes.cleanup import remove_dead_code
+from ..ir.passes.pattern import Rules, apply
+from ..runtime.plan import ScheduleNotes
+from .planner import Planner
+from .target import Target
+
+
+class Stages:
+    """A graph's way to a plan; every stage is kept, for those who want to look at it.
+
+    `rules` are the rewrites that pay with this target, one sweep each; the graph is changed in place. Raises
+    CompilerError, and NotCovered for sizes that depend on data in a form that no kernel takes.
+    """
+
+    def __init__(self, graph: Graph, target: Target, rules: Sequence[Rules]) -> None:
+        started = time.perf_counter()
+        self.graph = graph
+        fused = [line for group in rules for line in apply(graph, group)]
+        if fused:
+            logs.log("graph", "\n".join(fused))
+            remove_dead_code(graph)
+        self.planner = planner = Planner(graph, target)
+        self.text = planner.text()
+        taken = time.perf_counter() - started
+        logs.log("timing", lambda: f"{graph.name}: scheduled and printed in {taken:.3f} s")
+        logs.log("fusion", planner.report)
+        if self.text:
+            logs.log("output_code", self.text)
+        self.plan = planner.plan()
+        eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
+        self.plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
