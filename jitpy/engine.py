@@ -36,7 +36,7 @@ from .frontend import (
     transforms,  # noqa: F401  (registers torch.func)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )
-from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Skip
+from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
 from .frontend.code import all_positional, param_names
 from .frontend.codegen import Unreconstructable
 from .frontend.executor import Executor, Frame, is_library
@@ -134,7 +134,7 @@ class Engine:
                 return None
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except Exception as error:
+            except (Exception, Signal) as error:
                 if config.raise_errors:
                     raise
                 warnings.warn(f"jitpy: internal error while compiling {dispatcher.__qualname__} "

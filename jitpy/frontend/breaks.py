@@ -93,7 +93,15 @@ _reason("import", "Import with effects", "The module was not imported before; im
         "Import at the top of the module.")
 
 
-class GraphBreak(Exception):
+class Signal(BaseException):
+    """What tracing tells itself: where to break, to start again, to give up, which exception the traced program raises.
+
+    No `Exception`: what evaluates for the program, and raises in the program what that raises, must not take it for
+    the program's own.
+    """
+
+
+class GraphBreak(Signal):
     """The current instruction cannot be traced: run it as plain Python and go on after it.
 
     `tail` asks for the rest of the frame to run as plain Python too.
@@ -112,7 +120,7 @@ class GraphBreak(Exception):
         self.recursive: CodeType | None = None
 
 
-class Skip(Exception):
+class Skip(Signal):
     """The frame cannot be captured at all: run it as plain Python from now on."""
 
     def __init__(self, reason_id: str, detail: str = "") -> None:
@@ -121,7 +129,7 @@ class Skip(Exception):
         self.detail = detail
 
 
-class Restart(Exception):
+class Restart(Signal):
     """Trace again from the start and break at step `step`: what went wrong cannot be resumed where it was found."""
 
     def __init__(self, step: int, cause: GraphBreak) -> None:

@@ -674,7 +674,7 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
             out[names[i]] = kwdefaults[names[i]]
 
 
-def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Exception:
+def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> BaseException:
     """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
     defaults, kwdefaults = ex.world.function_defaults(fn)
     fn.settle()  # its name is in the message

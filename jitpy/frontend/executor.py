@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import config, logs
 from ..ir import Loc, SizeUnknown
-from .breaks import GraphBreak, Restart
+from .breaks import GraphBreak, Restart, Signal
 from .code import CodeView, Ins, view_of
 from .known_numbers import pin
 from .values.base import (
@@ -50,7 +50,7 @@ def opcode(*names: str) -> Callable[[Any], Any]:
     return register
 
 
-class TracedException(Exception):
+class TracedException(Signal):
     """An exception inside the traced program."""
 
     def __init__(self, value: ExceptionValue) -> None:

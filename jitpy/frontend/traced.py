@@ -15,6 +15,7 @@ import torch
 
 from jitpy.ir import Graph, Node, Op, ScalarSpec, TensorSpec
 
+from .breaks import Signal
 from .source import Source
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _CONJ, _NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
 DECLINED = object()
 
 
-class Uncapturable(Exception):
+class Uncapturable(Signal):
     """The call cannot be part of a graph: the executor breaks the graph here and lets Python run it.
 
     `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report.

@@ -307,4 +307,17 @@ def strided_beyond_the_memory(x, n, log):
     return doubled
 
 
+# Text of a number that the data give breaks the graph; a handler of the program's took the break for its exception.
+@case(*(lambda k=k: (torch.full((3,), float(k)), {"0:6": 1}, []) for k in (1, 2, 3)))
+def text_of_data_under_a_handler(x, table, log):
+    text = None
+    try:
+        text = "{}:{n}".format(0, n=int(x.sum().item() * 2))
+        del table[text]
+        log.append("deleted")
+    except Exception as error:
+        log.append(type(error).__name__)
+    return x + 1, text
+
+
 test_all = make_test(__name__)
