@@ -50,6 +50,8 @@ class KernelText:
     grid: tuple[Dim, ...]
     warps: int
     checks: bool = False
+    #: whether functions need to be right for 16 bits only
+    short: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class Emitter:
         self.checks = False
         #: how often the elements are read
         self.passes = 1
+        self.last_pass = False
         tiles = [*launch.tiles, *([launch.r] if launch.r is not None else [])]
         self.blocks = place_tiles(tiles)
         self.tile_of = {axis: tile for tile in tiles for axis in tile.axes}
@@ -197,7 +200,7 @@ class Emitter:
                 text = tile.name if type(below) is int and below == 1 else f"{tile.name} // {self.size(below)}"
                 self.add(f"{name} = {text} % {self.size(axis.size)}" if k else f"{name} = {text}")
         if tile.masked:
-            self.add(f"{tile.name}_in = {tile.name} < {self.size(tile.size)}")
+            self.add(f"{tile.name}_in = {tile.name} {'>= 0' if tile.early else f'< {self.size(tile.size)}'}")
 
     def _used_axes(self) -> set[Axis]:
         """Axes that some index mentions other than as part of a tile's flat index."""
@@ -321,10 +324,17 @@ class Emitter:
         mask = f", mask={' & '.join(masks)}" if masks else ""
         if masks and (expr.args or not value.dtype.is_floating_point):
             mask += ", other=0"
-        if self._is_streamed(expr):
-            mask += ', eviction_policy="evict_first"'
+        policy = self._policy(expr)
+        if policy:
+            mask += f', eviction_policy="{policy}"'
         loaded = f"tl.load({pointer}{mask})"
         return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
+
+    def _policy(self, expr: Expr) -> str:
+        """What the cache should do with what is loaded; '' leaves it to the hardware."""
+        if self.launch.cached and set(self.kernel.axes) <= expr.axes:
+            return "evict_first" if self.last_pass else "evict_last"
+        return "evict_first" if self._is_streamed(expr) else ""
 
     def _is_streamed(self, expr: Expr) -> bool:
         """Whether a load reads much memory once, in wide pieces, in a kernel that writes little: then the cache is
@@ -378,7 +388,8 @@ class Emitter:
             signature.append((text, _kind(parameter)))
             used.append(parameter)
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
-        return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks)
+        return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
+                          self.printer.short)
 
 
 def _divides(block: int, size: Dim) -> bool:

@@ -111,7 +111,7 @@ class Exponentials(Follower):
 
     @staticmethod
     def exp(emitter: ReductionEmitter) -> str:
-        return "tl.exp" if emitter.printer.short else "libdevice.exp"
+        return "libdevice.fast_expf" if emitter.printer.short else "libdevice.exp"
 
 
 class Squares(Follower):
@@ -123,10 +123,14 @@ class Squares(Follower):
         emitter.add(f"{self.count} = 0.0")
 
     def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
-        for x in blocks:
-            self._add(emitter, x)
+        if len(blocks) == 1 or emitter.r.masked:
+            for x in blocks:
+                self._add(emitter, x)
+        else:
+            self._add_together(emitter, blocks)
 
     def _add(self, emitter: ReductionEmitter, x: str) -> None:
+        """One element a lane."""
         apart, mean, squares = (emitter.fresh("t") for _ in range(3))
         emitter.add(f"{self.count} += 1.0")
         emitter.add(f"{apart} = {x} - {self.mean}")
@@ -135,6 +139,17 @@ class Squares(Follower):
         for old, new in ((self.mean, mean), (self.squares, squares)):
             text = f"tl.where({emitter.r.name}_in, {new}, {old})" if emitter.r.masked else new
             emitter.add(f"{old} = {text}")
+
+    def _add_together(self, emitter: ReductionEmitter, blocks: list[str]) -> None:
+        """Some elements a lane: their own mean and squares first, then as in `combine_moments`. Less work by half."""
+        own, squares, apart, share = (emitter.fresh(stem) for stem in ("mean", "squares", "apart", "share"))
+        emitter.add(f"{own} = ({' + '.join(blocks)}) * {1 / len(blocks)!r}")
+        emitter.add(f"{squares} = {' + '.join(f'({x} - {own}) * ({x} - {own})' for x in blocks)}")
+        emitter.add(f"{apart} = {own} - {self.mean}")
+        emitter.add(f"{share} = {float(len(blocks))} / ({self.count} + {float(len(blocks))})")
+        emitter.add(f"{self.mean} += {apart} * {share}")
+        emitter.add(f"{self.squares} += {squares} + {apart} * {apart} * ({self.count} * {share})")
+        emitter.add(f"{self.count} += {float(len(blocks))}")
 
     def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
         r = emitter.r

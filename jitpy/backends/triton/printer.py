@@ -162,7 +162,7 @@ class ExprPrinter:
         if op in ("fmax", "fmin"):
             return f"tl.{'maximum' if op == 'fmax' else 'minimum'}({self.argument(args[0])}, {self.argument(args[1])})"
         if self.short and dtype is torch.float32:
-            found = _short_float(op, texts, [self.argument(a) for a in args])
+            found = _short_float(op, texts, [self.argument(a) for a in args], _is_swish(expr))
             if found is not None:
                 return found
         rule = (_float if dtype.is_floating_point else _integer)(op, texts, [self.argument(a) for a in args], dtype)
@@ -181,15 +181,27 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     return f"{text}.to({TYPES[target]})"
 
 
-def _short_float(op: str, x: list[str], typed_x: list[str]) -> str | None:
+def _is_swish(expr: Expr) -> bool:
+    """Whether it is x / (1 + exp(-x)): a divisor of at least 1, and too large only where the quotient is nothing."""
+    if expr.op != "truediv" or expr.args[1].op != "add":
+        return False
+    x, (one, exp) = expr.args[0], expr.args[1].args
+    if one.op != "const" or one.attr != 1 or exp.op != "exp":
+        return False
+    return exp.args[0].op == "neg" and exp.args[0].args[0] is x
+
+
+def _short_float(op: str, x: list[str], typed_x: list[str], swish: bool) -> str | None:
     if op == "exp":
-        return f"tl.exp({typed_x[0]})"
+        return f"libdevice.fast_expf({typed_x[0]})"
+    if op == "truediv" and swish:
+        return f"libdevice.fast_dividef({typed_x[0]}, {typed_x[1]})"
     if op == "truediv":
         return f"{x[0]} / {x[1]}"
     if op == "reciprocal":
         return f"1.0 / {x[0]}"
     if op == "sigmoid":
-        return f"1.0 / (1.0 + tl.exp(-{x[0]}))"
+        return f"libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf(-{x[0]}))"
     return f"erf_short({typed_x[0]})" if op == "erf" else None
 
 

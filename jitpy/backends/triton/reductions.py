@@ -4,14 +4,16 @@ second launch combines what they found."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from ...ir.spec import prod
-from ...schedule.expr import Expr, children, order
-from ...schedule.index import Axis
+from ...schedule.expr import Expr, children, order, walk
+from ...schedule.index import Axis, Index, of
 from ...schedule.loops import Kernel, Reduce, Store
 from .emitter import Emitter, KernelText, Program, stem_of
-from .online import Follower, find_followers
+from .online import Follower, Squares, find_followers
 from .printer import TYPES, cast, closed, literal, typed
 from .tiles import Launch, Tile, power_of_two, reduction_launch, variations
 
@@ -86,11 +88,21 @@ def combine_name(kind: str) -> str:
     return f"combine_{_COMBINE.get(kind, kind)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Rows that start anywhere, walked from the multiple of 16 bytes in front: the index of a row's start, and how
+    many elements 16 bytes are."""
+
+    row: Index
+    unit: int
+
+
 class ReductionEmitter(Emitter):
     """Reductions over the tile `r`."""
 
     #: reductions that are computed in an earlier pass than their stage says
     followers: dict[Reduce, Follower] = {}
+    aligned: Aligned | None = None
 
     @property
     def r(self) -> Tile:
@@ -181,7 +193,7 @@ class ReductionEmitter(Emitter):
         self.add(f"{best} = tl.reduce({values}, {self.r.place}, {combine}, keep_dims=True)")
         hit = f"{values} == {best}"
         if accumulator(reduction).is_floating_point:
-            hit = f"tl.where({best} != {best}, {values} != {values}, {hit})"
+            hit = f"({hit}) | ({values} != {values})"  # where there is a NaN, the best value is NaN, equal to nothing
         self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(NOWHERE, self.positions)})")
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
@@ -198,8 +210,10 @@ class ReductionEmitter(Emitter):
         kernel = self.kernel
         self.begin_program()
         self.followers = followers
+        self._align()
         self.passes = _stages(kernel) - len(followers)
         for stage in range(_stages(kernel)):
+            self.last_pass = stage == _stages(kernel) - 1
             reductions = [r for r in kernel.reductions if self._pass_of(r) == stage]
             stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
             if reductions or stores:
@@ -207,6 +221,34 @@ class ReductionEmitter(Emitter):
                     self.conclude(reduction, found)
         self.stores([s for s in kernel.stores if not is_inner(s)])
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+
+    def _align(self) -> None:
+        """Where rows start anywhere, walk each from the multiple of 16 bytes in front of it, so that loads are wide."""
+        kernel, r = self.kernel, self.r
+        if any(isinstance(f, Squares) for f in self.followers.values()):
+            return  # these count each lane's elements
+        if type(r.size) is not int or len(r.axes) > 1 or r.size < 4 * r.block:
+            return
+        for expr in walk(kernel.roots()):
+            if expr.op != "load" or not set(kernel.axes) <= expr.axes:
+                continue
+            value, index = expr.attr
+            unit, row = 16 // value.dtype.itemsize, index - of(r.axes[0])
+            steps = [row.const, *(step for _, step in row.terms)]
+            if index.coefficient(r.axes[0]) == 1 and all(type(step) is int and step >= 0 for step in steps):
+                if unit > 1 and any(step % unit for step in steps):
+                    self.add(f"row = {self.index(row)}")
+                    self.add(f"skew = row % {unit}")
+                    self.add(f"row = tl.multiple_of(row - skew, {unit})")
+                    self.aligned = Aligned(row, unit)
+                    return
+
+    def index(self, index: Index) -> str:
+        """As for all kernels; an element of a row by its place behind the aligned one in front of the row."""
+        if self.aligned is not None and self.r.axes[0] in index.all_axes():
+            if index - of(self.r.axes[0]) == self.aligned.row:
+                return f"row + {self.r.name}_at"
+        return super().index(index)
 
     def _pass_of(self, reduction: Reduce) -> int:
         """In which loop a reduction is computed."""
@@ -233,7 +275,11 @@ class ReductionEmitter(Emitter):
             operands: dict[Reduce, list[list[str]]] = {reduction: [] for reduction in plain}
             for start in starts:
                 self.names = dict(outer)
-                self.add(f"{r.name} = {start} + tl.arange(0, {r.block}){self.shape_suffix(r)}")
+                text = f"{start} + tl.arange(0, {r.block}){self.shape_suffix(r)}"
+                if self.aligned is not None:
+                    self.add(f"{r.name}_at = {text}")
+                    text = f"{r.name}_at - skew"
+                self.add(f"{r.name} = {text}")
                 self.split_axes(r, "" if r.masked else start)
                 self.emit(roots)
                 for reduction in plain:
@@ -249,15 +295,23 @@ class ReductionEmitter(Emitter):
 
         start, chunk = f"{r.name}_start", r.block * self.launch.together
         starts = [start, *(f"{start} + {k * r.block}" for k in range(1, self.launch.together))]
-        whole = r.size // chunk * chunk if type(r.size) is int and first == "0" else 0
-        if whole:
+        begun, whole = 0, 0
+        if self.aligned is not None:
+            r.early, begun = True, r.block
+            body(["0"])
+            r.early = False
+        if type(r.size) is int and first == "0":
+            whole = begun + (r.size - begun) // chunk * chunk
+        if whole > begun:
             r.inside = True
-            with self.block(f"for {start} in range(0, {whole}, {chunk}):"):
+            with self.block(f"for {start} in {self._range(str(begun), str(whole), chunk)}:"):
                 body(starts)
             r.inside = False
-        if not whole or r.size - whole > r.block:
+        rest = r.size - whole + (self.aligned.unit - 1 if self.aligned is not None else 0)
+        if not whole or rest > r.block:
             parts = starts if not whole and self._in_chunks() else [start]
-            with self.block(f"for {start} in range({whole or first}, {last}, {len(parts) * r.block}):"):
+            last = str(whole + rest) if self.aligned is not None else last
+            with self.block(f"for {start} in {self._range(str(whole or first), last, len(parts) * r.block)}:"):
                 body(parts)
         elif r.size > whole:  # the last block is the only one that needs masks
             body([str(whole)])
@@ -267,6 +321,11 @@ class ReductionEmitter(Emitter):
             names = running[plain.index(follower.first)]
             found[reduction] = [follower.fold(self, names[0], found[follower.first][0])]
         return found
+
+    def _range(self, first: str, last: str, step: int) -> str:
+        if self.launch.ahead:
+            return f"tl.range({first}, {last}, {step}, num_stages={self.launch.ahead})"
+        return f"range({first}, {last}, {step})"
 
     def _in_chunks(self) -> bool:
         """Whether `r` consists of whole chunks of blocks that are read together, so that each part of it does too."""

@@ -7,7 +7,7 @@ with a block of 1 are plain numbers in the program. The numbers here are for GPU
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...ir.sizes_expr import floordiv
 from ...ir.spec import Dim, prod
@@ -35,6 +35,8 @@ class Tile:
     place: int | None = None
     #: while what is printed is known to stay within the size
     inside: bool = False
+    #: while what is printed begins in front of the first element, and ends inside
+    early: bool = False
     size: Dim = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,6 +45,8 @@ class Tile:
     @property
     def masked(self) -> bool:
         """Whether blocks may reach beyond the end."""
+        if self.early:
+            return True
         return self.block > 1 and not self.inside and not (type(self.size) is int and self.size % self.block == 0)
 
     @property
@@ -62,6 +66,10 @@ class Launch:
     splits: int = 1
     #: blocks of `r` that are read together in a loop: loads under way while others are added up
     together: int = 1
+    #: rows are read more than once, and what the chip works on at a time fits its cache
+    cached: bool = False
+    #: loads of a loop so many steps ahead go through shared memory; 0: none do
+    ahead: int = 0
 
 
 def ceil_div(size: Dim, width: Dim) -> Dim:
@@ -172,8 +180,6 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             block, warps, together = 4096 if widest(kernel) <= 4 else 2048, 8, 2
         elif passes > 1:  # few rows at a time, so that the second level cache holds them for the next pass
             block, warps, together = 4096, 16, 4
-        elif static and length * widest(kernel) % 16:  # rows that start anywhere: every load is a narrow one
-            block, warps, together = 1024, 8, 8
         else:
             block, warps, together = 2048, 8, 4
         block = min(row, block)
@@ -229,7 +235,7 @@ def variations(launch: Launch, kernel: Kernel) -> list[Launch]:
         if walked is not None and not whole and type(walked.size) is int and walked.size <= walked.block * together:
             return
         key = (warps, together, *(tile.block for tile in tiles), walked.block if walked is not None else 0)
-        found[key] = Launch(tiles, warps, walked, launch.splits, together)
+        found[key] = replace(launch, tiles=tiles, warps=warps, r=walked, together=together)
 
     warps = launch.warps
     wide = [tile for tile in launch.tiles if tile.block > 1]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 #: Functions of the math library that torch has under another name.
-_NAMES = {"fabs": "abs", "rint": "round", "fast_dividef": "div"}
+_NAMES = {"fabs": "abs", "rint": "round", "fast_dividef": "div", "fast_expf": "exp"}
 
 
 class MathLibrary:

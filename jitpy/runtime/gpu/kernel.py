@@ -31,6 +31,8 @@ class GpuKernel:
     fp_fusion: bool = True
     #: at most this many registers a thread; None leaves it to the compiler
     max_registers: int | None = None
+    #: libdevice's functions may take numbers below 2**-126 as zero: much shorter code
+    flush_tiny: bool = False
     #: whether `tl.device_assert` counts: a failure stops the kernel with CUDA's error, as in eager's kernels
     checks: bool = False
 

@@ -36,7 +36,7 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     source = triton.compiler.ASTSource(function, signature, dict(request["constexprs"]), attributes)
     options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"],
                "enable_fp_fusion": request["fp_fusion"], "debug": request["checks"],
-               "sanitize_overflow": False, "enable_reflect_ftz": False}
+               "sanitize_overflow": False, "enable_reflect_ftz": request["flush_tiny"]}
     backend, arch, warp_size = request["target"]
     if request["max_registers"] is not None and backend == "cuda":
         options["maxnreg"] = request["max_registers"]
