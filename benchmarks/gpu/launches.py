@@ -89,35 +89,47 @@ def plan_with(case: Case, inputs: tuple[torch.Tensor, ...], text: str) -> Plan:
     return plan
 
 
-def measure(case: Case, texts: list[str]) -> None:
-    """One line a launch: microseconds, and how far the result is from eager's."""
-    torch.manual_seed(0)
-    inputs = case.make()
-    expected = case.fn(*inputs)
-    plans = []
-    for text in texts:
-        try:
-            plans.append(plan_with(case, inputs, text))
-        except Exception as error:  # such a launch cannot be printed
-            print(f"{case.name:24}{text:28} {type(error).__name__}: {error}"[:160], flush=True)
-            plans.append(None)
-    for plan in filter(None, plans):  # all at once, in the workers
-        for step in plan.steps:
-            if isinstance(step, LaunchStep):
-                submit(step.kernel, target_of(plan.device))
-    for text, plan in zip(texts, plans, strict=True):
-        if plan is None:
-            continue
-        try:
-            run = make_executable(plan)
-            found = run(*inputs)
-            wrong = difference(found if isinstance(expected, tuple) else found[0], expected)
-            launches = sum(isinstance(step, LaunchStep) for step in plan.steps)
-            del found
-            time = device_time(lambda run=run: run(*inputs)) * 1e3
-            print(f"{case.name:24}{text:28}{time:8.1f} us  launches {launches}  error {wrong:.1e}", flush=True)
-        except (KernelCompileError, RuntimeError) as error:
-            print(f"{case.name:24}{text:28} {type(error).__name__}: {error}".split("\n")[0][:160], flush=True)
+@dataclasses.dataclass
+class Planned:
+    """A case with the plans of its launches."""
+
+    case: Case
+    inputs: tuple[torch.Tensor, ...]
+    plans: list[tuple[str, Plan]]
+
+    @staticmethod
+    def of(case: Case, texts: list[str]) -> Planned:
+        """Plans each, and starts to compile its kernels."""
+        torch.manual_seed(0)
+        inputs = case.make()
+        plans = []
+        for text in texts:
+            try:
+                plan = plan_with(case, inputs, text)
+            except Exception as error:  # such a launch cannot be printed
+                print(f"{case.name:26}{text:26} {type(error).__name__}: {error}"[:160], flush=True)
+                continue
+            plans.append((text, plan))
+            for step in plan.steps:
+                if isinstance(step, LaunchStep):
+                    submit(step.kernel, target_of(plan.device))
+        return Planned(case, inputs, plans)
+
+    def measure(self) -> None:
+        """One line a launch: microseconds, and how far the result is from eager's."""
+        case, inputs = self.case, self.inputs
+        expected = case.fn(*inputs)
+        for text, plan in self.plans:
+            try:
+                run = make_executable(plan)
+                found = run(*inputs)
+                wrong = difference(found if isinstance(expected, tuple) else found[0], expected)
+                launches = sum(isinstance(step, LaunchStep) for step in plan.steps)
+                del found
+                time = device_time(lambda run=run: run(*inputs)) * 1e3
+                print(f"{case.name:26}{text:26}{time:8.1f} us  launches {launches}  error {wrong:.1e}", flush=True)
+            except (KernelCompileError, RuntimeError) as error:
+                print(f"{case.name:26}{text:26} {type(error).__name__}: {error}".split("\n")[0][:160], flush=True)
 
 
 def main() -> None:
@@ -136,8 +148,9 @@ def main() -> None:
             else:
                 wanted.setdefault(name, []).append(word)
     print(f"{torch.cuda.get_device_name()}: copy {copy_bandwidth():.0f} GB/s")
-    for name, texts in wanted.items():
-        measure(cases[name], texts)
+    planned = [Planned.of(cases[name], texts) for name, texts in wanted.items()]
+    while planned:  # what is measured gives its memory back
+        planned.pop(0).measure()
 
 
 if __name__ == "__main__":
