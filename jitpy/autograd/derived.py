@@ -98,8 +98,9 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     grads, args = values[:count], values[count:]
     defined = tuple(grad is not None for grad in grads)
     wanted = tuple(p.needs(n) for n in _tensors((args, kwargs)))
-    recording = _recording(("backward", defined, wanted), node, args, kwargs, lambda *call: _record_backward(
-        defined, wanted, *call))
+    create_graph = p.create_graph
+    recording = _recording(("backward", defined, wanted, create_graph), node, args, kwargs,
+                           lambda *call: _record_backward(defined, wanted, create_graph, *call))
     specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
     tensors = _tensors((args, kwargs))
     parts = [n for n in ([p.part(k) for k in range(count)] if isinstance(node.spec, tuple) else [node])]
@@ -124,8 +125,8 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     return result
 
 
-def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], tape: _Tape, op: Op, args: Any,
-                     kwargs: Any) -> Any:
+def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create_graph: bool, tape: _Tape, op: Op,
+                     args: Any, kwargs: Any) -> Any:
     inputs = _meta_tensors((args, kwargs))
     with torch.enable_grad():
         result = op.target(*args, **kwargs)
@@ -139,10 +140,11 @@ def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], tape: 
                 raise NotCovered(f"{op}: a gradient of a result that does not require grad")
             outputs.append(value)
             with torch._C._DisableTorchDispatch():
-                grad = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+                grad = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META,
+                                           requires_grad=create_graph)
             grads.append(tape.take(grad))
     targets = [t for t, needed in zip(inputs, wanted, strict=True) if needed]
-    found = iter(torch.autograd.grad(outputs, targets, grads, allow_unused=True))
+    found = iter(torch.autograd.grad(outputs, targets, grads, create_graph=create_graph, allow_unused=True))
     return [None if not needed or (grad := next(found)) is None else tape.refer(grad) for needed in wanted]
 
 
@@ -299,13 +301,15 @@ class _Tape(CaptureMode):
         self.records.append(Record(func, tuple(args), kwargs, tuple(numbers), multiple))
 
     def _write(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A write into memory that nobody else sees makes a new value."""
+        """A write into memory that nobody else sees makes a new value; `t_` and the like make a view."""
         functional = functional_of(func)
         target = args[0] if args else None
         if functional.mutated != (0,) or not functional.keeps and func._schema.arguments[0].is_out or \
-                functional.inplace_view or functional.results != (None,) or not isinstance(target, torch.Tensor):
+                functional.results != (None,) or not isinstance(target, torch.Tensor):
             raise NotCovered(f"{func} writes to its arguments")
-        if target.untyped_storage()._cdata in self.shared:
+        if functional.inplace_view:
+            self.shared.add(target.untyped_storage()._cdata)
+        elif target.untyped_storage()._cdata in self.shared:
             raise NotCovered(f"{func} writes to memory that others see")
         names = self.refer(args if functional.keeps else args[1:]), {k: self.refer(v) for k, v in kwargs.items()}
         func(*args, **kwargs)

@@ -14,13 +14,16 @@ from ..ir.spec import Dim, TensorSpec
 class Pullback(Builder):
     """Builds the gradients of one node's arguments.
 
-    node    the node that is differentiated
-    active  the nodes whose gradients are asked for
+    node          the node that is differentiated
+    active        the nodes whose gradients are asked for
+    create_graph  whether the gradients get a history of their own
     """
 
-    def __init__(self, graph: Graph, into: list[Node], node: Node, active: Collection[Node]) -> None:
-        super().__init__(graph, into=into, loc=node.loc, grad_enabled=False)
+    def __init__(self, graph: Graph, into: list[Node], node: Node, active: Collection[Node],
+                 create_graph: bool = False) -> None:
+        super().__init__(graph, into=into, loc=node.loc, grad_enabled=create_graph)
         self.node = node
+        self.create_graph = create_graph
         self._active = active
 
     def needs(self, value: Any) -> bool:

@@ -25,17 +25,18 @@ Gradients = list[Node | None]
 
 
 def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node],
-        *, into: list[Node] | None = None) -> list[Node | None]:
+        *, into: list[Node] | None = None, create_graph: bool = False) -> list[Node | None]:
     """Append to `graph` the nodes that compute the gradients of `outputs` with respect to `wrt`.
 
     outputs     nodes of the graph, each a floating point tensor
     cotangents  for each of them a node with its gradient (same shape and dtype), or None for an undefined one
     wrt         nodes of the graph; an output that is one of them passes its gradient on
     into        a list that receives the new nodes instead of `graph.nodes`
+    create_graph  whether the new nodes have grad mode on: the graph can be differentiated again, through them
 
     Returns for each of `wrt` a node of the same shape and dtype, or None where no output depends on it in a way that
-    autograd sees: through nodes that ran with grad mode on, and whose specs require grad. The new nodes have grad
-    mode off and the `loc` of the node that they differentiate. Nodes on the way may be replaced by equivalent ones
+    autograd sees: through nodes that ran with grad mode on, and whose specs require grad. The new nodes have the `loc` of
+    the node that they differentiate, and grad mode off unless `create_graph`. Nodes on the way may be replaced by equivalent ones
     with results that the backward pass needs; each Node object keeps its meaning. Raises NotCovered.
     """
     expand_nodes(graph, lambda nodes: active_nodes(nodes, wrt, outputs))
@@ -45,13 +46,13 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
     end = len(graph.nodes)
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output in active:
-            _accumulate(graph, made, gradients, output, cotangent)
+            _accumulate(graph, made, gradients, output, cotangent, create_graph)
     for position in range(end - 1, -1, -1):
         node = graph.nodes[position]
         grads = gradients.get(node) if node in active else None
         if grads is not None and any(n in active for n in node.input_nodes()):
-            for source, grad in _pull(graph, made, node, grads, active):
-                _accumulate(graph, made, gradients, source, grad)
+            for source, grad in _pull(Pullback(graph, made, node, active, create_graph), grads):
+                _accumulate(graph, made, gradients, source, grad, create_graph)
     results = []
     for node in wrt:
         maker, index = place(node)
@@ -74,12 +75,12 @@ def active_nodes(nodes: Iterable[Node], wrt: Collection[Node], outputs: Collecti
     return used
 
 
-def _pull(graph: Graph, made: list[Node], node: Node, grads: Gradients, active: set[Node]) -> list[tuple[Node, Node]]:
+def _pull(pull: Pullback, grads: Gradients) -> list[tuple[Node, Node]]:
     """The gradients of one node's arguments."""
+    node = pull.node
     args, kwargs = normalize(node.op, node.args, node.kwargs)
-    pull = Pullback(graph, made, node, active)
     try:
-        found = (rule_for(node.op) or derived_rule)(pull, *grads, *args, **kwargs)
+        found = (rule_for(node.op, pull.create_graph) or derived_rule)(pull, *grads, *args, **kwargs)
     except NotCovered:
         # what a rule does not handle is derived
         found = derived_rule(pull, *grads, *args, **kwargs)
@@ -103,12 +104,13 @@ def place(node: Node) -> tuple[Node, int]:
     return (node.args[0], node.args[1]) if node.op is GETITEM else (node, 0)
 
 
-def _accumulate(graph: Graph, made: list[Node], gradients: dict[Node, Gradients], node: Node, grad: Node) -> None:
+def _accumulate(graph: Graph, made: list[Node], gradients: dict[Node, Gradients], node: Node, grad: Node,
+                create_graph: bool) -> None:
     maker, index = place(node)
     slots = gradients.get(maker)
     if slots is None:
         slots = gradients[maker] = [None] * (len(maker.spec) if isinstance(maker.spec, tuple) else 1)
     before = slots[index]
     if before is not None:
-        grad = Builder(graph, into=made, loc=grad.loc, grad_enabled=False).call("aten.add.Tensor", before, grad)
+        grad = Builder(graph, into=made, loc=grad.loc, grad_enabled=create_graph).call("aten.add.Tensor", before, grad)
     slots[index] = grad

@@ -72,7 +72,10 @@ def _method(ex: Executor, self: Value, gradient: Value, retain_graph: Value, cre
 def _backward(ex: Executor, tensors: Value, grad_tensors: Value, retain_graph: Value, create_graph: Value,
               grad_variables: Value, inputs: Value) -> Value:
     """Gradients of all leaves that the outputs depend on, into `.grad`."""
-    outputs, cotangents, retain = _checked(ex, tensors, grad_tensors, retain_graph, create_graph)
+    if _flag(create_graph):
+        raise GraphBreak("autograd", "backward(create_graph=True): a .grad with a history of its own")
+    outputs, cotangents = _checked(ex, tensors, grad_tensors)
+    retain = _flag(retain_graph, False)
     if not _is_none(grad_variables):
         raise GraphBreak("unsupported_call", "backward(grad_variables=...)")
     only = None if _is_none(inputs) else _tensors(ex, inputs)
@@ -87,21 +90,23 @@ def _grad(ex: Executor, outputs: Value, inputs: Value, grad_outputs: Value, reta
     """The gradients of the outputs with respect to given tensors, as a tuple."""
     if _flag(is_grads_batched) or not _flag(only_inputs):
         raise GraphBreak("unsupported_call", "torch.autograd.grad of a batch, or of all inputs")
-    made, cotangents, retain = _checked(ex, outputs, grad_outputs, retain_graph, create_graph)
+    made, cotangents = _checked(ex, outputs, grad_outputs)
+    create = _flag(create_graph)
+    retain = _flag(retain_graph, create)
     wanted = _tensors(ex, inputs)
     zeros = _flag(materialize_grads)
-    unused_allowed = zeros if _is_none(allow_unused) else _flag(allow_unused)
+    unused_allowed = _flag(allow_unused, zeros)
     if zeros and not unused_allowed:
         raise GraphBreak("exception", "allow_unused=False with materialize_grads=True")
     with _recorded(ex, "torch.autograd.grad"):
-        found = _run_grad(ex.recorder, made, cotangents, retain, [v.traced for v in wanted], unused_allowed, zeros)
+        with _grad_mode_on(ex, create):
+            found = _run_grad(ex.recorder, made, cotangents, [v.traced for v in wanted], retain, create, unused_allowed,
+                              zeros)
     return TupleValue([from_payload(ex, payload) for payload in found])
 
 
-def _checked(ex: Executor, outputs: Value, grads: Value, retain_graph: Value, create_graph: Value) -> Any:
-    """(output payloads, their gradients or None, whether the graph can be used again)."""
-    if _flag(create_graph):
-        raise GraphBreak("autograd", "create_graph=True: gradients with a history of their own")
+def _checked(ex: Executor, outputs: Value, grads: Value) -> tuple[list[TracedTensor], list[TracedTensor | None]]:
+    """Output payloads, and their gradients or None."""
     if _is_watched():
         raise GraphBreak("autograd", "anomaly mode, or hooks on saved tensors")
     made = [v.traced for v in _tensors(ex, outputs)]
@@ -111,7 +116,7 @@ def _checked(ex: Executor, outputs: Value, grads: Value, retain_graph: Value, cr
         if len(items) != len(made):
             raise GraphBreak("exception", "as many gradients as outputs")
         given = [None if _is_none(v) else _tensor(v).traced for v in items]
-    return made, given, False if _is_none(retain_graph) else _flag(retain_graph)
+    return made, given
 
 
 def _is_watched() -> bool:
@@ -133,11 +138,28 @@ def _recorded(ex: Executor, what: str) -> Iterator[None]:
             raise
 
 
+@contextlib.contextmanager
+def _grad_mode_on(ex: Executor, create_graph: bool) -> Iterator[None]:
+    """Where its results get a history, a backward pass runs with grad mode on, whatever mode it is called in."""
+    state = ex.recorder.state
+    before = state.grad_enabled
+    if create_graph and not before:
+        state.set("grad_enabled", True)
+    try:
+        yield
+    finally:
+        if state.grad_enabled != before:
+            state.set("grad_enabled", before)
+
+
 def _is_none(value: Value) -> bool:
     return isinstance(value, ConstValue) and value.value is None
 
 
-def _flag(value: Value) -> bool:
+def _flag(value: Value, default: bool | None = None) -> bool:
+    """A flag's value; where there is a default, None stands for that."""
+    if default is not None and _is_none(value):
+        return default
     if not isinstance(value, ConstValue) or not isinstance(value.value, bool):
         raise GraphBreak("autograd", "a flag of the backward pass that is not known while tracing")
     return value.value
@@ -272,8 +294,9 @@ def _memory(recorder: Recorder, node: Node) -> Node | None:
 # -- autograd.grad() ------------------------------------------------------------------------------------------------
 
 
-def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[TracedTensor | None], retain: bool,
-              inputs: list[TracedTensor], unused_allowed: bool, zeros: bool) -> list[TracedTensor | None]:
+def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[TracedTensor | None],
+              inputs: list[TracedTensor], retain: bool, create_graph: bool, unused_allowed: bool,
+              zeros: bool) -> list[TracedTensor | None]:
     for tensor in inputs:
         if not tensor.spec.requires_grad:
             raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
@@ -284,7 +307,8 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
     _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
     taken = set(recorder.graph.all_nodes())
     found: list[TracedTensor | None] = []
-    for tensor, grad in zip(inputs, gradients(recorder, outputs, cotangents, wrt, retain), strict=True):
+    grads = gradients(recorder, outputs, cotangents, wrt, retain, create_graph)
+    for tensor, grad in zip(inputs, grads, strict=True):
         if grad is not None:
             memory = _memory(recorder, grad)
             if memory is None or memory in taken:
@@ -292,6 +316,8 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
             taken.add(memory)
             found.append(recorder.fresh(grad))
         elif zeros:
+            if create_graph:
+                raise Uncapturable("autograd", "zeros for a gradient that is not there: a new leaf")
             found.append(recorder.fresh(recorder.emit(_aten.zeros_like.default, (recorder.node(tensor),))))
         elif unused_allowed:
             found.append(None)
@@ -319,19 +345,20 @@ _UNUSED = (
 
 
 def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: Sequence[TracedTensor | None],
-              wrt: Sequence[Node], retain: bool) -> list[Node | None]:
+              wrt: Sequence[Node], retain: bool, create_graph: bool = False) -> list[Node | None]:
     """Record the backward pass from `outputs` to `wrt`. Raises UserError where eager raises, Uncapturable for what
     there are no rules for."""
     from jitpy.autograd.reverse import active_nodes, vjp
 
     nodes = _output_nodes(recorder, outputs)
-    given = [_cotangent(recorder, output, grad) for output, grad in zip(outputs, cotangents, strict=True)]
+    given = [_cotangent(recorder, output, grad, create_graph)
+             for output, grad in zip(outputs, cotangents, strict=True)]
     graph = recorder.graph
     if recorder.history.is_spent(active_nodes(graph.nodes, wrt, nodes)):
         raise UserError(RuntimeError(TWICE))
     _remember(recorder)
     try:
-        found = vjp(graph, nodes, given, wrt)
+        found = vjp(graph, nodes, given, wrt, create_graph=create_graph)
     except (NotCovered, SizeUnknown) as error:
         raise Uncapturable("autograd", str(error)) from None
     if not retain:
@@ -347,7 +374,7 @@ def _output_nodes(recorder: Recorder, outputs: Iterable[TracedTensor]) -> list[N
     return [recorder.node(output) for output in outputs]
 
 
-def _cotangent(recorder: Recorder, output: TracedTensor, grad: TracedTensor | None) -> Node:
+def _cotangent(recorder: Recorder, output: TracedTensor, grad: TracedTensor | None, create_graph: bool) -> Node:
     spec = output.spec
     if grad is None:
         if not recorder.sizes.equal(spec.numel, 1, "a gradient that is left out"):
@@ -357,6 +384,8 @@ def _cotangent(recorder: Recorder, output: TracedTensor, grad: TracedTensor | No
     have = grad.spec
     if (have.shape, have.dtype, have.device) != (spec.shape, spec.dtype, spec.device):
         raise Uncapturable("autograd", "a gradient of another shape or dtype than its output")
+    if create_graph:
+        return recorder.node(grad)
     node = recorder.node(grad, detached=True)
     if have.requires_grad:
         node = recorder.emit(_aten.detach.default, (node,))

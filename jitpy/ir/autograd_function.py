@@ -66,6 +66,8 @@ class CustomGradient:
         compiled graph that is differentiated twice would call it with parts, whose results add up only then.
         """
         n_grads = len(self.backward.inputs) - len(self.kept_results)
+        if self.once and p.create_graph:
+            raise NotCovered(f"the backward of {self.name} is differentiable only once")
         if not _is_linear(self.backward, n_grads):
             raise NotCovered(f"the backward of {self.name} is not known to be linear in the gradients")
         *grads, _, inputs, kept = values
@@ -119,18 +121,21 @@ TOGETHER = Op("ir.together", lambda *values: values, infer=lambda env, *specs: t
 
 
 def _put(p: Any, graph: Graph, values: list[Node]) -> list[Node]:
-    """The nodes of a graph made again on other values; returns its outputs."""
+    """The nodes of a graph made again on other values; returns its outputs. Where gradients get a history, what ran
+    under no_grad still has none."""
     mapping: dict[Node, Node] = dict(zip(graph.inputs, values, strict=True))
-    as_traced = all(_same_layout(own.spec, value.spec) for own, value in mapping.items())
+    as_traced = not p.create_graph and all(_same_layout(own.spec, value.spec) for own, value in mapping.items())
     for node in graph.nodes:
         args = map_nodes(node.args, mapping.__getitem__)
         kwargs = {key: map_nodes(value, mapping.__getitem__) for key, value in node.kwargs.items()}
         spec = node.spec if as_traced or node.op is CONSTANT else None
+        p.grad_enabled = p.create_graph and node.grad_enabled
         if node.op is GETITEM:
             mapping[node] = p.getitem(*args)
         else:
             mapping[node] = p.call(node.op, *args, spec=None if spec is None else _plain(spec), name=node.name,
                                    **kwargs)
+    p.grad_enabled = p.create_graph
     return [mapping[node] for node in graph.outputs]
 
 

@@ -22,7 +22,7 @@ def _layer_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, s
     return first, None, second, third
 
 
-@rule("aten.native_group_norm.default")
+@rule("aten.native_group_norm.default", once=True)
 def _group_norm(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any, x: Node, weight: Node | None, bias: Node | None,
                 batch: Any, channels: Any, inner: Any, groups: int, eps: float) -> Grads:
     if mean_grad is not None or rstd_grad is not None:

@@ -12,14 +12,20 @@ Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
 
+#: Ops whose rules give gradients that must not be differentiated again.
+ONCE: set[str] = set()
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register the rule of ops by name."""
+
+def rule(*names: str, once: bool = False) -> Callable[[Rule], Rule]:
+    """Register the rule of ops by name. `once`: it is made of ops without gradients, or keeps values whose part in a
+    second derivative it leaves out; for gradients with a history torch's own way is recorded."""
 
     def register(fn: Rule) -> Rule:
         for name in names:
             assert name not in RULES, name
             RULES[name] = fn
+        if once:
+            ONCE.update(names)
         return fn
 
     return register
@@ -30,6 +36,8 @@ def covers(op: Op) -> bool:
     return op.name in RULES or "vjp" in op.facets
 
 
-def rule_for(op: Op) -> Rule | None:
-    """The rule of an op, if one was written."""
+def rule_for(op: Op, create_graph: bool = False) -> Rule | None:
+    """The rule of an op, if one was written; if `create_graph`, one whose gradients have derivatives."""
+    if create_graph and op.name in ONCE:
+        return None
     return RULES.get(op.name) or op.facets.get("vjp")

@@ -119,6 +119,8 @@ def _stack(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
 
 @rule("aten.repeat.default")
 def _repeat(p: Pullback, g: Node, x: Node, repeats: Any) -> Grads:
+    if any(type(count) is int and count == 0 for count in repeats):
+        return (p.zeros(x.tensor),)
     lead = len(repeats) - x.tensor.ndim
     shape = (1,) * lead + tuple(x.tensor.shape)
     split: list[Dim] = []
