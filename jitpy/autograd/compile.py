@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import logs
+from ..ir import ops
 from ..ir.autograd_function import lower
-from ..ir.graph import Graph
+from ..ir.builder import Builder
+from ..ir.graph import GETITEM, Graph
 from ..ir.op import NotCovered
+from ..ir.ops import normalize
 from ..ir.ops.quiet import without_saved_tensor_hooks
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import TensorSpec
@@ -42,7 +45,9 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     backward = BackwardHalf(halves, compile, compile_eager)
     again = without_mutations(joint.source)
     kept = used_inputs(again)
+    again.inputs = [again.inputs[i] for i in kept]
     changed = {mutation.input for mutation in graph.mutations}
+    copies = _copies(halves.forward, joint.n_outputs, [i for i in kept if i in changed])
     logs.log("timing", lambda: f"{graph.name}: differentiated in {time.perf_counter() - started:.3f} s")
     logs.log("graph", lambda: f"forward half:\n{halves.forward}\nbackward half:\n{halves.backward}")
     node = make_differentiable(compile(halves.forward), NodeSpec(
@@ -52,8 +57,9 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         grad_outputs=joint.grad_outputs,
         grad_inputs=joint.grad_inputs,
         backward=backward.variant,
-        eager=(lambda: compile_eager(again)) if changed.isdisjoint(kept) else None,
-        kept=kept,
+        eager=lambda: _reading(kept, compile_eager(again)),
+        kept=tuple(i for i in kept if i not in changed),
+        copies=copies,
         random=any(node.op.is_random for node in again.nodes),
         changes=bool(changed),
         watched=tuple((*one.place, one.text) for one in watched),
@@ -88,12 +94,44 @@ def _with_views(node: Compiled, views: Views, compile_eager: Compile) -> Compile
     return call
 
 
+def _reading(positions: tuple[int, ...], run: Compiled) -> Compiled:
+    """A function of all inputs, which reads those at these positions."""
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        return run(*[inputs[i] for i in positions])
+
+    return call
+
+
+def _copies(forward: Graph, n_outputs: int, positions: list[int]) -> tuple[tuple[int, int], ...]:
+    """Let the forward half return these inputs as they were before it changes them: (position, number of the extra)."""
+    b = Builder(forward, grad_enabled=False)
+    found = []
+    for i in positions:
+        found.append((i, len(forward.outputs) - n_outputs))
+        forward.outputs.append(b.call("aten.clone.default", forward.inputs[i]))
+    return tuple(found)
+
+
 def without_mutations(graph: Graph) -> Graph:
     """A copy that only computes its outputs."""
     copy = specialize(graph, {})
     copy.mutations = []
     remove_dead_code(copy)
+    _without_statistics(copy)
     return copy
+
+
+def _without_statistics(graph: Graph) -> None:
+    """Let batch norms that normalize by the batch read no running statistics, where their new values are not read."""
+    name = "aten._native_batch_norm_legit_functional.default"
+    read = {(node.args[0], node.args[1]) for node in graph.nodes if node.op is GETITEM}
+    for node in graph.nodes:
+        if node.op.name == name and not any((node, part) in read for part in (3, 4)):
+            x, weight, bias, _, _, training, momentum, eps = normalize(node.op, node.args, node.kwargs)[0]
+            if training:
+                node.op, node.kwargs = ops.get("aten.native_batch_norm.default"), {}
+                node.args, node.spec = (x, weight, bias, None, None, True, momentum, eps), node.spec[:3]
 
 
 def used_inputs(graph: Graph) -> tuple[int, ...]:

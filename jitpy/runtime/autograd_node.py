@@ -120,7 +120,8 @@ class NodeSpec:
                   it has n_outputs results and changes no input. For passes that must be differentiable, and for
                   gradients that kernels cannot take (of `is_grads_batched`, sparse ones, subclasses). None: those are
                   errors.
-    kept          positions of the inputs that `run` reads: none that the forward executable changes
+    kept          positions of the inputs that `run` reads, but for those that the forward executable changes
+    copies        for those `(position, number of the extra)`: it returns them as they were
     random        whether the forward graph draws random numbers: `run` then starts from the same state of generators
     changes       whether the forward executable changes inputs, so that `run` cannot stand for it
     watched       inputs and outputs that eager saves, ('input', i, text) or ('output', i, text): changing one in place
@@ -138,6 +139,7 @@ class NodeSpec:
     backward: Callable[[int, int], Backward]
     eager: Callable[[], Callable[..., Sequence[Any]]] | None = None
     kept: tuple[int, ...] = ()
+    copies: tuple[tuple[int, int], ...] = ()
     random: bool = False
     changes: bool = False
     watched: tuple[tuple[str, int, str], ...] = ()
@@ -145,8 +147,8 @@ class NodeSpec:
     name: str = "JitBackward"
 
     def __post_init__(self) -> None:
-        if not all(0 <= i < self.n_inputs for i in self.kept):
-            raise ValueError(f"there are no such inputs: {self.kept}")
+        if not all(0 <= i < self.n_inputs for i in (*self.kept, *(i for i, _ in self.copies))):
+            raise ValueError(f"there are no such inputs: {self.kept}, {self.copies}")
         for kind, i in (*self.saved, *(place[:2] for place in self.watched)):
             limit = {"input": self.n_inputs, "data": self.n_inputs, "output": self.n_outputs, "extra": None}[kind]
             if i < 0 or limit is not None and i >= limit:
@@ -226,6 +228,8 @@ class _Compiled(torch.autograd.Function):
         outputs = [result.clone() if i in spec.grad_outputs and result._is_view() else result
                    for i, result in enumerate(results[:spec.n_outputs])]
         extras = results[spec.n_outputs:]
+        if ctx.kept is not None:
+            ctx.kept.take(spec, extras)
         values = [inputs[i].data if kind == "data" else {"input": inputs, "output": outputs, "extra": extras}[kind][i]
                   for kind, i in spec.saved]
         ctx.node = node
@@ -271,6 +275,11 @@ class _Kept:
         self.inputs = [value if i in spec.kept else None for i, value in enumerate(inputs)]
         self.versions = [value._version if isinstance(value, torch.Tensor) else 0 for value in self.inputs]
         self.state = random_state() if spec.random else None
+
+    def take(self, spec: NodeSpec, extras: Sequence[Any]) -> None:
+        """Keep the copies that a forward pass has made of inputs which it changed."""
+        for i, number in spec.copies:
+            self.inputs[i], self.versions[i] = extras[number], extras[number]._version
 
     def check(self) -> list[Any]:
         """The inputs. Raises eager's RuntimeError where one was changed in place."""

@@ -302,3 +302,35 @@ def test_inner_steps_are_differentiated() -> None:
         run(w, x).backward()
         found.append(w.grad)
     torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_model_that_changes_what_it_reads(backend: str) -> None:
+    """A jitted model's buffer is read, then changed; the model is differentiated twice."""
+
+    class Averaging(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean: torch.Tensor
+            self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+            self.weight = nn.Parameter(torch.linspace(1, 2, 4, dtype=torch.float64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = (x - self.mean).exp() * self.weight
+            with torch.no_grad():
+                self.mean.lerp_(x.mean(0), 0.5)
+            return y * self.mean
+
+    found = []
+    for jitted in (False, True):
+        model = Averaging()
+        run = jitpy.jit(model, backend=backend) if jitted else model
+        torch.manual_seed(0)
+        grads = []
+        for _ in range(2):
+            x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+            y = run(x)
+            (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+            grads.append(torch.autograd.grad(g.square().sum(), [x, model.weight]))
+        found.append((grads, model.mean))
+    torch.testing.assert_close(found[1], found[0])

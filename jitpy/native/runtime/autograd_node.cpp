@@ -220,6 +220,12 @@ Spec::Spec(PyObject* spec)
   if (chars == nullptr) throw python_error();
   name = chars;
   kept = numbers(spec, "kept");
+  Ref items = checked(PySequence_Fast(attribute(spec, "copies").get(), "NodeSpec: copies must be a sequence"));
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.get()); ++k) {
+    int position, extra;
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), k), "ii", &position, &extra)) throw python_error();
+    copies.emplace_back(position, extra);
+  }
   has_eager = attribute(spec, "eager").get() != Py_None;
   random = PyObject_IsTrue(attribute(spec, "random").get()) == 1;
   changes = PyObject_IsTrue(attribute(spec, "changes").get()) == 1;
@@ -588,6 +594,13 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
   for (int32_t i : spec.grad_inputs) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].tensor));
   auto* node = new JitNode(reinterpret_cast<PyObject*>(self), &spec, std::move(edges));
   NodePtr owned = own(node);
+  for (auto [position, extra] : spec.copies) {
+    size_t index = spec.n_outputs + extra;
+    TORCH_CHECK(index < results.size(), spec.name, ": there is no extra result ", extra);
+    if (kept.values.empty()) break;
+    kept.values[position].share(results[index]);
+    kept.versions[position] = results[index].tensor._version();
+  }
   node->kept = std::move(kept);
   for (int32_t i : spec.grad_outputs) {
     at::Tensor& output = results[i].tensor;

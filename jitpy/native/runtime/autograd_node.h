@@ -67,6 +67,7 @@ struct Spec {
   std::vector<WatchedPlace> watched;
   std::vector<int32_t> grad_outputs, grad_inputs;
   std::vector<int32_t> kept;
+  std::vector<std::pair<int32_t, int32_t>> copies;  // (position, extra)
   bool has_eager, random, changes;
   std::string name;
   std::vector<std::unique_ptr<Variant>> variants;  // under the GIL
