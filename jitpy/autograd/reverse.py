@@ -28,16 +28,17 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
         *, into: list[Node] | None = None, create_graph: bool = False) -> list[Node | None]:
     """Append to `graph` the nodes that compute the gradients of `outputs` with respect to `wrt`.
 
-    outputs     nodes of the graph, each a floating point tensor
-    cotangents  for each of them a node with its gradient (same shape and dtype), or None for an undefined one
-    wrt         nodes of the graph; an output that is one of them passes its gradient on
-    into        a list that receives the new nodes instead of `graph.nodes`
+    outputs       nodes of the graph, each a floating point tensor
+    cotangents    for each of them a node with its gradient (same shape and dtype), or None for an undefined one
+    wrt           nodes of the graph; an output that is one of them passes its gradient on
+    into          a list that receives the new nodes instead of `graph.nodes`
     create_graph  whether the new nodes have grad mode on: the graph can be differentiated again, through them
 
     Returns for each of `wrt` a node of the same shape and dtype, or None where no output depends on it in a way that
-    autograd sees: through nodes that ran with grad mode on, and whose specs require grad. The new nodes have the `loc` of
-    the node that they differentiate, and grad mode off unless `create_graph`. Nodes on the way may be replaced by equivalent ones
-    with results that the backward pass needs; each Node object keeps its meaning. Raises NotCovered.
+    autograd sees: through nodes that ran with grad mode on, and whose specs require grad. The new nodes have the
+    `loc` of the node that they differentiate, and grad mode off unless `create_graph`. Nodes on the way may be
+    replaced by equivalent ones with results that the backward pass needs; each Node object keeps its meaning. Raises
+    NotCovered.
     """
     expand_nodes(graph, lambda nodes: active_nodes(nodes, wrt, outputs))
     active = active_nodes(graph.nodes, wrt, outputs)
