@@ -65,13 +65,16 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
 
 def _mark_memory(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> None:
     """Values that have been in the same memory, which the program sees, have the same number as `meta["memory"]`:
-    autograd refuses a backward pass that reads one of them when the memory was written to since."""
+    autograd refuses a backward pass that reads one of them when the memory was written to since. What computed them has
+    the numbers as `meta["overwrites"]`: an in-place op keeps a copy of what it overwrites."""
     payloads = [*live, *(entry.payload for entry in recorder._inputs)]
     storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
     for number, storage in enumerate(storages):
         for node in storage.values:
             if node.op is not INPUT:
                 node.meta["memory"] = number
+        for node in storage.writers:
+            node.meta["overwrites"] = (*node.meta.get("overwrites", ()), number)
 
 
 def _refuse_inference_tensors(recorder: Recorder) -> None:

@@ -27,6 +27,7 @@ from jitpy.ir import (
     SizeUnknown,
     Spec,
     TensorSpec,
+    contiguous_stride,
 )
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
@@ -340,20 +341,7 @@ class Recorder:
             if not isinstance(source, TracedTensor):  # a number
                 source = self.record(_aten.full.default, ([], source), {"dtype": target.dtype,
                                                                         "device": target.spec.device})
-            value = self.copy_into(self.node(source), target.spec, target)
-            if (
-                not target.chain
-                and target.spec.requires_grad
-                and self.state.grad_enabled
-                and not value.tensor.requires_grad
-            ):
-                # Eager keeps the old value in the autograd graph, with a gradient of zero.
-                if not target.ndim:
-                    raise Uncapturable("unsupported_op", "a constant written over a 0-dim tensor that requires grad")
-                value = self.emit_scatter(
-                    _aten.slice_scatter.default, self.node(target), value, (0, 0, target.shape[0])
-                )
-            self.write(target, value)
+            self.write(target, self.copy_into(self.node(source), target.spec, target))
             return target
         outs = facts.outs
         call_args, call_kwargs = facts.functional_call(args, kwargs)
@@ -457,8 +445,12 @@ class Recorder:
         for step, base in zip(reversed(target.chain), reversed(levels), strict=False):
             new = aliasing.write_back(self, base, new, step)
         lost = storage.lost_grad
-        if storage.base.tensor.requires_grad and (not self.state.grad_enabled or target.is_detached):
-            lost = True
+        if storage.base.tensor.requires_grad:
+            if not self.state.grad_enabled or target.is_detached:
+                lost = True
+            elif not new.tensor.requires_grad:
+                new = self._with_history(storage.base, new)
+                value = value if target.chain else new
         if target.chain:
             new = self._in_layout(new, storage)
         self._save(storage)
@@ -467,7 +459,7 @@ class Recorder:
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
         storage.writers = (*storage.writers, writer)
         storage.generation += 1
-        if not same_layout(value.tensor, spec):
+        if not same_layout(value.tensor, spec) or not lost and new.tensor.requires_grad != value.tensor.requires_grad:
             return  # rebuilt from the base when it is read
         target.node, target.generation, target.anchored = value, storage.generation, not target.chain
         if not lost:
@@ -572,11 +564,11 @@ class Recorder:
         if len(have.shape) != len(spec.shape) or have.shape != spec.shape:
             value = self.emit(_aten.expand.default, (value, spec.shape), {})
         order = list(range(spec.ndim))
-        if not spec.is_contiguous():
+        if spec.stride != contiguous_stride(spec.shape):  # on axes of size 1, too, which layouts do not depend on
             dense = dense_order(self.sizes, spec)
             if dense is not None:
                 order = dense
-            elif not old.chain:
+            elif not old.chain and not spec.is_contiguous():
                 if have.requires_grad and self.state.grad_enabled:
                     raise Uncapturable("unsupported_op", "a write to a tensor with gaps in its memory, under grad mode")
                 return self.emit(_aten.copy.default, (self.node(old), value), {}, spec.with_(requires_grad=False))
@@ -593,6 +585,12 @@ class Recorder:
             inverse = [order.index(axis) for axis in range(spec.ndim)]
             value = self.emit(_aten.permute.default, (value, inverse), {})
         return value
+
+    def _with_history(self, old: Node, value: Node) -> Node:
+        """A constant written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
+        if not old.tensor.ndim:
+            raise Uncapturable("unsupported_op", "a constant written over a 0-dim tensor that requires grad")
+        return self.emit_scatter(_aten.slice_scatter.default, old, value, (0, 0, old.tensor.shape[0]))
 
     def _in_layout(self, value: Node, storage: Storage) -> Node:
         """`value` with the strides of the base that it replaces."""
@@ -711,7 +709,7 @@ def _with_grad(spec: Any, requires_grad: bool) -> Any:
 
 def dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
     """The axes from the outermost to the innermost in memory, None where the memory has gaps."""
-    order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), axis))
+    order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), spec.shape[axis] == 1, axis))
     expected: Any = 1
     for axis in reversed(order):
         if type(spec.shape[axis]) is int and spec.shape[axis] == 1:

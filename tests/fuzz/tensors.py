@@ -18,7 +18,7 @@ import textwrap
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -348,16 +348,17 @@ def shrunk(program: TensorProgram, backend: str, kind: str) -> TensorProgram:
     return program
 
 
-def search(backend: str, first: int, goes_on: Callable[[int], bool]) -> tuple[int, list[tuple[TensorProgram, str]]]:
+def search(backend: str, first: int, goes_on: Callable[[int], bool],
+           known: Collection[str] = ()) -> tuple[int, list[tuple[TensorProgram, str]]]:
     """Programs from seed `first` on, while `goes_on(programs)`: how many, and those that differ, made small; equal
-    differences once."""
+    differences once, those of a kind in `known` not at all."""
     found: dict[str, tuple[TensorProgram, str]] = {}
     count = 0
     while goes_on(count):
         program = Drawing(first + count).program()
         count += 1
         problem = check(program, backend)
-        if problem is not None and _kind(problem) not in found:
+        if problem is not None and _kind(problem) not in found and _kind(problem) not in known:
             found[_kind(problem)] = shrunk(program, backend, _kind(problem)), problem
     return count, list(found.values())
 
@@ -373,13 +374,17 @@ def main(options: argparse.Namespace) -> int:
     total = 0
     for backend in backends:
         end = time.time() + options.minutes * 60 / len(backends)
-        programs, findings = search(backend, first, lambda _, end=end: time.time() < end)
-        for number, (program, problem) in enumerate(findings):
-            text = f"{program.text()}\n# {backend}\n'''\n{problem}\n'''\n"
+        files = options.out.glob("tensors_*.py") if options.out is not None else ()
+        known = [line[7:] for file in files for line in file.read_text().splitlines() if line.startswith("# kind ")]
+        programs, findings = search(backend, first, lambda _, end=end: time.time() < end, known)
+        for program, problem in findings:
+            kind = _kind(problem)
+            text = f"{program.text()}\n# {backend}\n# kind {kind}\n'''\n{problem}\n'''\n"
             print(text)
             if options.out is not None:
                 options.out.mkdir(parents=True, exist_ok=True)
-                (options.out / f"tensors_{backend}_{number}.py").write_text(text)
+                name = re.sub(r"\W+", "_", kind)
+                (options.out / f"tensors_{name}.py").write_text(text)
         print(f"{backend}: {programs} programs from seed {first}, {len(findings)} different findings", flush=True)
         total += len(findings)
     return min(total, 100)

@@ -288,6 +288,26 @@ def strides_of_parts(x, log):
     return doubled.chunk(2), doubled.split(2), doubled.unsqueeze(0).unbind(), doubled.view(-1, 1).split(1, 1)
 
 
+# A fresh tensor of one row, laid out column by column, told other strides once it was copied into.
+@case(*map(_pair, (1, 2, 3)))
+def strides_after_a_copy(x, log):
+    column = torch.outer(x, x)[:, :1]
+    made = torch.empty_like(column.t()).copy_(column.t())
+    return made, made.stride(), torch.empty_like(column.t()).stride()
+
+
+# A constant written through a view of all of a tensor took that tensor's place in the history: it stopped to require
+# grad.
+@case(_grown(3), _grown(4))
+def constant_over_all_of_a_view(w, y):
+    doubled, total = w * 2, w.sum()
+    view, scalar = doubled.view(-1), total.view_as(total)
+    view.copy_(torch.ones(()))
+    asked = view.requires_grad, doubled.requires_grad, doubled.is_leaf
+    scalar.copy_(torch.ones(()))
+    return view, doubled * w, scalar, asked, scalar.requires_grad
+
+
 # Of the parts of one result some have a history that matters; the others lost theirs, and no longer fitted it.
 @case(_grown(3), _grown(4))
 def history_of_one_part(w, y):

@@ -320,6 +320,31 @@ def branch_with_the_weight(x, w, v):
     return w * 2, x * v
 
 
+# An in-place op keeps a copy of what it overwrites, so that what comes later does not reach it.
+
+
+@then(write("h"))
+def argument_clamped_later(h):
+    h.add_(1)
+    h.clamp_(-1, 2)
+    return h.sum()
+
+
+@then(write("h"))
+def part_clamped_after_a_write(h, x):
+    h.mul_(x)
+    h[1:].clamp_(-1, 2)
+    return h * 2
+
+
+@then(write_result(0))
+def own_value_clamped_after_a_write(w):
+    doubled = w * 2
+    doubled += 1
+    doubled.clamp_(-1, 2)
+    return doubled, doubled.sum()
+
+
 @then(only("w", written="x"))
 def other_branch_keeps_it(x, w, v):
     return torch.exp(w), x * v
