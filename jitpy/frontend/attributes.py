@@ -100,7 +100,7 @@ def load_attr_default(ex: Executor, value: Value, name: str) -> Any:
     hook = ex.world.class_lookup(value.cls, "__getattr__")
     if isinstance(hook, types.FunctionType):
         found = ex.world.class_lookup(value.cls, name)
-        if type(found) is property and isinstance(found.fget, types.FunctionType):
+        if is_property(ex, found) and isinstance(found.fget, types.FunctionType):
             return _with_hook(ex, hook, ex.world.const_object(found.fget), value, name)
     try:
         return object_getattribute(ex, value, name)
@@ -192,6 +192,13 @@ def _is_data_descriptor(obj: Any) -> bool:
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
 
 
+def is_property(ex: Executor, found: Any, slot: str = "__get__") -> bool:
+    """Whether something found in a class's dict is a property, or of a subclass that leaves `slot` as it is."""
+    kind = type(found)
+    return kind is property or isinstance(found, property) and ex.world.class_lookup(kind, slot) is getattr(
+        property, slot)
+
+
 def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, name: str) -> Any:
     """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class."""
     world = ex.world
@@ -202,7 +209,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
             return world.const_object(original) if value is None else BuiltinMethodValue(original, value)
         func = world.const_object(descr)
         return func if value is None else MethodValue(func, value)
-    if kind is property:
+    if is_property(ex, descr):
         if value is None:
             return world.const_object(descr)
         if descr.fget is None:
@@ -542,7 +549,7 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
     found = world.class_lookup(value.cls, name)
     if found is not MISSING and _is_data_descriptor(found):
         kind = type(found)
-        if kind is property:
+        if is_property(ex, found, "__set__"):
             if found.fset is None:
                 raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
             return call(ex, world.const_object(found.fset), [value, new], {})
@@ -627,7 +634,7 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
     world = ex.world
     found = world.class_lookup(value.cls, name)
     if found is not MISSING and _is_data_descriptor(found):
-        if type(found) is property:
+        if is_property(ex, found, "__delete__"):
             if found.fdel is None:
                 raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")
             return call(ex, world.const_object(found.fdel), [value], {})

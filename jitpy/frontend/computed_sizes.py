@@ -162,12 +162,12 @@ def _is_size(arg: Any) -> bool:
     )
 
 
-def require_true(recorder: Recorder, scalar: TracedScalar, reason: str) -> bool:
-    """Have the graph check a truth value; False where it is known to be false."""
+def require_truth(recorder: Recorder, scalar: TracedScalar, expected: bool, reason: str) -> bool:
+    """Have the graph check a truth value; False where it is known to be the other one."""
     relation = relation_of(recorder, scalar)
     if relation is None:
         relation = sympy.Eq(size_of(recorder, scalar), 1)
-    return recorder.sizes.require(relation, reason)
+    return recorder.sizes.require(relation if expected else sympy.Not(relation), reason)
 
 
 # -- sizes as numbers
@@ -212,5 +212,5 @@ def _teller(graph: Graph, symbol: sympy.Symbol) -> tuple[Node | None, int | None
 
 
 __all__ = [
-    "answer_of", "as_sizes", "has_computed_int", "number_of", "relation_of", "require_true", "size_of",
+    "answer_of", "as_sizes", "has_computed_int", "number_of", "relation_of", "require_truth", "size_of",
 ]

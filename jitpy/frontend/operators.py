@@ -22,6 +22,7 @@ from .known_numbers import decide, pin
 from .numpy_values import is_number
 from .polyfills import construct
 from .stand_ins import changed
+from .traced import TracedScalar
 from .values.base import (
     ConstValue,
     DictValue,
@@ -553,6 +554,14 @@ def equal(ex: Executor, a: Value, b: Value) -> bool:
 
 def truth(ex: Executor, value: Value) -> bool:
     """`bool(value)`; a break where it depends on data."""
+    known = truth_or_number(ex, value)
+    if isinstance(known, TracedScalar):
+        raise GraphBreak("data_dependent_branch", "")
+    return known
+
+
+def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
+    """`bool(value)`; where it depends on data, the number in the graph that decides."""
     if isinstance(value, ConstValue):
         if value.value is NotImplemented:
             return True
@@ -563,15 +572,12 @@ def truth(ex: Executor, value: Value) -> bool:
         known = decide(ex.recorder, value.traced, f"a branch, {ex.loc()}")
         if known is None:
             known = answer_of(ex.recorder, value.traced)
-        if known is not None:
-            return known
-        raise GraphBreak("data_dependent_branch", "")
+        return value.traced if known is None else known
     if isinstance(value, TensorValue):
         with recording(ex, "bool"):
             result = ex.recorder.call(torch.Tensor.__bool__, (value.traced,), {}, ex.loc())
-        if isinstance(result, bool):
-            return result
-        raise GraphBreak("data_dependent_branch", "")
+        assert isinstance(result, (bool, TracedScalar))
+        return result
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue, RangeValue, DictViewValue, ObjectValue)):
         for name in ("__bool__", "__len__"):
             found = ex.world.class_lookup(value.cls, name)
@@ -579,9 +585,9 @@ def truth(ex: Executor, value: Value) -> bool:
                 result = ex.call_sync(ex.world.const_object(found), [value])
                 if name == "__bool__" and not (isinstance(result, ScalarValue) or result.cls is bool):
                     raise ex.throw(TypeError, f"__bool__ should return bool, returned {result.cls.__name__}")
-                return truth(ex, result)
+                return truth_or_number(ex, result)
             if found is not MISSING:
-                return truth(ex, length(ex, value))
+                return truth_or_number(ex, length(ex, value))
         return True
     if isinstance(value, PyValue):
         obj = value.obj

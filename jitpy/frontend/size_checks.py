@@ -13,7 +13,7 @@ import torch
 
 from .breaks import GraphBreak
 from .calls import builtin, recording, to_payload
-from .computed_sizes import require_true, size_of
+from .computed_sizes import require_truth, size_of
 from .executor import Executor
 from .values.base import ConstValue, ScalarValue, SymValue, Value
 
@@ -23,7 +23,7 @@ _NONE = ConstValue(None)
 def _require(ex: Executor, condition: Value, what: str) -> Value:
     if isinstance(condition, ScalarValue) and condition.cls is bool:
         with recording(ex, what):
-            holds = require_true(ex.recorder, condition.traced, f"{what} at {ex.loc()}")
+            holds = require_truth(ex.recorder, condition.traced, True, f"{what} at {ex.loc()}")
     elif isinstance(condition, ConstValue) and type(condition.value) is bool:
         holds = condition.value
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..assumptions import branch
 from ..executor import DECLARED_BREAKS, PUSHED, Executor, Frame, TracedException, opcode
 from ..generators import resume, suspend
 from ..iteration import get_iter, next_value
@@ -19,13 +20,13 @@ def _jump(ex: Executor, frame: Frame, ins: Any) -> None:
 
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def _pop_jump_if_true(ex: Executor, frame: Frame, ins: Any) -> None:
-    if truth(ex, frame.stack.pop()):
+    if branch(ex, frame, ins, frame.stack.pop()):
         frame.ip = ins.target
 
 
 @opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def _pop_jump_if_false(ex: Executor, frame: Frame, ins: Any) -> None:
-    if not truth(ex, frame.stack.pop()):
+    if not branch(ex, frame, ins, frame.stack.pop()):
         frame.ip = ins.target
 
 

@@ -4,6 +4,7 @@ from . import (
     autograd,
     builtins_,
     deques,
+    distributions,
     functional,
     fused_steps,
     iterators,
@@ -36,8 +37,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (autograd, builtins_, deques, functional, fused_steps, iterators, mappings, numbers, objects, operators,
-           optimizers, proxies, sequences, types)
+MODULES = (autograd, builtins_, deques, distributions, functional, fused_steps, iterators, mappings, numbers, objects,
+           operators, optimizers, proxies, sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",
