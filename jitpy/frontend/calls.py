@@ -194,6 +194,8 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
         raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
     if is_user_op(fn) and writes(fn) and _in_try(ex):
         raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
+    if fn is torch.Tensor.new and len(args) == 2 and args[1].cls is torch.Size:
+        fn = torch.Tensor.new_empty  # a torch.Size is a shape, any other sequence the data; payloads do not tell them
     with recording(ex, getattr(fn, "__name__", str(fn))):
         payload = _recorded(ex, fn, tuple(to_payload(ex, a) for a in args),
                             {k: to_payload(ex, v) for k, v in kwargs.items()})

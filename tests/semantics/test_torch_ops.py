@@ -35,6 +35,12 @@ def overloads_swapped_between_calls():
     return fn, operators
 
 
+@case(square, fullgraph=True)
+def new_of_a_size_is_a_shape_and_of_a_tuple_data(x):
+    sizes = x.new(x.shape).fill_(1), x.new(torch.Size([3])).fill_(2), x.new(torch.Size([])).fill_(3), x.new(x.size())
+    return sizes[:3], sizes[3].shape, x.new(tuple(x.shape)), x.new([2, 3]), x.new(x.shape[:1]).shape, x.new(2, 3).shape
+
+
 @case(lambda: (torch.randn(2, 3), torch.randn(3, 2), torch.zeros(6, 6)), fullgraph=True)
 def kron_into_out(x, y, out):
     result = torch.kron(x, y, out=out)
