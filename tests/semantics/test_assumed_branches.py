@@ -9,7 +9,8 @@ import torch
 
 from .harness import case, make_test
 
-ONES = (lambda: (torch.ones(3),), lambda: (-torch.ones(3),), lambda: (torch.full((3,), 50.0),), lambda: (torch.ones(5),))
+ONES = (lambda: (torch.ones(3),), lambda: (-torch.ones(3),), lambda: (torch.full((3,), 50.0),),
+        lambda: (torch.ones(5),))
 
 
 @case(*ONES, fullgraph=True)
@@ -114,7 +115,8 @@ def a_loop_before_the_exception(x):
     return x + 1
 
 
-@case(lambda: (torch.ones(3, requires_grad=True),), lambda: (torch.full((3,), -1.0, requires_grad=True),), fullgraph=True)
+@case(lambda: (torch.ones(3, requires_grad=True),), lambda: (torch.full((3,), -1.0, requires_grad=True),),
+      fullgraph=True)
 def with_gradients(x):
     y = (x * x * x).sum()
     assert y > 0, "negative"
