@@ -39,8 +39,9 @@ class Limits:
     few_rows: int = 8
     #: ... where there are at least as many points as this
     large: int = 1 << 17
-    #: whether there are kernels that add to computed places, and kernels that do the same to many tensors
-    scatters: bool = True
+    #: how kernels add to computed places: "ordered" as the program does, or "unordered", which repeated runs may tell
+    scatters: str = "ordered"
+    #: whether there are kernels that do the same to many tensors
     batches: bool = True
     #: bytes that a value computed like many others must save to be part of another kernel than theirs
     saving: int = 1 << 16

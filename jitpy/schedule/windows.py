@@ -194,7 +194,7 @@ def max_pool_backward(
     indices: Value,
 ) -> Value:
     shape = node.tensor.shape
-    if low.scatters and type(shape[-1]) is int and grad.dtype.itemsize >= 4:
+    if low.scatters == "ordered" and type(shape[-1]) is int and grad.dtype.itemsize >= 4:
 
         def target(trace: Trace, index: IndexTuple) -> IndexTuple:
             place = of(trace.read(indices, index))

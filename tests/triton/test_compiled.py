@@ -14,7 +14,7 @@ from tests.triton.cases import CASES
 pytest.importorskip("triton")
 SAMPLE = [
     "gelu_bf16", "modulo", "int8", "bool", "transposed_bf16", "embedding", "softmax_bf16", "softmax_long",
-    "column_sum_tall", "column_arg_tall", "cumsum_long",
+    "column_sum_tall", "column_arg_tall", "cumsum_long", "embedding_gradient", "rows_that_start_anywhere",
 ]  # fmt: skip
 
 
@@ -32,6 +32,15 @@ def test_machine_code(target: Target) -> None:
 def test_wide_loads() -> None:
     """Rows of bfloat16 are read 16 bytes at a time."""
     plan = plan_graph(trace(lambda x: torch.softmax(x, -1), [torch.randn(64, 2048).bfloat16()]))
+    kernel = next(step.kernel for step in plan.steps if isinstance(step, LaunchStep))
+    (binary,) = compile_kernels([kernel], Target("cuda", 90))
+    assert "ld.global.v4.b32" in binary.assembly or "ld.global.v2.b64" in binary.assembly
+
+
+def test_wide_loads_of_rows_that_start_anywhere() -> None:
+    """So are those whose length is odd, but for their ends."""
+    logits = torch.empty(4096, 50257, dtype=torch.bfloat16, device="meta")
+    plan = plan_graph(trace(lambda x: torch.logsumexp(x, -1), [logits]))
     kernel = next(step.kernel for step in plan.steps if isinstance(step, LaunchStep))
     (binary,) = compile_kernels([kernel], Target("cuda", 90))
     assert "ld.global.v4.b32" in binary.assembly or "ld.global.v2.b64" in binary.assembly

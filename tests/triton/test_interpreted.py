@@ -86,3 +86,17 @@ def test_index_out_of_range_stops_the_kernel() -> None:
     plan = plan_graph(trace(lambda x, i: x[i] + 1, [torch.randn(5), torch.tensor([1, 2])]))
     with config.patch(triton_on_cpu=True), pytest.raises(Exception, match="index out of range"):
         PythonExecutable(plan)(torch.randn(5), torch.tensor([1, 7]))
+
+
+def test_sums_that_must_repeat_are_not_added_atomically() -> None:
+    inputs = [torch.randn(5, 30), torch.randint(0, 9, (5,))]
+
+    def gradient(g: Tensor, i: Tensor) -> Tensor:
+        return torch.ops.aten.embedding_dense_backward(g, i, 9, -1, False)
+
+    assert not plan_graph(trace(gradient, inputs)).notes.eager
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert plan_graph(trace(gradient, inputs)).notes.eager
+    finally:
+        torch.use_deterministic_algorithms(False)

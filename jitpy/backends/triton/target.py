@@ -20,9 +20,10 @@ from .emitter import KernelText, Partial, Program, comment_lines
 from .maps import print_map
 from .reductions import print_reduction
 from .scans import print_scan
+from .scatters import print_scatter
 
 #: Kernels pay for arithmetic late, and need many programs.
-LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters=False, batches=False)
+LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters="unordered", batches=False)
 
 
 def print_program(kernel: Kernel, tune: bool = False) -> Program:
@@ -30,6 +31,8 @@ def print_program(kernel: Kernel, tune: bool = False) -> Program:
     Triton lacks."""
     if kernel.style == "scan":
         return print_scan(kernel)
+    if kernel.style == "scatter":
+        return print_scatter(kernel)
     return print_reduction(kernel, tune) if kernel.reductions else print_map(kernel, tune)
 
 

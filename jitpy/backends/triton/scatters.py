@@ -1,0 +1,58 @@
+"""Additions at computed places: zeros first, then a program for each block of the source, which adds atomically.
+
+Where several elements meet, the order of their additions is the hardware's, as in eager's kernels; where results must
+repeat (`torch.use_deterministic_algorithms`), eager's sorting ones run instead.
+"""
+
+from __future__ import annotations
+
+from ...ir.spec import prod
+from ...schedule.expr import Expr
+from ...schedule.index import Axis, Index
+from ...schedule.loops import Kernel
+from ...schedule.values import Value
+from .emitter import Emitter, KernelText, Program, stem_of
+from .printer import literal
+from .tiles import Launch, Tile, map_launch
+
+#: Elements that a program clears.
+CLEARED = 2048
+
+
+def print_scatter(kernel: Kernel) -> Program:
+    """The kernel as two launches."""
+    vector = kernel.vector
+    if vector is not None:  # neighbours in memory side by side; any order will do
+        kernel.axes = [*(a for a in kernel.axes if a is not vector), vector]
+    emitter = ScatterEmitter(kernel, map_launch(kernel), stem_of(kernel))
+    emitter.begin_program()
+    (store,) = kernel.stores
+    emitter.emit(kernel.roots())
+    emitter.store(store.value, store.index, store.expr)
+    added = emitter.finish((prod(tuple(t.count for t in emitter.launch.tiles)),))
+    return Program([_cleared(kernel, store.value), added])
+
+
+def _cleared(kernel: Kernel, value: Value) -> KernelText:
+    """The launch that fills the result with zeros."""
+    x = Tile("x", [Axis(value.numel)], CLEARED)
+    emitter = Emitter(kernel, Launch([x], 4), stem_of(kernel))
+    emitter.begin_program()
+    emitter.write(emitter.parameters[value], "x", "0.0", emitter.masks([x]))
+    return emitter.finish((x.count,), "_clear")
+
+
+class ScatterEmitter(Emitter):
+    """Stores that add."""
+
+    def store(self, value: Value, index: Index, expr: Expr) -> None:
+        """Add `expr`, named already, to `value[index]`, once for each point."""
+        masks = self.masks(self.blocks)
+        text = literal(expr.attr, expr.dtype) if expr.op == "const" else self.names[expr]
+        at = self.index(index)
+        if self.blocks and self.tiles_of(index.all_axes()) != self.blocks:
+            at = f"tl.broadcast_to({at}, {self.shape})"
+        if self.blocks and self.tiles_of(expr.axes) != self.blocks:
+            text = f"tl.broadcast_to({text}, {self.shape})"
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        self.add(f'tl.atomic_add({self.parameters[value]} + ({at}), {text}{mask}, sem="relaxed")')
