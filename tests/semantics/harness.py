@@ -218,7 +218,7 @@ def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: A
         total = sum((t.abs() if t.is_complex() else t).double().sum() for t in wanting)
         try:
             total.backward()  # type: ignore[union-attr]
-            observed["gradients"] = _snapshot((world, [p.grad for p in _parameters(state)]))
+            observed["gradients"] = _snapshot((world, [_with_plain_unit_strides(p.grad) for p in _parameters(state)]))
         except RuntimeError as raised:
             observed["gradients"] = ("no backward", type(raised).__name__)
     with torch.no_grad():
@@ -447,11 +447,20 @@ def _snapshot(root: Any) -> Any:
         except RuntimeError as error:  # one of several views of a base that was written to
             leaf = type(error).__name__
         facts = (str(t.dtype), layout, t.requires_grad, leaf, t.is_inference(), t.is_conj(), t.is_neg())
-        # Where autograd puts a gradient is its own affair: two gradients may share memory, or not.
-        grad = walk(t.grad.clone()) if leaf is True and t.grad is not None else None
+        # Where autograd puts a gradient is its own affair: two gradients may share memory, or not, and an axis of one
+        # element gets its stride from the order in which parts were added.
+        grad = walk(_with_plain_unit_strides(t.grad.clone())) if leaf is True and t.grad is not None else None
         return (facts, storage, values, grad, attributes(t) if t.__dict__ else ())
 
     return walk(root)
+
+
+def _with_plain_unit_strides(grad: torch.Tensor | None) -> torch.Tensor | None:
+    """A gradient looked at so that axes of one element have a stride of 1."""
+    if grad is None or grad.layout is not torch.strided or grad.is_nested or 1 not in grad.shape:
+        return grad
+    stride = [1 if size == 1 else step for size, step in zip(grad.shape, grad.stride(), strict=True)]
+    return grad.as_strided(grad.shape, stride)
 
 
 def _contents(cell: types.CellType) -> Any:

@@ -606,7 +606,7 @@ def checkpoint_no_grad(x):
 # -- autograd around and inside
 
 
-@case(leaf, factory=True)
+@case(leaf, factory=True, fullgraph=True)
 def gradient_penalty():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
