@@ -15,6 +15,7 @@ NAMES = {
     "trace": "each instruction as it is executed symbolically",
     "fusion": "what was fused, and why not more",
     "output_code": "the generated kernels",
+    "steps": "each step of a call with its time, and the memory alive behind it",
     "cache": "hits and misses of the disk cache",
     "timing": "seconds per stage",
     "sizes": "sizes made symbolic, and sizes specialised",

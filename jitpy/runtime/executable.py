@@ -75,6 +75,10 @@ def make_executable(plan: Plan) -> Executable:
     where a kernel does not compile."""
     if plan.device.type == "cpu" and any(isinstance(step, LaunchStep) for step in plan.steps):
         return PythonExecutable(plan)  # GPU kernels in Triton's interpreter
+    if logs.enabled("steps"):
+        from jitpy.runtime.profiled import ProfiledExecutable
+
+        return ProfiledExecutable(plan)
     try:
         native = load_native("runtime")
     except NativeUnavailable as error:
@@ -221,9 +225,12 @@ class PythonExecutable:
         below = contextlib.nullcontext() if plan.autograd else torch._C._AutoDispatchBelowAutograd()
         # the guard that was made first is entered first: in the other order keys stay excluded afterwards
         with below, torch._C._ExcludeDispatchKeyGuard(keys):
-            for action in self._actions:
-                action(call)
+            self._run(call)
         return tuple(slots[slot] for slot in plan.outputs)
+
+    def _run(self, call: _Call) -> None:
+        for action in self._actions:
+            action(call)
 
     def steps_text(self) -> str:
         """The program as readable text, one step per line."""
@@ -449,14 +456,15 @@ def plan_text(plan: Plan) -> str:
         lines.append(f"n0..n{plan.n_sizes - 1} = sizes({', '.join(f's{i}' for i in range(len(plan.symbols)))})")
     if plan.workspace != 0:
         lines.append(f"workspace {_text(plan.workspace)} bytes")
-    lines.extend(_step_text(step) for step in plan.steps)
+    lines.extend(step_text(step) for step in plan.steps)
     inputs = ", ".join(f"%{slot}" for slot in range(plan.n_inputs))
     outputs = ", ".join(f"%{slot}" for slot in plan.outputs)
     body = "\n".join(f"    {line}" for line in lines)
     return f"program({inputs}){' with autograd' if plan.autograd else ''}:\n{body}\n    return {outputs}"
 
 
-def _step_text(step: Step) -> str:
+def step_text(step: Step) -> str:
+    """A step as a line of text."""
     if isinstance(step, AllocStep):
         dtype = str(step.dtype).removeprefix("torch.")
         return f"%{step.slot} = alloc {dtype}{_text(list(step.shape))} stride {_text(list(step.stride))} {step.device}"
