@@ -37,6 +37,7 @@ from ..schedule.index import Axis, Index, flatten, of
 from ..schedule.loops import Kernel, build
 from ..schedule.lower import Lowering, lower
 from ..schedule.memory import Scratch, can_write_over
+from ..schedule.order import Memory, in_order
 from ..schedule.values import Computed, HostScalar, Stored, Value, View, base_of
 from .size_table import SizeTable
 from .target import Printed, Target
@@ -167,7 +168,7 @@ class Planner:
         batches = config.fusion and self.target.limits.batches
         units = gather(fusion, kernels) if batches else [*fusion.groups, *fusion.calls]
         self.units: list[_Unit] = []
-        for unit in fusion.in_order(units):
+        for unit in in_order(fusion, units, self._memory(units, kernels)):
             if isinstance(unit, Call):
                 self.units.append(_Unit(call=unit))
             elif isinstance(unit, Batch):
@@ -175,6 +176,32 @@ class Planner:
             else:
                 kernel = kernels[unit]
                 self.units.append(_Unit(kernel=kernel, checks=any(e.op == "check" for e in kernel.stage)))
+
+    def _memory(self, units: list[Any], kernels: dict[Group, Kernel]) -> Memory:
+        """What units read and write that has memory of its own."""
+        touched: dict[Any, tuple[list[Value], list[Value]]] = {}
+        calls = dict(zip(self.fusion.calls, self._calls(), strict=True))
+        kept = {base_of(v) for v in (*_flat(self.output_values), *self.mutation_values) if isinstance(v, Value)}
+        for unit in units:
+            if isinstance(unit, Call):
+                _, operands, results = calls[unit]
+                touched[unit] = list(dict.fromkeys(operands)), results
+                if self._may_alias(unit.node):
+                    kept.update((*operands, *results))
+            else:
+                parts = [kernels[group] for group in (unit.groups if isinstance(unit, Batch) else [unit])]
+                touched[unit] = (list(dict.fromkeys(value for kernel in parts for value in kernel.reads)),
+                                 [value for kernel in parts for value in kernel.writes])
+        in_input = {value: self.low.values[self.graph.inputs[mutation.input]]
+                    for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True)}
+
+        def size(value: Value) -> int:
+            if isinstance(value, HostScalar) or isinstance(value, Stored) and value.node.op in (INPUT, CONSTANT):
+                return 0
+            found = self._bytes(value)
+            return found if found >= LARGE_BYTES else 0
+
+        return Memory(touched, size, kept, in_input)
 
     def _kernel_of(self, group: Group, name: str) -> Kernel:
         fusion = self.fusion

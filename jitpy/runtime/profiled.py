@@ -1,8 +1,8 @@
 """Plans that tell where their time and memory go: `JITPY_LOGS=steps`.
 
-Each call logs its steps with microseconds and the bytes alive behind each, then what is alive at the peak. The steps run
-one by one in Python: the kernels and calls are those of the native executable, what is around them is slower. Inputs and
-scratch memory inside library calls do not count.
+Each call logs its steps with microseconds and the bytes alive behind each, then what is alive at the peak. The steps
+run one by one in Python: the kernels and calls are those of the native executable, what is around them is slower.
+Inputs and memory inside library calls do not count.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Buffer:
 
 @dataclass(slots=True)
 class Profile:
-    """One call. `seconds` and `alive` (bytes behind the step) have an entry for each step of the plan; `peak` is the step
-    behind which most is alive, `buffers` what that is, the largest first."""
+    """One call. `seconds` and `alive` (bytes behind the step) have an entry for each step of the plan; `peak` is the
+    step behind which most is alive, `buffers` what that is, the largest first."""
 
     seconds: list[float]
     alive: list[int]

@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ir.failures import may_fail
 from ..ir.graph import Node
 from ..ir.spec import Dim, contiguous_stride, prod
 from .alike import alike_results
-from .expr import walk
 from .index import Index, flatten, of, same
 from .lower import Lowering
 from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
@@ -558,47 +556,6 @@ class Fusion:
     def unit_of(self, value: Value) -> Any:
         """The group or call that makes a value; None for inputs."""
         return self.group_of.get(value) or self._call_of.get(value)
-
-    # result
-
-    def in_order(self, units: list[Any]) -> list[Any]:
-        """Units in an order that respects who reads whom, else that of the program. Where inputs change, what may fail
-        is first."""
-        waiting = {unit: len(unit.before) for unit in units}
-        urgent = self._before_failures(units)
-        ready = [(unit not in urgent, unit.last, k, unit) for k, unit in enumerate(units) if not waiting[unit]]
-        heapq.heapify(ready)
-        result: list[Any] = []
-        count = len(units)
-        while ready:
-            unit = heapq.heappop(ready)[-1]
-            result.append(unit)
-            for following in unit.after:
-                waiting[following] -= 1
-                if not waiting[following]:
-                    count += 1
-                    heapq.heappush(ready, (following not in urgent, following.last, count, following))
-        assert len(result) == len(units), "kernels depend on each other in a circle"
-        return result
-
-    def _before_failures(self, units: list[Any]) -> set[Any]:
-        """What may fail, with all that it depends on. No input may be changed before it has run: kernels that come
-        after it can write into inputs at once."""
-        if not self.low.graph.mutations:
-            return set()
-        stack = [unit for unit in units if self._may_fail(unit)]
-        found = set(stack)
-        while stack:
-            for unit in stack.pop().before:
-                if unit not in found:
-                    found.add(unit)
-                    stack.append(unit)
-        return found
-
-    def _may_fail(self, unit: Any) -> bool:
-        if isinstance(unit, Call):
-            return may_fail(unit.node)
-        return any(expr.op == "check" for value in unit.members for expr in walk([self.probe(value).result]))
 
 
 class InliningProbe(Probe):
