@@ -12,7 +12,7 @@ from .. import config
 from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
-from ..ir.graph import GETITEM, INPUT, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
+from ..ir.graph import GETITEM, INPUT, OWNED, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
@@ -242,7 +242,8 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward.outputs = [*outputs, *extras]
     forward.nodes = [*(node for node in graph.nodes if node not in behind_cotangents(joint)), *copies]
     remove_dead_code(forward)
-    return Halves(forward, backward_half(joint, saved, replayed), tuple(places))
+    owned = {node for node, (kind, _) in zip(saved, places, strict=True) if kind == "extra"}
+    return Halves(forward, backward_half(joint, saved, replayed, owned), tuple(places))
 
 
 def replays(joint: Joint, saved: Sequence[Node]) -> dict[Node, Node]:
@@ -302,8 +303,9 @@ def behind_cotangents(joint: Joint) -> set[Node]:
     return joint._behind
 
 
-def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, Node]) -> Graph:
-    """The backward half, given what is saved. NotCovered where that is not enough."""
+def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, Node], owned: set[Node]) -> Graph:
+    """The backward half, given what is saved, of which nobody but the node sees what is in `owned`. NotCovered where
+    that is not enough."""
     graph = joint.graph
     needed = ahead(graph.nodes, joint.gradients, saved)
     if any(node in needed for node in graph.inputs[:joint.n_inputs]):
@@ -313,6 +315,8 @@ def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, N
     for node in (*saved, *joint.cotangents):
         assert isinstance(node.spec, (TensorSpec, ScalarSpec))
         mapping[node] = made.add_input(node.spec, node.name, **node.meta)
+        if node in owned:
+            mapping[node].meta[OWNED] = True
     for node in _regions_late([node for node in graph.nodes if node in needed]):
         op, args = node.op, map_nodes(node.args, mapping.__getitem__)
         if node in replayed:

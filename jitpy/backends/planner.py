@@ -13,7 +13,7 @@ from jitpy import config
 
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.failures import may_fail
-from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes, visit_nodes
+from ..ir.graph import CONSTANT, GETITEM, INPUT, OWNED, Graph, Node, map_nodes, visit_nodes
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
     AllocStep,
@@ -196,12 +196,18 @@ class Planner:
                     for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True)}
 
         def size(value: Value) -> int:
-            if isinstance(value, HostScalar) or isinstance(value, Stored) and value.node.op in (INPUT, CONSTANT):
+            if isinstance(value, HostScalar) or isinstance(value, Stored) and not self._is_own(value):
                 return 0
             found = self._bytes(value)
             return found if found >= LARGE_BYTES else 0
 
-        return Memory(touched, size, kept, in_input)
+        inputs = [self.low.values[node] for node in self.graph.inputs]
+        at_start = sum(size(value) for value in inputs if isinstance(value, Stored))
+        return Memory(touched, size, kept, in_input, at_start)
+
+    def _is_own(self, value: Stored) -> bool:
+        """Whether a value's memory is the call's: made by it, or given up to it."""
+        return value.node.meta.get(OWNED, False) if value.node.op is INPUT else value.node.op is not CONSTANT
 
     def _kernel_of(self, group: Group, name: str) -> Kernel:
         fusion = self.fusion
@@ -271,6 +277,8 @@ class Planner:
                             continue
                         if target in outputs and self.env.unbacked_in_all(target.stride):
                             continue  # the strides of a result without elements are those of a fresh tensor
+                        if self._is_in_input(source) and (target in outputs or self.target.device.type != "cpu"):
+                            continue  # results are fresh tensors
                         if self._same_layout(target, source) and can_write_over(kernel, target, source, self.env):
                             found = source
                             break
@@ -297,6 +305,12 @@ class Planner:
         self.in_input.add(target)
         return source
 
+    def _is_in_input(self, value: Value) -> bool:
+        """Whether a value's memory came with an input."""
+        while value in self.home:
+            value = self.home[value]
+        return isinstance(value, Stored) and value.node.op is INPUT
+
     def _reads_later(self, value: Any, source: Value) -> bool:
         return isinstance(value, Value) and base_of(value) is source
 
@@ -307,7 +321,7 @@ class Planner:
         if isinstance(source, HostScalar):
             return False
         if isinstance(source, Stored):
-            return source.node.op not in (INPUT, CONSTANT) and not self._may_alias(source.node)
+            return self._is_own(source) and (source.node.op is INPUT or not self._may_alias(source.node))
         return True
 
     def _same_layout(self, target: Value, source: Value) -> bool:
@@ -382,6 +396,7 @@ class Planner:
         self.kernel_sizes: dict[int, set[int]] = {}
         self.n_slots = len(self.graph.inputs)
         self.free_at: dict[int, list[int]] = {}
+        self.overwritten: list[int] = []
         for k, node in enumerate(self.graph.inputs):
             value = self.low.values[node]
             if value is not None:
@@ -501,7 +516,7 @@ class Planner:
             return
         slot = self.slots[value] = self._slot(source)
         if slot < len(self.graph.inputs):
-            writes.append(slot)
+            (writes if value in self.in_input else self.overwritten).append(slot)
 
     def _allocate(self, value: Value) -> None:
         numel = value.numel
@@ -672,6 +687,7 @@ class Planner:
             size_entries=self.table.start_entries,
             n_symbols=self.table.n_symbols,
             workspace=self.scratch.size,
+            overwritten=tuple(dict.fromkeys(self.overwritten)),
             device=self.target.device,
             keep_alive=linked.keep_alive,
             notes=ScheduleNotes(

@@ -21,6 +21,8 @@ from .spec import ScalarSpec, Spec, TensorSpec
 
 #: In a node's `meta`: the region (any object) whose values the backward pass computes again.
 REGION = "checkpoint"
+#: In an input's `meta`: the graph is given the tensor for good, and nobody else sees it.
+OWNED = "owned"
 
 
 @dataclass(frozen=True, slots=True)

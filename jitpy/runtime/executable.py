@@ -214,6 +214,10 @@ class PythonExecutable:
             if not isinstance(value, (torch.Tensor, int, float, complex)):
                 raise TypeError(f"input {number} must be a tensor or a number, not {type(value).__name__}")
         slots = [*inputs, *[None] * (plan.n_slots - plan.n_inputs)]
+        for slot in plan.overwritten:
+            seen = slots[slot]
+            own = torch.empty_strided(seen.shape, seen.stride(), dtype=seen.dtype, device=seen.device)
+            slots[slot] = own.copy_(seen)
         call = _Call(slots, plan.n_sizes, max(plan.n_symbols, len(plan.symbols)))
         for number, binding in enumerate(plan.symbols):
             call.symbols[number] = _symbol(binding, slots)

@@ -202,7 +202,9 @@ class Plan:
     `size_function` is the address of `void sizes(const int64_t* symbols, int64_t* table)`, 0 where there is none;
     `size_function_py` the same as a Python callable (tuple of all symbols -> list of the values of `size_entries`, None
     meaning all entries), used where there is no address. `n_symbols` counts those that BindSteps add as well.
-    `workspace` is the scratch size in bytes. `device` is where it and the kernels of LaunchSteps are, with its index.
+    `workspace` is the scratch size in bytes. `overwritten` lists the slots of inputs that steps use as memory of their
+    own: the executable puts copies there, but for tensors that it was given for good and that nobody else sees.
+    `device` is where it and the kernels of LaunchSteps are, with its index.
     `keep_alive` holds what the addresses belong to.
     """
 
@@ -217,6 +219,7 @@ class Plan:
     size_entries: tuple[int, ...] | None = None
     n_symbols: int = 0
     workspace: Size = 0
+    overwritten: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early

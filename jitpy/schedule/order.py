@@ -27,12 +27,14 @@ class Memory:
     size      bytes of a value; 0 for one that takes no memory of its own (inputs, small ones)
     kept      values that are alive when the graph ends
     in_input  values that are written into the memory of an input at once, if nobody else is to read that any more
+    at_start  bytes of inputs that the call owns: they are freed when they have been read
     """
 
     touched: dict[Any, tuple[Sequence[Value], Sequence[Value]]]
     size: Callable[[Value], int]
     kept: set[Value]
     in_input: dict[Value, Value] = field(default_factory=dict)
+    at_start: int = 0
 
 
 def in_order(fusion: Fusion, units: list[Any], memory: Memory) -> list[Any]:
@@ -97,7 +99,7 @@ class _Usage:
 
     def __init__(self, units: list[Any], memory: Memory) -> None:
         self.memory = memory
-        self.now = self.peak = 0
+        self.now = self.peak = memory.at_start
         self.readers: dict[Value, set[Any]] = {}
         for unit in units:
             for value in memory.touched[unit][0]:

@@ -1,5 +1,6 @@
 // `Executable`: a Plan (jitpy/runtime/plan.py) as a native callable. `executable(*inputs) -> tuple`.
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
@@ -22,6 +23,7 @@ struct Program {
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<std::vector<int32_t>> last_reads;  // per step: the inputs that no later step reads
   std::vector<int32_t> outputs;
+  std::vector<int32_t> overwritten;  // inputs that steps use as memory of their own
 
   // `kept` receives the Python objects that the program points to.
   Program(PyObject* plan, Ref* kept) {
@@ -31,6 +33,9 @@ struct Program {
     n_slots = reader.n_slots;
     n_sizes = reader.n_sizes;
     outputs = reader.slots(attribute(plan, "outputs").get());
+    overwritten = reader.slots(attribute(plan, "overwritten").get());
+    for (int32_t slot : overwritten)
+      TORCH_CHECK_VALUE(0 <= slot && slot < n_inputs, "plan: `overwritten` lists inputs only, not ", slot);
     workspace = reader.size(attribute(plan, "workspace").get());
     device = reader.device;
     n_symbols = reader.n_symbols;
@@ -70,6 +75,7 @@ struct Program {
       frame.device = device.index();
     }
     load(frame);
+    for (int32_t slot : overwritten) own(frame.slots[slot].tensor, owned);
     if (n_sizes != 0) fill_sizes(frame);
     size_t bytes = workspace_bytes(frame);
     Scratch scratch(device.is_cpu() ? bytes : 0);
@@ -90,6 +96,12 @@ struct Program {
       run_steps(frame, owned);
     }
     take(frame);
+  }
+
+  // Puts a copy in place of a tensor that others may see.
+  static void own(at::Tensor& tensor, bool given) {
+    if (given && tensor.use_count() == 1 && tensor.storage().use_count() == 1) return;
+    tensor = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
   }
 
   void load_inputs(Frame& frame, PyObject* const* args) const {
