@@ -67,21 +67,26 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
         ):
             return True
     for node in recorder.graph.nodes[since:]:
-        if node in writers:
+        if node in writers or node.op.is_view or node.op is GETITEM or not requires_grad(node.spec):
             continue
-        reads = [n for n in node.input_nodes() if n in memory]
-        if not reads:
-            continue
-        if node.op.is_view or node.op is GETITEM:
-            memory.add(node)
-        elif (
-            requires_grad(node.spec)
+        reads = [n for n in node.input_nodes() if _shows(n, memory)]
+        if (
+            reads
             and node not in freed
             and short_name(node.op) not in _KEEPS_NO_INPUT
             and not saved_values(recorder, node)[0].isdisjoint(reads)
         ):
             return True
     return False
+
+
+def _shows(node: Node, memory: Collection[Node]) -> bool:
+    """Whether a node is one of some values, or a view of one; it may have been made at any time."""
+    while node not in memory:
+        if not node.op.is_view and node.op is not GETITEM:
+            return False
+        node = node.input_nodes()[0]
+    return True
 
 
 def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:

@@ -320,6 +320,33 @@ def branch_with_the_weight(x, w, v):
     return w * 2, x * v
 
 
+# Views made before anything requires grad.
+
+
+@then(backward)
+def earlier_view_kept_and_written(x, w):
+    part = x[1:]
+    kept = w[1:] * part
+    x.add_(1)
+    return kept
+
+
+@then(backward)
+def detached_kept_and_written(x, w):
+    same = x.detach()
+    kept = w * same
+    x.copy_(same)
+    return kept
+
+
+@then(backward)
+def earlier_view_read_and_written(x, w):
+    part = x[1:]
+    kept = w[1:] + part
+    x.add_(1)
+    return kept
+
+
 # An in-place op keeps a copy of what it overwrites, so that what comes later does not reach it.
 
 
