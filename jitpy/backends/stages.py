@@ -9,7 +9,8 @@ from jitpy import logs
 
 from ..ir.graph import Graph
 from ..ir.passes.cleanup import remove_dead_code
-from ..ir.passes.pattern import Rules, apply
+from ..ir.passes.pattern import Rules
+from ..ir.passes.pipeline import Pass, as_pass
 from ..runtime.plan import ScheduleNotes
 from .planner import Planner
 from .target import Target
@@ -18,16 +19,16 @@ from .target import Target
 class Stages:
     """A graph's way to a plan; every stage is kept, for those who want to look at it.
 
-    `rules` are the rewrites that pay with this target, one sweep each; the graph is changed in place. Raises
+    `rewrites` are those that pay with this target, one sweep each; the graph is changed in place. Raises
     CompilerError, and NotCovered for sizes that depend on data in a form that no kernel takes.
     """
 
-    def __init__(self, graph: Graph, target: Target, rules: Sequence[Rules]) -> None:
+    def __init__(self, graph: Graph, target: Target, rewrites: Sequence[Rules | Pass]) -> None:
         started = time.perf_counter()
         self.graph = graph
-        fused = [line for group in rules for line in apply(graph, group)]
-        if fused:
-            logs.log("graph", "\n".join(fused))
+        changes = [line for one in rewrites for line in as_pass(one)(graph)]
+        if changes:
+            logs.log("graph", "\n".join(changes))
             remove_dead_code(graph)
         self.planner = planner = Planner(graph, target)
         self.text = planner.text()

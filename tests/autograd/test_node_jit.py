@@ -357,3 +357,19 @@ def test_intermediate_results_go_with_the_graph():
         assert alive() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("product", [torch.mm, torch.matmul, lambda a, b: torch.addmm(torch.ones(6), a, b, alpha=2)],
+                         ids=["mm", "matmul", "addmm"])
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_gradients_of_products_lie_as_the_factors_do(product: Any, turned: tuple[bool, bool]) -> None:
+    torch.manual_seed(0)
+    left = torch.randn(7, 5).t() if turned[0] else torch.randn(5, 7)
+    right = torch.randn(6, 7).t() if turned[1] else torch.randn(7, 6)
+
+    def strides(fn: Any) -> list[tuple[int, ...]]:
+        factors = [one.detach().requires_grad_() for one in (left, right)]
+        grads = torch.autograd.grad(fn(*factors).square().sum(), factors)
+        return [grad.stride() for grad in grads]
+
+    assert strides(jitpy.jit(product)) == strides(product)

@@ -20,6 +20,7 @@ from jitpy import config, logs
 
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
+from ...ir.passes.alignment import align_products
 from ...ir.passes.attention import ATTENTION
 from ...runtime.plan import LaunchStep, Plan
 from ..stages import Stages
@@ -87,7 +88,8 @@ def plan_graph(graph: Graph, tune: bool = False) -> Plan:
     """The graph as a plan of launches; with `tune`, launches have candidates."""
     from ..codegen import device_of
 
-    stages = Stages(graph, TritonTarget(device_of(graph) or torch.device("cpu"), tune), [ATTENTION])
+    target = TritonTarget(device_of(graph) or torch.device("cpu"), tune)
+    stages = Stages(graph, target, [ATTENTION, align_products])
     if config.debug:
         keep_stages(stages)
     return stages.plan
