@@ -39,7 +39,7 @@ _LOOK_AT_VALUES = frozenset({
 _FAMILIES = ("linalg_", "cholesky", "nll_loss", "lu_", "ctc_loss", "assert_", "functional_assert", "unsafe_index",
              "unsafe_masked")
 #: members of these families that any values will do for
-_SAFE = frozenset({"linalg_cross", "linalg_diagonal", "linalg_matmul", "linalg_multi_dot", "linalg_powsum",
+_SAFE = frozenset({"nll_loss_backward", "nll_loss2d_backward", "linalg_cross", "linalg_diagonal", "linalg_matmul", "linalg_multi_dot", "linalg_powsum",
                    "linalg_vander", "linalg_vecdot", "linalg_vector_norm"})
 
 #: ATen ops that raise where integers are divided by zero
