@@ -33,6 +33,17 @@ def bert() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"input_ids": tokens(config.vocab_size, 16, 512), "labels": tokens(config.vocab_size, 16, 512)}
 
 
+def padded_bert() -> tuple[nn.Module, dict[str, Any]]:
+    """As users train it: with dropout, and sentences of different lengths (what is left of a row is padding)."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig()
+    ids = tokens(config.vocab_size, 16, 512)
+    lengths = torch.randint(128, 513, (16, 1), device=DEVICE)
+    kept = torch.arange(512, device=DEVICE) < lengths
+    return BertForMaskedLM(config), {"input_ids": ids, "attention_mask": kept.long(), "labels": ids.where(kept, -100)}
+
+
 def gpt2() -> tuple[nn.Module, dict[str, Any]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -141,6 +152,7 @@ def mean_square(result: Any, inputs: dict[str, Any]) -> torch.Tensor:
 
 NETWORKS: dict[str, Network] = {
     "bert": Network(bert, own_loss),
+    "bert-padded": Network(padded_bert, own_loss),
     "gpt2": Network(gpt2, own_loss),
     "llama": Network(llama, own_loss),
     "t5": Network(t5, own_loss),

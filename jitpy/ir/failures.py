@@ -39,8 +39,8 @@ _LOOK_AT_VALUES = frozenset({
 _FAMILIES = ("linalg_", "cholesky", "nll_loss", "lu_", "ctc_loss", "assert_", "functional_assert", "unsafe_index",
              "unsafe_masked")
 #: members of these families that any values will do for
-_SAFE = frozenset({"nll_loss_backward", "nll_loss2d_backward", "linalg_cross", "linalg_diagonal", "linalg_matmul", "linalg_multi_dot", "linalg_powsum",
-                   "linalg_vander", "linalg_vecdot", "linalg_vector_norm"})
+_SAFE = frozenset({"linalg_cross", "linalg_diagonal", "linalg_matmul", "linalg_multi_dot", "linalg_powsum",
+                   "linalg_vander", "linalg_vecdot", "linalg_vector_norm", "nll_loss_backward", "nll_loss2d_backward"})
 
 #: ATen ops that raise where integers are divided by zero
 _DIVIDE = frozenset({"__rdiv__", "div", "divide", "floor_divide", "fmod", "remainder"})

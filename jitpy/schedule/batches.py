@@ -38,7 +38,8 @@ class Batch:
 
     @property
     def last(self) -> int:
-        return max(group.last for group in self.groups)
+        """Where it stands in the program: where the first result is needed, at the end where nothing reads any."""
+        return (min if self.after else max)(group.last for group in self.groups)
 
 
 def kernel_key(kernel: Kernel) -> tuple[Hashable, ...] | None:
@@ -67,14 +68,20 @@ def gather(fusion: Fusion, kernels: dict[Group, Kernel]) -> list[Any]:
     """The units of the schedule, groups of equal kernels that do not depend on each other replaced by batches."""
     units: list[Any] = [*fusion.groups, *fusion.calls]
     classes: dict[tuple[Hashable, ...], list[Group]] = {}
+    limit = fusion.limits.batch_operands
     for group in fusion.groups:
-        if _waiting(fusion, kernels[group]) <= OPERANDS:
-            key = kernel_key(kernels[group])
-            if key is not None:
-                classes.setdefault(key, []).append(group)
+        kernel = kernels[group]
+        if _waiting(fusion, kernel) > OPERANDS or _awaited(fusion, group, kernel) > fusion.limits.batch_result:
+            continue
+        key = kernel_key(kernel) if limit is None or all(type(axis.size) is int for axis in kernel.axes) else None
+        if key is not None:
+            classes.setdefault(key, []).append(group)
     for alike in classes.values():
         while len(alike) > 1:
-            taken = _independent(alike, units, lambda g: _waiting(fusion, kernels[g]))
+            taken = _independent(alike, units, lambda g: max(_waiting(fusion, kernels[g]),
+                                                             _awaited(fusion, g, kernels[g])))
+            if limit is not None:
+                taken = taken[: limit // len((*kernels[alike[0]].reads, *kernels[alike[0]].writes))]
             if len(taken) > 1:
                 units = _contract(taken, units)
             alike = [group for group in alike if group not in set(taken)]
@@ -84,6 +91,11 @@ def gather(fusion: Fusion, kernels: dict[Group, Kernel]) -> list[Any]:
 def _waiting(fusion: Fusion, kernel: Kernel) -> int:
     """Bytes of operands that are made in this graph."""
     return sum(fusion.bytes(value) for value in kernel.reads if fusion.unit_of(value) is not None)
+
+
+def _awaited(fusion: Fusion, group: Group, kernel: Kernel) -> int:
+    """Bytes of results that are read in this graph."""
+    return sum(fusion.bytes(value) for value in kernel.writes) if group.after else 0
 
 
 def _independent(groups: list[Group], units: list[Any], waiting: Callable[[Group], int]) -> list[Group]:

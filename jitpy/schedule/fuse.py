@@ -41,6 +41,10 @@ class Limits:
     scatters: str = "ordered"
     #: whether there are kernels that do the same to many tensors
     batches: bool = True
+    #: operands of a kernel that does the same to many tensors, whose sizes are then known; None: any number and sizes
+    batch_operands: int | None = None
+    #: bytes of a result that others wait for, up to which such a kernel makes it
+    batch_result: int = 1 << 62
     #: bytes that a value computed like many others must save to be part of another kernel than theirs
     saving: int = 1 << 16
 

@@ -57,6 +57,21 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
+def tensors(*sizes: int) -> tuple[Tensor, ...]:
+    return tuple(randn(size) for size in sizes)
+
+
+def conversions(*parameters: Tensor) -> tuple[Tensor, ...]:
+    return tuple(p.to(BF16) for p in parameters)
+
+
+def updates(rate: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    """Of parameters with their gradients, by a rate that all share."""
+    half = len(state) // 2
+    pairs = zip(state[:half], state[half:], strict=True)
+    return tuple(part for p, g in pairs for part in (p - rate * g, (p * g).abs()))
+
+
 def adam(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     m = m * 0.9 + g * 0.1
     v = v * 0.999 + g * g * 0.001
@@ -114,6 +129,9 @@ CASES = [
     Case("rows_of_blocks", lambda x, b: torch.relu(x + b) * 0.5, lambda: (randn(6, 1024), randn(1024))),
     Case("swiglu", lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1], lambda: (randn(9, 130),)),
     Case("rotary", rotary, lambda: (randn(2, 3, 10, 16), randn(10, 16), randn(10, 16))),
+    Case("many_conversions", conversions, lambda: tensors(5000, 3, 128, 129, 1, 2048, 700), launches=2, exact=True),
+    Case("many_updates", updates, lambda: (randn(1)[0], *tensors(300, 7, 1024, 300, 7, 1024)), units=8),
+    Case("many_counters", lambda *steps: tuple(s + 1 for s in steps), lambda: tuple(randn(5).unbind()), exact=True),
     Case("adam", adam, lambda: (randn(33, 7), randn(33, 7), randn(33, 7), randn(33, 7).abs())),
     Case("outer", lambda x, y: x[:, None] * y[None], lambda: (randn(33), randn(200))),
     Case("outer_sum", lambda x, y, z: x[:, None, None] + y[None, :, None] * z, lambda: (randn(9), randn(20), randn(7))),

@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 SAMPLE = [
     "gelu_bf16", "modulo", "int8", "bool", "transposed_bf16", "embedding", "softmax_bf16", "softmax_long",
     "column_sum_tall", "column_arg_tall", "cumsum_long", "embedding_gradient", "rows_that_start_anywhere",
+    "many_conversions", "many_updates",
 ]  # fmt: skip
 
 
@@ -44,3 +45,11 @@ def test_wide_loads_of_rows_that_start_anywhere() -> None:
     kernel = next(step.kernel for step in plan.steps if isinstance(step, LaunchStep))
     (binary,) = compile_kernels([kernel], Target("cuda", 90))
     assert "ld.global.v4.b32" in binary.assembly or "ld.global.v2.b64" in binary.assembly
+
+
+def test_wide_loads_from_many_tensors() -> None:
+    """Which tensor a program reads is chosen, and how it is read is known all the same."""
+    plan = plan_graph(trace(lambda *ps: tuple(p.bfloat16() for p in ps), [torch.randn(512 * n) for n in range(1, 6)]))
+    (step,) = [step for step in plan.steps if isinstance(step, LaunchStep)]
+    (binary,) = compile_kernels([step.kernel], Target("cuda", 90))
+    assert "ld.global.v4.b32" in binary.assembly

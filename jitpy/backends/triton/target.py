@@ -16,19 +16,23 @@ from ...schedule.loops import Kernel
 from ...schedule.values import Value
 from ..size_table import SizeTable
 from ..target import Linked, Pointer, Printed
+from .batches import print_batch
 from .emitter import KernelText, Partial, Program, comment_lines
 from .maps import print_map
 from .reductions import print_reduction
 from .scans import print_scan
 from .scatters import print_scatter
 
-#: Kernels pay for arithmetic late, and need many programs.
-LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters="unordered", batches=False)
+#: Kernels pay for arithmetic late, and need many programs. Small tensors made ahead for others stay in the cache.
+LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters="unordered", batch_operands=192,
+                batch_result=1 << 21)
 
 
 def print_program(kernel: Kernel, tune: bool = False) -> Program:
     """A loop nest as launches, with `tune` also other launches to choose from. Raises NotCovered for operations that
     Triton lacks."""
+    if kernel.style == "batch":
+        return print_batch(kernel)
     if kernel.style == "scan":
         return print_scan(kernel)
     if kernel.style == "scatter":

@@ -1,0 +1,74 @@
+"""Kernels that do the same to many tensors, as one launch: an optimizer's updates, conversions of parameters.
+
+All operands are parameters of the kernel. A program's number says which tensors are its own: it chooses their pointers,
+and then does what the kernel for them alone does.
+"""
+
+from __future__ import annotations
+
+import sympy
+
+from ...ir.spec import Dim
+from ...schedule.loops import Kernel
+from .emitter import Emitter, KernelText, Parameter, Program, stem_of
+from .tiles import ENOUGH_PROGRAMS, Launch, Tile, block_of, ceil_div, power_of_two
+
+#: The number of elements of the tensors that a program works on.
+COUNT = sympy.Symbol("count", integer=True, positive=True)
+
+
+class _BatchEmitter(Emitter):
+    """Prints the body of one part, for tensors of `count` elements."""
+
+    def size(self, size: Dim) -> str:
+        return "count" if size is COUNT else super().size(size)
+
+
+def print_batch(batch: Kernel) -> Program:
+    """The kernels of a batch as one launch. Their sizes are known, and their bodies are equal."""
+    counts = [int(part.points) for part in batch.parts]
+    total = sum(counts)
+    block = min(block_of(batch.parts[0]), power_of_two(max(total // ENOUGH_PROGRAMS, 128)))
+    return Program([_print(batch, counts, block if batch.parts[0].axes else 1)])
+
+
+def _print(batch: Kernel, counts: list[int], block: int) -> KernelText:
+    first = batch.parts[0]
+    tile = Tile("x", list(first.axes), block)
+    tile.size = COUNT
+    emitter = _BatchEmitter(first, Launch([tile], max(1, min(4, block // 128))), stem_of(batch))
+    emitter.wide = False
+    names = dict(emitter.parameters)
+    parameters: dict[Parameter, str] = {}
+    for part in batch.parts:
+        for value in (*part.reads, *part.writes):
+            parameters.setdefault(value, f"p{len(parameters)}")
+    grid = _choose_part(emitter, batch, names, parameters, counts, block)
+    emitter.define(tile, "pid - start")
+    emitter.emit([s.expr for s in first.stores])
+    for store in first.stores:
+        emitter.store(store.value, store.index, store.expr)
+    emitter.parameters = parameters
+    return emitter.finish((grid,))
+
+
+def _choose_part(emitter: Emitter, batch: Kernel, names: dict[Parameter, str], parameters: dict[Parameter, str],
+                 counts: list[int], block: int) -> int:
+    """Give a program's operands the names that the body uses; returns how many programs there are."""
+    operands = [[*part.reads, *part.writes] for part in batch.parts]
+    emitter.add("pid = tl.program_id(0)")
+    emitter.add("start = 0")
+    emitter.add(f"count = {counts[0]}")
+    for value, name in names.items():
+        emitter.add(f"{name} = {parameters[value]}")
+    start = 0
+    for number in range(1, len(operands)):
+        start += int(ceil_div(counts[number - 1], block))
+        emitter.add(f"here = pid >= {start}")
+        emitter.add(f"start = tl.where(here, {start}, start)")
+        if counts[number] != counts[number - 1]:
+            emitter.add(f"count = tl.where(here, {counts[number]}, count)")
+        for name, before, value in zip(names.values(), operands[number - 1], operands[number], strict=True):
+            if value is not before:
+                emitter.add(f"{name} = tl.where(here, {parameters[value]}, {name})")
+    return start + int(ceil_div(counts[-1], block))
