@@ -113,3 +113,18 @@ def test_sizes_known_at_run_time_stay() -> None:
     for node in graph.nodes:
         node.spec = contiguous_spec(node.tensor.dtype, (4096, columns), x.device)
     assert not alignment.align_products(graph)
+
+
+def test_rows_may_be_known_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment, "_KERNEL", -1e9)
+    rows = torch.empty(16, 24, dtype=BF16)
+    graph = Graph()
+    size = graph.sizes.new_symbol(16, "x", 0)
+    x = graph.add_input(contiguous_spec(BF16, (size, 24), rows.device), "x")
+    weight = graph.add_input(contiguous_spec(BF16, (21, 24), rows.device), "weight")
+    builder = Builder(graph)
+    graph.outputs = [builder.call("aten.mm.default", x, builder.call("aten.t.default", weight))]
+    assert alignment.align_products(graph)
+    verify(graph)
+    (product,) = [node for node in graph.nodes if node.op.kind == "matmul"]
+    assert product.tensor.shape == (size, 24) and graph.outputs[0].tensor.shape == (size, 21)
