@@ -89,24 +89,32 @@ def _protect_saved(recorder: Recorder, written: list[int], recorded: int) -> Non
     """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. Only the
     first `recorded` nodes read that: those behind them are results, which look at the input itself."""
     graph = recorder.graph
-    readers = graph.nodes[:recorded]
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes[:recorded]:
+        for operand in dict.fromkeys(node.input_nodes()):
+            readers.setdefault(operand, []).append(node)
     for index in written:
         source = graph.inputs[index]
-        memory = {source}
-        saved = False
-        for node in readers:
-            if memory.isdisjoint(node.input_nodes()):
-                continue
+        if not _is_saved(source, readers):
+            continue
+        spec = source.tensor
+        clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
+        for node in readers.get(source, ()):
+            node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
+        readers[clone] = readers.pop(source, [])
+        graph.nodes.insert(0, clone)
+
+
+def _is_saved(source: Node, readers: dict[Node, list[Node]]) -> bool:
+    """Whether autograd may keep a tensor, or a view of it, for one of its readers."""
+    memory = [source]
+    for one in memory:
+        for node in readers.get(one, ()):
             if node.op.is_view or node.op is GETITEM:
-                memory.add(node)
+                memory.append(node)
             elif requires_grad(node.spec):
-                saved = True
-        if saved:
-            spec = source.tensor
-            clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
-            for node in readers:
-                node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
-            graph.nodes.insert(0, clone)
+                return True
+    return False
 
 
 def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Node:
