@@ -30,7 +30,7 @@ from jitpy.backends import codegen
 from jitpy.backends.triton import plan_graph
 from jitpy.frontend import inputs
 from jitpy.ir import Graph
-from jitpy.runtime.plan import CallStep, LaunchStep
+from jitpy.runtime.plan import AllocStep, CallStep, LaunchStep
 
 CUDA = torch.device("cuda", 0)
 GUARD = """
@@ -113,6 +113,23 @@ class Layer(nn.Module):
         return self.norm2(x + self.down(F.gelu(self.up(x)))).float().sum()
 
 
+class Head(nn.Module):
+    """The end of a language model: so many words that rows of logits are no multiple of 16 bytes."""
+
+    def __init__(self, words: int = 5025) -> None:
+        super().__init__()
+        self.words = nn.Linear(128, words, bias=False)
+
+    def forward(self, x: torch.Tensor, word: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.words(x).float(), word)
+
+
+def sizes(graph: Graph) -> list[str]:
+    """The tensors with memory of their own between kernels and calls."""
+    return [f"{str(step.dtype).removeprefix('torch.')}{list(step.shape)}" for step in plan_graph(graph).steps
+            if isinstance(step, AllocStep)]
+
+
 def positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     at = torch.arange(x.shape[1], device=x.device)
     return at[None, None, :, None], at[None, None, None, :]
@@ -148,6 +165,10 @@ def main() -> None:
             with torch.inference_mode():
                 found[f"{name} inference"] = planned(capture(Layer(mask), x, keep))
             found[f"{name} training"] = both_halves(capture(Layer(mask, 0.1), x, keep))
+    with torch.autocast("cuda", torch.bfloat16):
+        joint = differentiate(capture(Head(), torch.randn(4096, 128), torch.zeros(4096, dtype=torch.int64)))
+    halves = split(joint, choose_saved(joint))
+    found["head"], found["head memory"] = planned(halves.forward) + planned(halves.backward), sizes(halves.backward)
     print(json.dumps(found))
 
 

@@ -53,3 +53,16 @@ def test_training(plans: dict[str, list[str]], mask: str) -> None:
 @pytest.mark.parametrize("what", ["inference", "training"])
 def test_masks_that_say_nothing_cost_nothing(plans: dict[str, list[str]], what: str) -> None:
     assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"]
+
+
+def test_products_of_many_words_are_padded(plans: dict[str, list[str]]) -> None:
+    steps = plans["head"]
+    assert calls(steps, "mm.") == 2, "the logits, and the gradient of the weight"
+    assert sum("constant_pad_nd" in step for step in steps) == 2, "the weight, and the gradient of the logits"
+    assert all(step.startswith("fused") or "mm." in step for step in steps), steps
+
+
+def test_gradients_of_losses_have_no_memory_between(plans: dict[str, list[str]]) -> None:
+    """But for the padded gradient of the logits (and that before it is padded)."""
+    large = [size for size in plans["head memory"] if size.startswith("float32[4096, 50")]
+    assert not large, plans["head memory"]
