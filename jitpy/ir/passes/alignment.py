@@ -5,7 +5,8 @@ of a multiple of 8 elements of 16 bits in each operand and in the result; where 
 kernel that is left runs at a seventh of the speed (measured on sm_90 in bfloat16: 95 TFLOP/s in place of 710; with an
 even number 240). A vocabulary of 50257 words is such a size.
 
-Only sizes along which memory is contiguous matter. The operands get zeros there, and the result is cut back:
+Only sizes along which memory is contiguous matter (but sizes they are: memory with room between rows changes nothing,
+also measured). The operands get zeros there, and the result is cut back:
 
     mm(x[m, k], t(w[n, k]))  ->  clone(slice(mm(x, t(pad(w))), 1, 0, n))
 
