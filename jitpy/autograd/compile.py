@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .. import logs
 from ..ir import ops
 from ..ir.autograd_function import lower
 from ..ir.builder import Builder
-from ..ir.graph import GETITEM, Graph
+from ..ir.graph import GETITEM, REENTRANT, Graph
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.quiet import without_saved_tensor_hooks
@@ -50,6 +52,10 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     copies = _copies(halves.forward, joint.n_outputs, [i for i in kept if i in changed])
     logs.log("timing", lambda: f"{graph.name}: differentiated in {time.perf_counter() - started:.3f} s")
     logs.log("graph", lambda: f"forward half:\n{halves.forward}\nbackward half:\n{halves.backward}")
+
+    def run_again() -> Compiled:
+        return _reading(kept, compile_eager(again))
+
     node = make_differentiable(compile(halves.forward), NodeSpec(
         n_inputs=joint.n_inputs,
         n_outputs=joint.n_outputs,
@@ -57,7 +63,7 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         grad_outputs=joint.grad_outputs,
         grad_inputs=joint.grad_inputs,
         backward=backward.variant,
-        eager=lambda: _reading(kept, compile_eager(again)),
+        eager=lambda: _for_all_leaves(run_again()) if _is_reentrant(again) else run_again(),
         kept=tuple(i for i in kept if i not in changed),
         copies=copies,
         random=any(node.op.is_random for node in again.nodes),
@@ -156,6 +162,8 @@ class BackwardHalf:
             graph, present = select(self.graph, self.n_saved, defined, wanted)
             lower(graph)
             run = self._compiled(graph) if graph.outputs else _nothing
+            if _is_reentrant(graph):
+                run = _for_all_leaves(run)
         return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
                             None if all(present) else tuple(present))
 
@@ -168,6 +176,29 @@ class BackwardHalf:
             return run
         graph.sizes.rollback(mark)
         return self.compile_eager(graph)
+
+
+def _is_reentrant(graph: Graph) -> bool:
+    """Whether a graph computes anything of a reentrant checkpoint."""
+    return any(REENTRANT in node.meta for node in graph.nodes)
+
+
+def _for_all_leaves(run: Compiled) -> Compiled:
+    """What a backward pass computes through a reentrant checkpoint: as in eager, only if it goes to all leaves."""
+
+    def call(*values: Any) -> tuple[Any, ...]:
+        if not torch.autograd._is_checkpoint_valid():  # type: ignore[attr-defined]
+            raise RuntimeError(_NOT_TO_ALL_LEAVES)
+        return run(*values)
+
+    return call
+
+
+_NOT_TO_ALL_LEAVES = (
+    "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
+    ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing "
+    "the `inputs` argument."
+)
 
 
 def _nothing(*values: Any) -> tuple[Any, ...]:

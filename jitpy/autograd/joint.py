@@ -12,7 +12,7 @@ from .. import config
 from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
-from ..ir.graph import GETITEM, INPUT, OWNED, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
+from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
@@ -323,6 +323,8 @@ def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, N
             op, args = replaying(op), (mapping[replayed[node]], *args)
         kwargs = {key: map_nodes(value, mapping.__getitem__) for key, value in node.kwargs.items()}
         mapping[node] = made.add(op, args, kwargs, node.spec, node.loc, node.name, False)
+        if REENTRANT in node.meta:
+            mapping[node].meta[REENTRANT] = True
     made.outputs = [mapping[node] for node in joint.gradients]
     return made
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ir.alias import needs_grad
 from ..ir.builder import Builder
-from ..ir.graph import CONSTANT, GETITEM, Graph, Node
+from ..ir.graph import CONSTANT, GETITEM, REENTRANT, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from .derived import derived_rule
@@ -88,6 +88,9 @@ def _pull(pull: Pullback, grads: Gradients) -> list[tuple[Node, Node]]:
     pairs: list[tuple[Node, Node]] = []
     for argument, grad in zip(args, found, strict=False):
         _pair(pull, argument, grad, pairs)
+    if REENTRANT in node.meta:
+        for made in pull.created:
+            made.meta[REENTRANT] = True
     return pairs
 
 

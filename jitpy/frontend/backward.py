@@ -17,6 +17,7 @@ import torch
 
 from jitpy.ir import GETITEM, INPUT, Node, NotCovered, SizeUnknown, TensorSpec
 from jitpy.ir.alias import alias_kind, needs_grad
+from jitpy.ir.graph import REENTRANT
 from jitpy.ir.spec import contiguous_stride
 
 from ..runtime.autograd_node import accumulation_has_hooks
@@ -327,7 +328,12 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
 
 
 def _check_histories(recorder: Recorder, outputs: Sequence[Node], wrt: Sequence[Node]) -> None:
-    """Uncapturable where the way to one of `wrt` may lead through what was computed before the frame."""
+    """Uncapturable where the way to one of `wrt` may lead through what was computed before the frame, or through a
+    reentrant checkpoint: eager refuses that."""
+    from jitpy.autograd.reverse import active_nodes
+
+    if any(REENTRANT in node.meta for node in active_nodes(recorder.graph.nodes, wrt, outputs)):
+        raise Uncapturable("autograd", "a pass to some tensors through a reentrant checkpoint")
     wanted = {node for node in wrt if node.op is INPUT}
     for node in _reached_inputs(recorder, outputs):
         entry = recorder._inputs[recorder.graph.inputs.index(node)]

@@ -53,6 +53,7 @@ def _transposed(overload: Any, method: Any) -> Callable[[Recorder, TracedTensor]
 
 
 def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
+    recorder.state.grad_questions += 1
     if not tensor.spec.requires_grad:
         return True
     index = tensor.input
@@ -99,13 +100,18 @@ def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
     raise Uncapturable("unsupported_value", "Tensor.grad_fn")
 
 
+def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
+    recorder.state.grad_questions += 1
+    return tensor.spec.requires_grad
+
+
 _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
     "shape": _of_spec(lambda s: s.shape),
     "dtype": _of_spec(lambda s: s.dtype),
     "device": _of_spec(lambda s: s.device),
     "ndim": _of_spec(lambda s: s.ndim),
     "layout": _of_spec(lambda s: torch.strided),
-    "requires_grad": _of_spec(lambda s: s.requires_grad),
+    "requires_grad": _requires_grad,
     "itemsize": _of_spec(_itemsize),
     "nbytes": _of_spec(lambda s: s.nbytes),
     "is_cpu": _of_spec(lambda s: s.device.type == "cpu"),

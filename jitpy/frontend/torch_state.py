@@ -52,6 +52,8 @@ class TorchState:
     def __init__(self, guards: GuardSet, journal: list[Callable[[], None]]) -> None:
         self._journal = journal
         self.grad_enabled = torch.is_grad_enabled()
+        #: how often the program has asked whether grad mode is on, or whether a tensor requires grad
+        self.grad_questions = 0
         self.inference_mode = torch.is_inference_mode_enabled()
         self.default_dtype = torch.get_default_dtype()
         self.deterministic = torch.are_deterministic_algorithms_enabled()
@@ -186,6 +188,7 @@ def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, d
 
 @_handles(torch.is_grad_enabled)
 def _is_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    recorder.state.grad_questions += 1
     return recorder.state.grad_enabled
 
 

@@ -23,6 +23,8 @@ from .spec import ScalarSpec, Spec, TensorSpec
 REGION = "checkpoint"
 #: In an input's `meta`: the graph is given the tensor for good, and nobody else sees it.
 OWNED = "owned"
+#: In a node's `meta`: its region is a reentrant checkpoint, through which only a pass to all leaves may go.
+REENTRANT = "reentrant"
 
 
 @dataclass(frozen=True, slots=True)

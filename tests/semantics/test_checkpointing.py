@@ -77,6 +77,101 @@ def region_without_gradients(x):
         return checkpoint(torch.sin, x, use_reentrant=False)
 
 
+# -- use_reentrant=True
+
+
+@case(leaf, factory=True, fullgraph=True)
+def reentrant_region_of_a_module():
+    module = net(0.3)
+    return (lambda x: checkpoint(module, x, use_reentrant=True) * torch.rand(4)), module
+
+
+@case(leaf, factory=True, fullgraph=True)
+def reentrant_regions_in_a_row():
+    modules = nn.Sequential(*(net(0.2) for _ in range(4)))
+    return (lambda x: checkpoint_sequential(modules, 2, x, use_reentrant=True)), modules
+
+
+@case(leaf, factory=True, fullgraph=True)
+def reentrant_regions_inside_each_other():
+    module = net(0.2)
+
+    def inner(x):
+        return checkpoint(module, x, use_reentrant=True).exp()
+
+    return (lambda x: checkpoint(inner, x, use_reentrant=True).sum()), module
+
+
+@case(leaf, factory=True, rounds=3, fullgraph=True)
+def reentrant_region_and_backward_inside():
+    module = net(0.2)
+
+    def fn(x):
+        checkpoint(module, x.sin(), use_reentrant=True).square().sum().backward()
+        return x.grad, [p.grad for p in module.parameters()]
+
+    return fn, module
+
+
+@case(lambda: (torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)), fullgraph=True)
+def reentrant_region_of_several_results(x, y):
+    a, b, flag = checkpoint(lambda s, t, n: (s * t, (s + t).argmax(1), n), x, y, True, use_reentrant=True)
+    return a.exp(), b, flag
+
+
+@case(plain, factory=True)
+def reentrant_region_without_an_argument_that_requires_grad():
+    module = net()
+    return (lambda x: checkpoint(module, x, use_reentrant=True)), module
+
+
+@case(leaf)
+def reentrant_region_asks_about_grad_mode(x):
+    return checkpoint(lambda t: t.sin() if torch.is_grad_enabled() else t.cos(), x, use_reentrant=True)
+
+
+@case(leaf)
+def reentrant_region_reads_another_history(x):
+    y = x.exp()
+    return checkpoint(lambda t: t.sin() * y, x, use_reentrant=True)
+
+
+@case(leaf)
+def reentrant_region_with_a_free_result(x):
+    made, free = checkpoint(lambda t: (t.sin(), torch.ones(2)), x, use_reentrant=True)
+    return made, free, free.requires_grad
+
+
+@case(leaf)
+def reentrant_region_returns_its_argument(x):
+    y = checkpoint(lambda t: t, x, use_reentrant=True)
+    return y is x, y * 2
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_reentrant_regions_refuse_passes_to_some_leaves(create_graph: bool, inside: bool) -> None:
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda t: t.sin().exp(), x, use_reentrant=True).sum()
+
+    def gradient(x: torch.Tensor) -> Any:
+        return torch.autograd.grad(loss_of(x), x, create_graph=create_graph)
+
+    messages = []
+    for jitted in (False, True):
+        run = jitpy.jit(loss_of, fullgraph=True) if jitted else loss_of
+        x = torch.randn(3, requires_grad=True)
+        with pytest.raises(RuntimeError) as caught:
+            if inside and jitted:
+                jitpy.jit(gradient)(x)
+            else:
+                torch.autograd.grad(run(x), x, create_graph=create_graph)
+        messages.append(str(caught.value))
+        run(x).backward()
+        assert x.grad is not None
+    assert messages[0] == messages[1]
+
+
 class Double(Function):
     @staticmethod
     def forward(ctx, x):
