@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.alias import alias_kind, has_tensor
+from ..ir.alias import alias_kind, has_tensor, hidden_history
 from ..ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
 from ..ir.op import NotCovered
@@ -76,7 +76,8 @@ def separate(graph: Graph, all_views: bool) -> Views | None:
         own = bases.of(node)
         if isinstance(node.spec, ScalarSpec) or not isinstance(node.spec, TensorSpec):
             raise NotCovered("a number as a result")
-        shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own) or _is_custom_view(node)
+        shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own) or _is_custom_view(node) or \
+            hidden_history(graph, node) is not None
         results.append(made.again(node) if shared or all_views else made.given(node))
     if results == made.graph.inputs and len(made.core) == len(graph.outputs):
         return None

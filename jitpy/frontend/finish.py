@@ -56,7 +56,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         storage = payload.storage
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
     _mark_memory(recorder, live)
-    drop_unused_history(graph)
+    drop_unused_history(graph, spent=bool(recorder.history.freed))
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from jitpy.ir import GETITEM, INPUT, Graph, Node, Spec, TensorSpec
-from jitpy.ir.alias import needs_grad
+from jitpy.ir.alias import hidden_history, needs_grad
 
 from .autograd_facts import keeps_anything
 
@@ -66,9 +66,13 @@ class History:
         return self.is_spent(active_nodes(graph.nodes, leaves, [node]))
 
 
-def drop_unused_history(graph: Graph) -> None:
-    """Let everything run without autograd through which the history of no result or value written back leads."""
+def drop_unused_history(graph: Graph, spent: bool = False) -> None:
+    """Let everything run without autograd through which the history of no result or value written back leads.
+
+    `spent`: a backward pass was captured. Else what results that were made under no_grad look at has a history."""
     wanted = {node for node in graph.outputs if needs_grad(node.spec)}
+    if not spent:
+        wanted.update(base for node in graph.outputs if (base := hidden_history(graph, node)) is not None)
     for mutation in graph.mutations:
         target = graph.inputs[mutation.input]
         if mutation.runs_with_grad and (needs_grad(mutation.value.spec) or needs_grad(target.spec)):

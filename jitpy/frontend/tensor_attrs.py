@@ -102,7 +102,8 @@ def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
 
 def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.state.grad_questions += 1
-    return tensor.spec.requires_grad
+    looks_at_history = tensor.is_unrecorded and not tensor.is_detached and tensor.storage.base.tensor.requires_grad
+    return tensor.spec.requires_grad or looks_at_history
 
 
 _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {

@@ -684,4 +684,29 @@ def save_on_cpu(x):
     return y
 
 
+@case(lambda: (torch.randn(3, requires_grad=True),), fullgraph=True)
+def view_without_grad_mode_of_what_was_computed(x):
+    y = x * 2
+    with torch.no_grad():
+        view = y.view_as(y)
+        part = y[1:]
+        plain = y.detach()[1:]
+    return view, view.requires_grad, view.is_leaf, part.requires_grad, plain.requires_grad, plain
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),), fullgraph=True)
+def view_without_grad_mode_of_an_argument(x):
+    with torch.no_grad():
+        view = x[1:]
+    return view, view.requires_grad, view.is_leaf
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),), fullgraph=True)
+def view_without_grad_mode_after_a_backward_pass(x):
+    y = x * 2
+    y.sum().backward()
+    with torch.no_grad():
+        return y[1:] + 1
+
+
 test_cases = make_test(__name__)
