@@ -14,6 +14,7 @@ from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
 from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
+from ..ir.passes.channels_last import use_channels_last
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
@@ -99,7 +100,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         node.grad_enabled = False
     for mutation in joint.mutations:
         mutation.grad_enabled = None
-    for run in (fold_constants, simplify, share_subexpressions, remove_dead_code):
+    for run in (fold_constants, simplify, share_subexpressions, remove_dead_code, use_channels_last):
         run(joint)
     kept = kept_by_eager(source)
     changeable = {node for kind, nodes in (("input", joint.inputs[:n_inputs]), ("output", joint.outputs[:n_outputs]))

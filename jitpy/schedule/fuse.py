@@ -37,6 +37,9 @@ class Limits:
     few_rows: int = 8
     #: ... where there are at least as many points as this
     large: int = 1 << 17
+    #: results that count as one row where they, and not what is reduced, are neighbours in memory: as many as a thread
+    #: has to compute side by side
+    side_by_side: int = 16
     #: how kernels add to computed places: "ordered" as the program does, or "unordered", which repeated runs may tell
     scatters: str = "ordered"
     #: whether there are kernels that do the same to many tensors
@@ -400,9 +403,34 @@ class Fusion:
             raise Refused("they read shared inputs in different orders")
         if space is not None and self._depends_on_rows(both, space):
             rows, points = self.env.hint(outer_size(space)), self.env.hint(full_size(space))
+            if self._reduces_across(both):
+                rows //= self.limits.side_by_side
             if rows < self.limits.few_rows and points >= self.limits.large:
                 raise Refused("too few rows to share among threads")
+            if any(self._looks_around(value) for value in both):
+                raise Refused("windows would be read again in every stage")
         return space
+
+    def _reduces_across(self, members: set[Value]) -> bool:
+        """Whether the results of the reductions, not what they reduce, are neighbours in memory."""
+        sizes = {True: 0, False: 0}
+        for value in members:
+            if isinstance(value, Reduction):
+                for operand, index in self.reads(value):
+                    axes = self.probe(value).axes
+                    step = flatten(index, operand.stride)
+                    for k, axis in enumerate(axes):
+                        if step.coefficient(axis) == 1 and not same(axis.size, 1):
+                            sizes[k not in value.dims] += self.bytes(operand)
+        return sizes[True] > sizes[False]
+
+    def _looks_around(self, value: Value) -> bool:
+        """Whether each element is made of several of one operand."""
+        if not isinstance(value, Pointwise):
+            return False
+        operands = [operand for operand, _ in self.reads(value)]
+        return any(operands.count(operand) > 2 and self.bytes(operand) >= self.limits.large
+                   for operand in set(operands))
 
     def _is_alike(self, group: Group) -> bool:
         return bool(self.alike) and self.alike.issuperset(group.members)

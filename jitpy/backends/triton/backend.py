@@ -22,6 +22,7 @@ from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.alignment import align_products
 from ...ir.passes.attention import ATTENTION
+from ...ir.passes.channels_last import use_channels_last
 from ...runtime.plan import LaunchStep, Plan
 from ..stages import Stages
 from .target import TritonTarget
@@ -89,7 +90,7 @@ def plan_graph(graph: Graph, tune: bool = False) -> Plan:
     from ..codegen import device_of
 
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune)
-    stages = Stages(graph, target, [ATTENTION, align_products])
+    stages = Stages(graph, target, [ATTENTION, align_products, use_channels_last])
     if config.debug:
         keep_stages(stages)
     return stages.plan

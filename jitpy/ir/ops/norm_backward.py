@@ -165,10 +165,39 @@ def _scale_of(b: Any, variance: Any, eps: float) -> Any:
     return b.call("aten.rsqrt.default", b.call("aten.add.Tensor", variance, eps))
 
 
+#: Elements of a strip, of whose statistics those of a channel are made, and how many strips there are at most.
+_STRIP, _STRIPS = 256, 1 << 17
+
+
 def _batch_statistics(b: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
     """Mean, variance and scale of each channel, [1, C, 1, ...], of a node in its compute dtype."""
-    variance, mean = variance_of(b, x, _others(x), 0, True)
+    if channels_first_in_memory(x.spec):
+        mean, variance = _statistics_of_strips(b, x)
+    else:
+        variance, mean = variance_of(b, x, _others(x), 0, True)
     return mean, variance, _scale_of(b, variance, eps)
+
+
+def channels_first_in_memory(spec: TensorSpec) -> bool:
+    """Whether neighbours in memory belong to different channels of images of known sizes."""
+    return spec.is_static and spec.ndim == 4 and spec.shape[1] > 1 and not spec.is_contiguous() and (
+        spec.stride[1] == 1)
+
+
+def _statistics_of_strips(b: Any, x: Any) -> tuple[Any, Any]:
+    """Mean and variance of each channel from those of some rows of each image (Chan, Golub, LeVeque): channels that lie
+    side by side in memory leave too few rows to share among threads, strips are many. All is read once."""
+    n, channels, height, width = x.spec.shape
+    parts = max(k for k in range(1, height + 1)
+                if height % k == 0 and (k == 1 or height // k * width >= _STRIP and n * channels * k <= _STRIPS))
+    strips = b.call("aten.reshape.default", x, [n, channels, parts, height // parts, width])
+    strips = b.call("aten.permute.default", strips, [0, 2, 1, 3, 4])
+    variances, means = variance_of(b, strips, [3, 4], 0, True)
+    mean = mean_of(b, means, [0, 1], True)
+    apart = b.call("aten.sub.Tensor", means, mean)
+    variance = mean_of(b, b.call("aten.add.Tensor", variances, _times(b, apart, apart)), [0, 1], True)
+    shape = [1, channels, 1, 1]
+    return b.call("aten.reshape.default", mean, shape), b.call("aten.reshape.default", variance, shape)
 
 
 def _normal_by(b: Any, x: Any, mean: Any, scale: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Any:

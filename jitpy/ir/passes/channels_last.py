@@ -1,0 +1,327 @@
+"""Convolutions in channels-last: which of them run so, and the strides of what lies between them.
+
+Libraries' convolutions work on channels-last memory, or convert to it and back around each call. Here whole *regions* of
+a graph change over: values of four axes that ops which keep their operands' order of axes (`_FOLLOWERS`) connect with
+each other and with convolutions. What enters a region is converted once, what leaves it is converted back, so that
+everything else, and the caller, sees the strides it saw before. A region changes over if that moves clearly fewer bytes
+than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels around them; the graph still
+means the same run op by op. Rounding may differ as between the library's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..alias import alias_kind
+from ..builder import Builder
+from ..graph import GETITEM, REGION, Graph, Node
+from ..op import Op
+from ..ops.layout import channels_last_stride
+from ..spec import TensorSpec, contiguous_stride
+
+#: By how much the bytes that a region saves must exceed those that it converts at its border.
+WORTH = 1.5
+
+#: Which arguments (by position) and which results follow each other's order of axes; None: the op's only result.
+_Positions = tuple[tuple[int, ...], tuple[int | None, ...]]
+
+_POOL: _Positions = (0,), (None,)
+_POOL_BACKWARD: _Positions = (0, 1), (None,)
+_FOLLOWERS: dict[str, _Positions] = {
+    "aten.conv2d.default": _POOL,
+    "aten.convolution.default": _POOL,
+    "aten.convolution_backward.default": ((0, 1), (0,)),
+    "aten.batch_norm.default": _POOL,
+    "aten.native_batch_norm.default": ((0,), (0,)),
+    "aten._native_batch_norm_legit_functional.default": ((0,), (0,)),
+    "aten._native_batch_norm_legit.no_stats": ((0,), (0,)),
+    "aten.native_batch_norm_backward.default": ((0, 1), (0,)),
+    "aten.max_pool2d_with_indices.default": ((0,), (0, 1)),
+    "aten.max_pool2d_with_indices_backward.default": ((0, 1, 7), (None,)),
+    "aten.avg_pool2d.default": _POOL,
+    "aten.avg_pool2d_backward.default": _POOL_BACKWARD,
+    "aten._adaptive_avg_pool2d.default": _POOL,
+    "aten._adaptive_avg_pool2d_backward.default": _POOL_BACKWARD,
+    "aten.upsample_nearest2d.default": _POOL,
+    "aten.upsample_nearest2d.vec": _POOL,
+    "aten.upsample_nearest2d_backward.default": _POOL,
+    "aten.constant_pad_nd.default": _POOL,
+    "aten.native_dropout.default": ((0,), (0, 1)),
+    "aten.native_dropout_backward.default": ((0, 1), (None,)),
+    "aten.cat.default": _POOL,
+}
+_CONVOLUTIONS = {"aten.conv2d.default": 6, "aten.convolution.default": 8, "aten.convolution_backward.default": 9}
+_BACKWARD = "aten.convolution_backward.default"
+
+#: A value: a node, or one result of a node that has several.
+_Value = tuple[Node, int | None]
+
+
+def use_channels_last(graph: Graph) -> list[str]:
+    """Change over the regions for which it pays, in place. Nothing in the graph may require grad."""
+    if not any(node.op.name in _CONVOLUTIONS for node in graph.nodes):
+        return []
+    found = [region for region in _Regions(graph).regions() if region.pays()]
+    if found:
+        _Change(graph, found).run()
+    return [f"channels-last: {len(region.members)} values around {len(region.convolutions)} convolutions"
+            for region in found]
+
+
+def _value(node: Node) -> _Value:
+    return (node.args[0], node.args[1]) if node.op is GETITEM else (node, None)
+
+
+def _spec(value: _Value) -> Any:
+    node, part = value
+    return node.spec if part is None else node.spec[part]  # type: ignore[index]
+
+
+def _is_row_major(spec: TensorSpec) -> bool:
+    return spec.stride == contiguous_stride(spec.shape)
+
+
+def _is_channels_last(spec: TensorSpec) -> bool:
+    return spec.stride == channels_last_stride(spec.shape)
+
+
+class _Region:
+    """Values that change over together. `entering` are values that are made elsewhere, by those of its nodes that read
+    them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.members: dict[_Value, None] = {}
+        self.entering: dict[_Value, list[Node]] = {}
+        self.leaving: set[_Value] = set()
+        self.nodes: list[Node] = []
+        self.convolutions: list[Node] = []
+
+    def pays(self) -> bool:
+        """Whether the conversions of the library's calls, as they are now, outweigh those at the border."""
+        if not all(map(_runs_in_channels_last, self.convolutions)):
+            return False
+        saved = sum(self._bytes(value) for node in self.convolutions for value in _images(node) if _aligned(value))
+        border = sum(map(self._bytes, self.entering)) + sum(map(self._bytes, self.leaving))
+        return saved > 0 and saved >= WORTH * border
+
+    def _bytes(self, value: _Value) -> int:
+        spec = _spec(value)
+        return 0 if _is_channels_last(spec) else self.graph.sizes.hint(spec.numel) * spec.dtype.itemsize
+
+
+def _images(node: Node) -> Iterator[_Value]:
+    """What a convolution reads and makes, weights apart."""
+    reads, makes = _FOLLOWERS[node.op.name]
+    yield from (_value(node.args[k]) for k in reads)
+    yield from ((node, part) for part in makes if _spec((node, part)) is not None)
+
+
+def _aligned(value: _Value) -> bool:
+    """Whether kernels for channels-last images take this one as it is."""
+    spec = _spec(value)
+    channels = spec.shape[1]
+    return spec.device.type == "cpu" or isinstance(channels, int) and channels % 8 == 0
+
+
+def _runs_in_channels_last(node: Node) -> bool:
+    """Whether the device's kernels for channels-last images are its fast ones."""
+    spec = node.args[0].tensor
+    if spec.device.type == "cpu":
+        return spec.dtype in (torch.float32, torch.bfloat16, torch.float16) and torch.backends.mkldnn.is_available()
+    if _groups(node) != 1:
+        return False
+    return spec.dtype in (torch.bfloat16, torch.float16) or (
+        spec.dtype is torch.float32 and bool(torch.backends.cudnn.allow_tf32))
+
+
+def _groups(node: Node) -> Any:
+    position = _CONVOLUTIONS[node.op.name]
+    return node.args[position] if len(node.args) > position else node.kwargs.get("groups", 1)
+
+
+class _Regions:
+    """The regions of a graph: a union-find over values."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.parent: dict[_Value, _Value] = {}
+        #: node -> values that it reads and makes, one of which decides on the others
+        self.linked: dict[Node, tuple[list[_Value], list[_Value]]] = {}
+        for node in graph.nodes:
+            self._add(node)
+
+    def _add(self, node: Node) -> None:
+        found = self._follower(node)
+        if found is None:
+            return
+        reads, makes = found
+        for value in makes:
+            self.parent[value] = value
+        inside = [value for value in (*makes, *reads) if value in self.parent]
+        if inside:
+            self.linked[node] = found
+        for value in inside[1:]:
+            self._join(value, inside[0])
+
+    def _follower(self, node: Node) -> tuple[list[_Value], list[_Value]] | None:
+        """What a node reads and makes in one order of axes; None for nodes that have to stay as they are."""
+        place = _FOLLOWERS.get(node.op.name)
+        if place is None and not _is_elementwise(node.op):
+            return None
+        if place is None:
+            makes: list[_Value] = [(node, None)]
+            shape = node.spec.shape if isinstance(node.spec, TensorSpec) else ()
+            reads = [_value(n) for n in dict.fromkeys(node.input_nodes())
+                     if isinstance(n.spec, TensorSpec) and n.spec.shape == shape]
+        elif node.op.name == "aten.cat.default":
+            makes, reads = [(node, None)], [_value(n) for n in node.args[0]]
+        else:
+            arguments, results = place
+            if len(node.args) <= max(arguments):
+                return None
+            makes = [(node, part) for part in results if _spec((node, part)) is not None]
+            reads = [_value(node.args[k]) for k in arguments if isinstance(node.args[k], Node)]
+        if not all(_is_image(_spec(v)) for v in (*reads, *makes)):
+            return None
+        if "memory_format" in node.kwargs or alias_kind(self.graph, node) != "copy":
+            return None
+        return reads, makes
+
+    def _find(self, value: _Value) -> _Value:
+        while self.parent[value] != value:
+            self.parent[value] = value = self.parent[self.parent[value]]
+        return value
+
+    def _join(self, a: _Value, b: _Value) -> None:
+        self.parent[self._find(a)] = self._find(b)
+
+    def regions(self) -> list[_Region]:
+        """Those with convolutions."""
+        found: dict[_Value, _Region] = {}
+        for node, (reads, makes) in self.linked.items():
+            root = self._find(next(value for value in (*makes, *reads) if value in self.parent))
+            region = found.get(root)
+            if region is None:
+                region = found[root] = _Region(self.graph)
+            region.nodes.append(node)
+            region.members.update(dict.fromkeys(makes))
+            for value in dict.fromkeys(reads):
+                if value not in self.parent:
+                    region.entering.setdefault(value, []).append(node)
+            if node.op.name in _CONVOLUTIONS:
+                region.convolutions.append(node)
+        regions = [region for region in found.values() if region.convolutions]
+        home = {value: region for region in regions for value in region.members}
+        for node in self.graph.nodes:
+            if node.op is not GETITEM:
+                inside = self.linked.get(node, ((), ()))[0]
+                for value in map(_value, dict.fromkeys(node.input_nodes())):
+                    if value in home and value not in inside:
+                        home[value].leaving.add(value)
+        for value in map(_value, self.graph.outputs):
+            if value in home:
+                home[value].leaving.add(value)
+        return regions
+
+
+def _is_elementwise(op: Op) -> bool:
+    return op.kind == "pointwise" or op.scalar is not None
+
+
+def _is_image(spec: Any) -> bool:
+    """Whether a value may be in either order of axes."""
+    if not isinstance(spec, TensorSpec) or len(spec.shape) != 4 or spec.requires_grad:
+        return False
+    if any(isinstance(size, int) and size == 0 for size in spec.shape):
+        return False
+    return _is_row_major(spec) or _is_channels_last(spec)
+
+
+class _Change:
+    """Rewrites a graph for regions that change over."""
+
+    def __init__(self, graph: Graph, regions: list[_Region]) -> None:
+        self.graph = graph
+        self.home = {value: region for region in regions for value in region.members}
+        self.entering = {(value, node) for region in regions for value, nodes in region.entering.items()
+                         for node in nodes}
+        self.linked = {node for region in regions for node in region.nodes}
+        self.convolutions = {node for region in regions for node in region.convolutions}
+        self.nodes: list[Node] = []
+        #: converted values: by the value, the order of axes, and what recomputes them
+        self.made: dict[tuple[Node, torch.memory_format, Any], Node] = {}
+
+    def run(self) -> None:
+        before: dict[_Value, TensorSpec] = {}
+        for node in self.graph.nodes:
+            self._convert_operands(node, before)
+            self.nodes.append(node)
+            self._change_specs(node, before)
+        outputs = {node: self._outside(node, node, before) for node in self.graph.outputs}
+        self.graph.nodes[:] = self.nodes
+        self.graph.outputs = [outputs[node] for node in self.graph.outputs]
+
+    def _change_specs(self, node: Node, before: dict[_Value, TensorSpec]) -> None:
+        if node.op is GETITEM:
+            node.spec = node.args[0].spec[node.args[1]]
+        elif isinstance(node.spec, tuple):
+            node.spec = tuple(self._changed((node, k), spec, before) for k, spec in enumerate(node.spec))
+        else:
+            node.spec = self._changed((node, None), node.spec, before)
+
+    def _changed(self, value: _Value, spec: Any, before: dict[_Value, TensorSpec]) -> Any:
+        weight = value[1] == 1 and value[0] in self.convolutions and spec is not None and len(spec.shape) == 4
+        if value not in self.home and not (weight and _is_row_major(spec)):
+            return spec
+        before[value] = spec
+        return spec.with_(stride=channels_last_stride(spec.shape))
+
+    def _convert_operands(self, node: Node, before: dict[_Value, TensorSpec]) -> None:
+        if node.op is GETITEM:
+            return
+        def operand(source: Node) -> Node:
+            value = _value(source)
+            if (value, node) in self.entering:
+                return self._converted(source, torch.channels_last, node)
+            if value in self.home and node in self.linked:
+                return source
+            return self._outside(source, node, before)
+
+        weight = node.args[1 if node.op.name != _BACKWARD else 2] if node in self.convolutions else None
+        node.replace_inputs(lambda n: self._of_weight(n, node) if n is weight else operand(n))
+
+    def _of_weight(self, weight: Node, reader: Node) -> Node:
+        """On GPUs the library would convert weights at each call; on CPUs it packs them anyway."""
+        spec = weight.spec
+        if not isinstance(spec, TensorSpec) or spec.device.type == "cpu" or not _is_row_major(spec):
+            return weight
+        return self._converted(weight, torch.channels_last, reader)
+
+    def _outside(self, source: Node, reader: Node, before: dict[_Value, TensorSpec]) -> Node:
+        """What readers outside of regions read in place of `source`."""
+        spec = before.get(_value(source))
+        if spec is None or spec.stride == source.tensor.stride:
+            return source
+        return self._converted(source, torch.contiguous_format, reader)
+
+    def _converted(self, source: Node, order: torch.memory_format, reader: Node) -> Node:
+        spec = source.tensor
+        wanted = contiguous_stride(spec.shape) if order is torch.contiguous_format else channels_last_stride(spec.shape)
+        if spec.stride == wanted:
+            return source
+        checkpoint = reader.meta.get(REGION)
+        key = source, order, checkpoint
+        found = self.made.get(key)
+        if found is None:
+            b = Builder(self.graph, into=self.nodes, loc=reader.loc, grad_enabled=reader.grad_enabled,
+                        region=checkpoint)
+            changed = TensorSpec(spec.dtype, spec.shape, wanted, spec.device)
+            found = self.made[key] = b.call("aten.clone.default", source, spec=changed, memory_format=order)
+        return found
+
+
+__all__ = ["WORTH", "use_channels_last"]
