@@ -15,12 +15,13 @@ from ..ir.builder import Builder
 from ..ir.graph import Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.ops import aliasing
+from ..ir.ops.layout import is_dense
 from ..ir.ops.pointwise import operand_dtypes
 from ..ir.ops.table import normalize
 from ..ir.spec import TensorSpec
 from .expr import CARRIERS, ScalarBuilder, carrier
 from .index import of
-from .values import HostScalar, IndexTuple, Trace, Value
+from .values import HostScalar, IndexTuple, Pointwise, Trace, Value
 
 if TYPE_CHECKING:
     from .lower import Lowered, Lowering
@@ -193,7 +194,11 @@ def _decompose(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
     builder = Builder(low.graph, into=made, loc=node.loc, grad_enabled=False)
     result = node.op.decompose(builder, *args, **kwargs)
     for part in made:
-        low.values[part] = low.native(part)
+        value = low.values[part] = low.native(part)
+        if isinstance(value, Pointwise) and not value.nodes:
+            spec = part.tensor
+            if is_dense(low.env, spec.shape, spec.stride):
+                value.stride = spec.stride  # in memory it lies as its operands do
     return map_nodes(result, low.values.__getitem__)
 
 

@@ -24,8 +24,8 @@ from .scans import print_scan
 from .scatters import print_scatter
 
 #: Kernels pay for arithmetic late, and need many programs. Small tensors made ahead for others stay in the cache.
-LIMITS = Limits(few_rows=64, bytes_per_operation=0.05, cost=80, scatters="unordered", batch_operands=192,
-                batch_result=1 << 21)
+LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, cost=80, scatters="unordered",
+                batch_operands=192, batch_result=1 << 21)
 
 
 def print_program(kernel: Kernel, tune: bool = False) -> Program:

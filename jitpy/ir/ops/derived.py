@@ -53,6 +53,9 @@ MISREPORTED = frozenset(
     )
 )
 
+#: The same, where it is the kernel of the CPU that keeps channels last, and that of other devices does not.
+_MISREPORTED_ON_CPU = frozenset({"aten.pixel_shuffle.default", "aten.pixel_unshuffle.default"})
+
 #: Composite ops that look at their data, to check it or to choose between ways to the same result: the sizes of the
 #: result do not depend on it.
 READ_THEIR_DATA = frozenset(f"aten.{name}" for name in ("cov.default", "corrcoef.default", "istft.default"))
@@ -141,7 +144,7 @@ def _derive_static(
 ) -> Derived:
     refuse_data_dependent(op)
     device = common_device(op, args, kwargs)
-    if op.name in MISREPORTED:
+    if op.name in MISREPORTED or op.name in _MISREPORTED_ON_CPU and device.type == "cpu":
         return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     if suspicious:
         with contextlib.suppress(NotCovered):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,15 @@ from ..sizes import SizeEnv, floordiv
 from ..spec import Dim, TensorSpec, contiguous_spec, contiguous_stride, prod
 from .derived import derive
 from .indexing import one_device, row_major_only
-from .layout import is_contiguous, is_static, less, normalize_dim, preserved_stride
+from .layout import (
+    channels_last_stride,
+    is_channels_last_strides,
+    is_contiguous,
+    is_static,
+    less,
+    normalize_dim,
+    preserved_stride,
+)
 from .pointwise import elementwise
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
@@ -685,11 +693,9 @@ def _convolution(axes: int) -> Any:
         dilation: Any = 1,
         groups: int = 1,
     ) -> TensorSpec:
-        row_major_only((x, weight))
         if len(weight.shape) != axes + 2 or len(x.shape) not in (axes + 1, axes + 2) or not is_static(weight.shape):
             raise NotCovered("convolution")
-        if not is_contiguous(x.shape, x.stride) or not is_contiguous(weight.shape, weight.stride):
-            raise NotCovered("convolution")
+        lays_out = _convolution_layout(x, weight)
         if weight.dtype is not x.dtype or not is_float(x.dtype) or one_device((x, weight)).type != "cpu":
             raise NotCovered("convolution")
         if bias is not None and (bias.dtype is not x.dtype or bias.shape != (weight.shape[0],)):
@@ -707,9 +713,69 @@ def _convolution(axes: int) -> Any:
             if less(env, room, 0):
                 raise Invalid("kernel larger than its input")
             sizes.append(floordiv(room, pace) + 1)
-        return contiguous_spec(x.dtype, (*x.shape[: -axes - 1], weight.shape[0], *sizes), x.device)
+        shape = (*x.shape[: -axes - 1], weight.shape[0], *sizes)
+        return TensorSpec(x.dtype, shape, lays_out(shape), x.device)
 
     return infer
+
+
+def _convolution_layout(x: TensorSpec, weight: TensorSpec) -> Callable[[tuple[Dim, ...]], tuple[Dim, ...]]:
+    """How eager's kernels on the CPU lay out a result of some shape: over two axes channels-last where either operand
+    is."""
+    if len(x.shape) == 4 and any(is_channels_last_strides(s.shape, s.stride) for s in (x, weight)):
+        return channels_last_stride
+    row_major_only((x, weight))
+    if not is_contiguous(x.shape, x.stride) or not is_contiguous(weight.shape, weight.stride):
+        raise NotCovered("convolution")
+    return contiguous_stride
+
+
+def _any_convolution(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec,
+    bias: TensorSpec | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> TensorSpec:
+    axes = len(weight.shape) - 2
+    if len(x.shape) != axes + 2:
+        raise NotCovered("convolution of one example")
+    if transposed:
+        return _transposed(env, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolution(axes)(env, x, weight, bias, stride, padding, dilation, groups)
+
+
+def _transposed(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec,
+    bias: TensorSpec | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> TensorSpec:
+    """Images in channels-last alone; the derived rule knows the others."""
+    if len(x.shape) != 4 or len(weight.shape) != 4 or one_device((x, weight)).type != "cpu":
+        raise NotCovered("transposed convolution")
+    if weight.dtype is not x.dtype or x.shape[1] != weight.shape[0] or not is_static(weight.shape) or not is_static(
+        x.shape
+    ):
+        raise NotCovered("transposed convolution")
+    if _convolution_layout(x, weight) is not channels_last_stride or bias is not None and bias.dtype is not x.dtype:
+        raise NotCovered("transposed convolution")
+    sizes = [(x.shape[2 + i] - 1) * _nth(stride, i) - 2 * _nth(padding, i)
+             + _nth(dilation, i) * (weight.shape[2 + i] - 1) + _nth(output_padding, i) + 1 for i in range(2)]
+    if min(sizes) < 1:
+        raise NotCovered("transposed convolution")
+    shape = (x.shape[0], weight.shape[1] * groups, *sizes)
+    return TensorSpec(x.dtype, shape, channels_last_stride(shape), x.device)
 
 
 def _nth(value: Any, i: int) -> int:
@@ -723,3 +789,5 @@ def _nth(value: Any, i: int) -> int:
 
 for _axes in (1, 2, 3):
     define(f"aten.conv{_axes}d.default", infer=_convolution(_axes))
+define("aten.convolution.default", infer=_any_convolution)
+define("aten.conv_transpose2d.input", infer=_transposed)

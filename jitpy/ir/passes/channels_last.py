@@ -1,7 +1,7 @@
 """Convolutions in channels-last: which of them run so, and the strides of what lies between them.
 
-Libraries' convolutions work on channels-last memory, or convert to it and back around each call. Here whole *regions* of
-a graph change over: values of four axes that ops which keep their operands' order of axes (`_FOLLOWERS`) connect with
+Libraries' convolutions work on channels-last memory, or convert to it and back around each call. Here whole *regions*
+of a graph change over: values of four axes that ops which keep their operands' order of axes (`_FOLLOWERS`) connect with
 each other and with convolutions. What enters a region is converted once, what leaves it is converted back, so that
 everything else, and the caller, sees the strides it saw before. A region changes over if that moves clearly fewer bytes
 than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels around them; the graph still
@@ -20,7 +20,7 @@ from ..builder import Builder
 from ..graph import GETITEM, REGION, Graph, Node
 from ..op import Op
 from ..ops.layout import channels_last_stride
-from ..spec import TensorSpec, contiguous_stride
+from ..spec import Dim, TensorSpec, contiguous_stride
 
 #: By how much the bytes that a region saves must exceed those that it converts at its border.
 WORTH = 1.5
@@ -88,6 +88,11 @@ def _is_channels_last(spec: TensorSpec) -> bool:
     return spec.stride == channels_last_stride(spec.shape)
 
 
+def _lies_as(spec: TensorSpec, stride: tuple[Dim, ...]) -> bool:
+    """Whether elements are where these strides put them: those of axes with one element do not count."""
+    return all(a == b or size == 1 for a, b, size in zip(spec.stride, stride, spec.shape, strict=True))
+
+
 class _Region:
     """Values that change over together. `entering` are values that are made elsewhere, by those of its nodes that read
     them."""
@@ -110,7 +115,9 @@ class _Region:
 
     def _bytes(self, value: _Value) -> int:
         spec = _spec(value)
-        return 0 if _is_channels_last(spec) else self.graph.sizes.hint(spec.numel) * spec.dtype.itemsize
+        if _lies_as(spec, channels_last_stride(spec.shape)):
+            return 0
+        return self.graph.sizes.hint(spec.numel) * spec.dtype.itemsize
 
 
 def _images(node: Node) -> Iterator[_Value]:
@@ -261,7 +268,7 @@ class _Change:
             self._convert_operands(node, before)
             self.nodes.append(node)
             self._change_specs(node, before)
-        outputs = {node: self._outside(node, node, before) for node in self.graph.outputs}
+        outputs = {node: self._outside(node, node, before, exact=True) for node in self.graph.outputs}
         self.graph.nodes[:] = self.nodes
         self.graph.outputs = [outputs[node] for node in self.graph.outputs]
 
@@ -301,17 +308,17 @@ class _Change:
             return weight
         return self._converted(weight, torch.channels_last, reader)
 
-    def _outside(self, source: Node, reader: Node, before: dict[_Value, TensorSpec]) -> Node:
-        """What readers outside of regions read in place of `source`."""
+    def _outside(self, source: Node, reader: Node, before: dict[_Value, TensorSpec], exact: bool = False) -> Node:
+        """What readers outside of regions read in place of `source`; the caller sees `exact` strides."""
         spec = before.get(_value(source))
         if spec is None or spec.stride == source.tensor.stride:
             return source
-        return self._converted(source, torch.contiguous_format, reader)
+        return self._converted(source, torch.contiguous_format, reader, exact)
 
-    def _converted(self, source: Node, order: torch.memory_format, reader: Node) -> Node:
+    def _converted(self, source: Node, order: torch.memory_format, reader: Node, exact: bool = False) -> Node:
         spec = source.tensor
         wanted = contiguous_stride(spec.shape) if order is torch.contiguous_format else channels_last_stride(spec.shape)
-        if spec.stride == wanted:
+        if spec.stride == wanted if exact else _lies_as(spec, wanted):
             return source
         checkpoint = reader.meta.get(REGION)
         key = source, order, checkpoint
