@@ -1,11 +1,11 @@
 """Convolutions in channels-last: which of them run so, and the strides of what lies between them.
 
 Libraries' convolutions work on channels-last memory, or convert to it and back around each call. Here whole *regions*
-of a graph change over: values of four axes that ops which keep their operands' order of axes (`_FOLLOWERS`) connect with
-each other and with convolutions. What enters a region is converted once, what leaves it is converted back, so that
-everything else, and the caller, sees the strides it saw before. A region changes over if that moves clearly fewer bytes
-than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels around them; the graph still
-means the same run op by op. Rounding may differ as between the library's kernels.
+of a graph change over: values of four axes that ops which keep the order of axes of their operands (`_FOLLOWERS`)
+connect with each other and with convolutions. What enters a region is converted once, what leaves it is converted back,
+so that everything else, and the caller, sees the strides it saw before. A region changes over if that moves clearly
+fewer bytes than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels around them; the
+graph still means the same run op by op. Rounding may differ as between the library's kernels.
 """
 
 from __future__ import annotations
