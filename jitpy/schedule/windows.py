@@ -158,10 +158,11 @@ def max_pool(
         def step(row: Index, column: Index, inside: Expr) -> None:
             nonlocal value, place
             element = trace.masked(inside, lambda: trace.read(x, (*index[:-2], row, column)))
+            # outside lies what is larger than nothing, so that no comparison needs to ask again
+            element = e.where(inside, element, e.const(float("-inf"), element.dtype))
             here = e.index(row * windows.sizes[1] + column)
             if value is None or place is None:
-                lowest = e.const(float("-inf"), element.dtype)
-                value = e.where(inside, element, lowest)
+                value = element
                 first = [e.index(windows.start(k, index[k - 2])) for k in (0, 1)]
                 if inside.op != "const":  # the first position that is inside
                     first = [e.maximum(i, 0) for i in first]
@@ -169,7 +170,7 @@ def max_pool(
                 else:
                     place = here
                 return
-            better = e.logical_and(inside, e.logical_or(e.gt(element, value), e.isnan(element)))
+            better = e.logical_or(e.gt(element, value), e.isnan(element))
             value, place = e.where(better, element, value), e.where(better, here, place)
 
         _fold(trace, windows, index, step)

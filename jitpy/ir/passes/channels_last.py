@@ -302,9 +302,13 @@ class _Change:
         node.replace_inputs(lambda n: self._of_weight(n, node) if n is weight else operand(n))
 
     def _of_weight(self, weight: Node, reader: Node) -> Node:
-        """On GPUs the library would convert weights at each call; on CPUs it packs them anyway."""
+        """On GPUs the library would convert weights at each call. On CPUs it packs them anyway, but does not choose its
+        fast kernels for images of few channels while weights lie otherwise."""
         spec = weight.spec
-        if not isinstance(spec, TensorSpec) or spec.device.type == "cpu" or not _is_row_major(spec):
+        if not isinstance(spec, TensorSpec) or not _is_row_major(spec):
+            return weight
+        channels = spec.shape[1]
+        if spec.device.type == "cpu" and not (isinstance(channels, int) and channels < 8):
             return weight
         return self._converted(weight, torch.channels_last, reader)
 
