@@ -279,10 +279,11 @@ def _batch_norm(
     eps: float,
     mask: Sequence[bool],
 ) -> tuple[Any, Any, Any]:
+    """Sums over each channel, and a formula for each element. Both convert and normalise for themselves: where they are
+    two kernels, the second one reads what the first one reads, not what it has made of that."""
     dtype, ndim = x.spec.dtype, x.spec.ndim
     compute = compute_dtype(dtype)
     axes, channels = _others(x), x.spec.shape[1]
-    grad, x = cast(b, grad, compute), cast(b, x, compute)
     if training:
         if mean is None or scale is None:
             raise NotCovered("no statistics of the batch")
@@ -290,16 +291,28 @@ def _batch_norm(
     else:
         mean = _of_channels(b, running_mean, compute, ndim)
         scale = _of_channels(b, _scale_of(b, cast(b, running_var, compute), eps), compute, ndim)
-    h = _times(b, b.call("aten.sub.Tensor", x, mean), scale)
-    g = grad if weight is None else _times(b, grad, _of_channels(b, weight, compute, ndim))
+
+    def normal() -> Any:
+        return _times(b, b.call("aten.sub.Tensor", cast(b, x, compute), mean), scale)
+
+    def total(value: Any) -> Any:
+        return b.call("aten.sum.dim_IntList", value, axes, True)
+
+    of_h, of_g = total(_times(b, cast(b, grad, compute), normal())), total(cast(b, grad, compute))
     result = None
     if mask[0]:
-        result = cast(b, _through(b, g, h, scale, axes) if training else _times(b, g, scale), dtype)
+        factor = scale if weight is None else _times(b, scale, _of_channels(b, weight, compute, ndim))
+        g = cast(b, grad, compute)
+        if training:
+            count = prod(tuple(x.spec.shape[a] for a in axes))
+            g = b.call("aten.sub.Tensor", g, b.call("aten.div.Tensor", of_g, count))
+            g = b.call("aten.sub.Tensor", g, _times(b, normal(), b.call("aten.div.Tensor", of_h, count)))
+        result = cast(b, _times(b, g, factor), dtype)
     like = weight if weight is not None else x
     return (
         result,
-        _total(b, _times(b, grad, h), axes, like, [channels]) if mask[1] and weight is not None else None,
-        _total(b, grad, axes, like, [channels]) if mask[2] else None,
+        _total(b, of_h, (), like, [channels]) if mask[1] and weight is not None else None,
+        _total(b, of_g, (), like, [channels]) if mask[2] else None,
     )
 
 
