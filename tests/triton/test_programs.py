@@ -142,3 +142,22 @@ def test_debug_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "aten.softmax" in kept["graph.py"] and "1 kernels" in kept["schedule.txt"]
     assert "def fused_mul_softmax(in0, out0):" in kept["kernels.py"] and "test_programs.py" in kept["kernels.py"]
     assert "launch" in kept["plan.txt"]
+
+
+def test_a_step_of_a_convolutional_network() -> None:
+    """Its images are in channels-last inside; batch statistics, pooling and their gradients follow."""
+    def network() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
+            torch.nn.Conv2d(16, 24, 3, 2), torch.nn.BatchNorm2d(24), torch.nn.ReLU(), torch.nn.Conv2d(24, 8, 1),
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+
+    net, plain = network(), network()
+    x = torch.randn(5, 3, 14, 12)
+    for model, call in ((net, jitpy.jit(net)), (plain, plain)):
+        call(x).square().sum().backward()
+        assert all(p.grad is not None and p.grad.is_contiguous() for p in model.parameters())
+    for p, q in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4)
+    same(list(net.buffers()), list(plain.buffers()))

@@ -122,8 +122,15 @@ def map_launch(kernel: Kernel) -> Launch:
             width = block
         if width >= 128 and (vector.size % width == 0 or vector.size >= 8 * block):
             outer = [a for a in kernel.axes if a is not vector]
-            return Launch([Tile("y", outer, 1), Tile("x", [vector], width)], max(1, min(4, width // 128)))
+            rows = _rows_side_by_side(kernel, outer, block // width)
+            return Launch([Tile("y", outer, rows), Tile("x", [vector], width)], max(1, min(4, rows * width // 128)))
     return Launch([Tile("x", list(kernel.axes), block)], warps)
+
+
+def _rows_side_by_side(kernel: Kernel, outer: list[Axis], most: int) -> int:
+    """How many short rows a program takes: all that fit, where operands that all rows share would be read for each."""
+    shared = sum(kernel.hint(v.numel) == kernel.hint(kernel.vector.size) for v in kernel.reads) if kernel.vector else 0
+    return min(most, power_of_two(kernel.hint(prod(tuple(a.size for a in outer))))) if shared > 2 else 1
 
 
 def _axis_across(kernel: Kernel) -> Axis | None:
