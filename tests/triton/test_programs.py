@@ -149,7 +149,8 @@ def test_a_step_of_a_convolutional_network() -> None:
     def network() -> torch.nn.Module:
         torch.manual_seed(0)
         return torch.nn.Sequential(
-            torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
+            torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
+            torch.nn.MaxPool2d(3, 2, 1),
             torch.nn.Conv2d(16, 24, 3, 2), torch.nn.BatchNorm2d(24), torch.nn.ReLU(), torch.nn.Conv2d(24, 8, 1),
             torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
 
