@@ -41,6 +41,7 @@ from .frontend.code import all_positional, param_names
 from .frontend.codegen import Unreconstructable
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finishing import Finisher
+from .frontend.numpy_values import IS_CAPTURED
 from .frontend.observations import Observations
 from .frontend.resume import ResumePoint, is_resume_code, resume_code
 from .frontend.source import LocalSource
@@ -55,6 +56,9 @@ from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
 from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
+
+if IS_CAPTURED:
+    from .frontend import numpy_operations  # noqa: F401  (registers numpy's functions)
 
 #: compiling is serial: tracing reads and guards the state of the whole process
 _lock = threading.RLock()

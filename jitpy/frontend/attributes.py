@@ -14,6 +14,7 @@ from ..runtime.lifetimes import is_mortal
 from . import tensor_values
 from .executor import PUSHED, Executor
 from .guards import MISSING
+from .numpy_values import ArrayValue
 from .polyfills import STAND_IN_ORIGINALS, construct
 from .source import attr, constant, instance_dict
 from .stand_ins import store_hidden
@@ -62,6 +63,10 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
             return _load_operator_attr(ex, value, name)
     elif isinstance(value, SuperValue):
         return _load_super_attr(ex, value, name)
+    elif isinstance(value, ArrayValue):
+        from .numpy_operations import load_attr as load_array_attr
+
+        return load_array_attr(ex, value, name)
     elif isinstance(value, TensorValue):
         return _load_tensor_attr(ex, value, name)
     elif isinstance(value, StandInValue) and name in value.hidden and ex.in_polyfill():

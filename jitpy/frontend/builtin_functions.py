@@ -38,6 +38,7 @@ from .executor import Executor, TracedException
 from .generators import resume_sync
 from .guards import MISSING
 from .iteration import get_iter, next_sync
+from .numpy_values import ArrayValue
 from .operators import (
     BINARY,
     COMPARE,
@@ -47,6 +48,7 @@ from .operators import (
     compare,
     constant_of,
     length,
+    numpy_operations,
     same_object,
     sym,
     truth,
@@ -283,11 +285,16 @@ def builtin_len(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return length(ex, args[0])
 
 
+def _plain_number(ex: Executor, value: Value) -> Value:
+    """The Python number in a scalar of numpy's; other Values as they are."""
+    return numpy_operations().number_of(ex, value) if isinstance(value, ArrayValue) else value
+
+
 @builtin(bool)
 def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return FALSE
-    value = args[0]
+    value = _plain_number(ex, args[0])
     if isinstance(value, ScalarValue):
         with recording(ex, "bool"):
             return number_value(ex.recorder.scalar_op(bool, value.traced))
@@ -299,7 +306,7 @@ def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(int)
 def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
-        value = args[0]
+        value = _plain_number(ex, args[0])
         if isinstance(value, SymValue):
             return value
         if isinstance(value, ScalarValue):
@@ -318,7 +325,7 @@ def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(float)
 def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        value = as_number(ex, args[0])
+        value = _plain_number(ex, as_number(ex, args[0]))
         if isinstance(value, ScalarValue):
             with recording(ex, "float"):
                 return number_value(ex.recorder.scalar_op(float, value.traced))

@@ -21,7 +21,7 @@ from .breaks import GraphBreak
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
 from .known_numbers import pin, pinned_arguments
-from .numpy_values import is_array, is_number
+from .numpy_values import ArrayValue, is_array, is_number
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
@@ -109,6 +109,8 @@ def to_payload(ex: Executor, value: Any) -> Any:
         return _opaque_payload(ex, value)
     if isinstance(value, ObjectValue) and value.real is not None and isinstance(value.real, torch.Generator):
         raise GraphBreak("rng_state", "a torch.Generator")
+    if isinstance(value, ArrayValue):
+        raise GraphBreak("unsupported_value", f"a numpy {value.cls.__name__} in a torch operation")
     raise unsupported(value, "a torch operation")
 
 

@@ -13,6 +13,7 @@ from .breaks import GraphBreak
 from .calls import call, range_items, record
 from .executor import PUSHED, Executor, TracedException
 from .guards import MISSING
+from .numpy_values import ArrayValue
 from .operators import binary, truth
 from .values.base import (
     ConstValue,
@@ -178,6 +179,10 @@ def get_iter(ex: Executor, value: Value) -> Any:
     world = ex.world
     if isinstance(value, (IteratorValue, GeneratorValue)):
         return value
+    if isinstance(value, ArrayValue):
+        from .numpy_operations import iterate
+
+        return iterate(ex, value)
     if isinstance(value, TensorValue):
         if value.traced.ndim == 0:
             raise ex.throw(TypeError, "iteration over a 0-d tensor")

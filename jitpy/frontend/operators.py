@@ -19,7 +19,7 @@ from .executor import Executor
 from .growing import number_of_items
 from .guards import MISSING
 from .known_numbers import decide, pin
-from .numpy_values import is_number
+from .numpy_values import DTYPE_TYPES, ArrayValue, is_number
 from .polyfills import construct
 from .stand_ins import changed
 from .traced import TracedScalar
@@ -71,11 +71,20 @@ COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__",
 _NUMBERS = (ConstValue, SymValue, ScalarValue)
 
 
+def numpy_operations() -> Any:
+    """The module that knows arrays: imported late, since it needs this one."""
+    from . import numpy_operations
+
+    return numpy_operations
+
+
 def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -> Any:
     """`a op b`; `name` is the BinaryOp's. A Value or PUSHED."""
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
+        return numpy_operations().operate(ex, name, a, b, inplace=inplace)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         if isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
             raise GraphBreak("unsupported_op", f"{a.cls.__name__} {_SYMBOLS[name]} Tensor")
@@ -337,6 +346,8 @@ def unary(ex: Executor, opname: str, a: Value) -> Any:
     function, dunder = UNARY[opname]
     if isinstance(a, ConstValue):
         return fold_constants(ex, function, a.value)
+    if isinstance(a, ArrayValue):
+        return numpy_operations().operate(ex, opname, a)
     if isinstance(a, TensorValue):
         return record(ex, function, [a], {})
     if isinstance(a, SymValue):
@@ -390,6 +401,8 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
+        return numpy_operations().operate(ex, symbol, a, b)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
@@ -502,7 +515,7 @@ def _compare_objects(ex: Executor, function: Callable[..., Any], a: Value, b: Va
 def _trusted_comparison(obj: Any) -> bool:
     cls = type(obj)
     return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
-        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
+        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value, *DTYPE_TYPES,
                          types.MethodDescriptorType, types.GenericAlias, types.UnionType))
 
 
@@ -573,6 +586,8 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
         if known is None:
             known = answer_of(ex.recorder, value.traced)
         return value.traced if known is None else known
+    if isinstance(value, ArrayValue):
+        raise GraphBreak("data_dependent_branch", "the truth of a numpy array")
     if isinstance(value, TensorValue):
         with recording(ex, "bool"):
             result = ex.recorder.call(torch.Tensor.__bool__, (value.traced,), {}, ex.loc())
@@ -616,6 +631,8 @@ def length(ex: Executor, value: Value) -> Value:
                 and isinstance(value.step, ConstValue) and value.step.value == 1:
             return value.stop
         return const(len(range_items(ex, value)))
+    if isinstance(value, ArrayValue):
+        return numpy_operations().length(ex, value)
     if isinstance(value, TensorValue):
         return record(ex, torch.Tensor.__len__, [value], {}) if value.traced.ndim == 0 else _first_size(value)
     if found is MISSING:

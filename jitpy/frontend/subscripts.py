@@ -17,7 +17,18 @@ from .executor import Executor
 from .growing import change_list, has_item, list_item, number_of_items
 from .guards import MISSING
 from .iteration import builtin_iter, get_iter_sync, iterate, next_sync
-from .operators import compare_builtin, constant_of, equal, fold_constants, key_of, mutate, same_object, truth
+from .numpy_values import ArrayValue
+from .operators import (
+    compare_builtin,
+    constant_of,
+    equal,
+    fold_constants,
+    key_of,
+    mutate,
+    numpy_operations,
+    same_object,
+    truth,
+)
 from .values.base import (
     BuiltinMethodValue,
     ConstValue,
@@ -45,6 +56,8 @@ def get_item(ex: Executor, container: Value, key: Value) -> Any:
     world = ex.world
     if isinstance(container, TensorValue):
         return record(ex, torch.Tensor.__getitem__, [container, key], {})
+    if isinstance(container, ArrayValue):
+        return numpy_operations().get_item(ex, container, key)
     found = world.class_lookup(container.cls, "__getitem__")
     if isinstance(found, types.FunctionType):
         return call(ex, world.const_object(found), [container, key], {})
@@ -145,6 +158,9 @@ def set_item(ex: Executor, container: Value, key: Value, new: Value) -> Any:
     if isinstance(container, TensorValue):
         record(ex, torch.Tensor.__setitem__, [container, key, new], {})
         return None
+    if isinstance(container, ArrayValue):
+        numpy_operations().set_item(ex, container, key, new)
+        return None
     found = world.class_lookup(container.cls, "__setitem__")
     if isinstance(found, types.FunctionType):
         return call(ex, world.const_object(found), [container, key, new], {})
@@ -230,6 +246,8 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
         return fold_constants(ex, operator.contains, world.pin(container), constant_of(ex, item))
     if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
+        raise unsupported(container, "in")
+    if isinstance(container, ArrayValue):
         raise unsupported(container, "in")
     if isinstance(container, TensorValue):
         return const(truth(ex, ex.call_sync(world.const_object(torch.Tensor.__contains__), [container, item])))

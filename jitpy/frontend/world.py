@@ -23,10 +23,10 @@ from .growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, 
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf
 from .inputs import check_kind
 from .known_numbers import float_input
-from .numpy_values import SameNumber, is_number
+from .numpy_values import SameNumber, is_number, wrap_array
 from .observations import Observations
 from .polyfills import STAND_IN_METHODS
-from .recorder import Recorder, Uncapturable
+from .recorder import Recorder, TracedTensor, Uncapturable
 from .source import (
     ClosureCellSource,
     ConstSource,
@@ -287,6 +287,9 @@ class World:
             return self._with_attrs(stand_in, obj)
         if _is_plain_instance(cls):
             return self._with_attrs(ObjectValue(cls, source, obj), obj)
+        array = wrap_array(self, obj, source)
+        if array is not None:
+            return array
         return PyValue(obj, source, pinned=isinstance(source, ConstSource))
 
     def _with_attrs(self, value: ObjectValue, obj: Any) -> ObjectValue:
@@ -321,8 +324,7 @@ class World:
             return PyValue(obj, source, pinned=False)
         try:
             check_kind(obj)
-            dims = self._dynamic_dims(obj, source)
-            traced = self.recorder.tensor_input(obj, source, dims)
+            traced = self.input_tensor(obj, source)
         except Uncapturable:
             self.guard(source, "type", cls)
             return PyValue(obj, source, pinned=False)
@@ -331,6 +333,10 @@ class World:
             return found
         value = self.tensors[id(traced)] = TensorValue(traced, cls, source, obj)
         return value
+
+    def input_tensor(self, tensor: torch.Tensor, source: Source) -> TracedTensor:
+        """A tensor from outside as an input of the graph, with symbols for the sizes that change."""
+        return self.recorder.tensor_input(tensor, source, self._dynamic_dims(tensor, source))
 
     def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> tuple[Any, ...] | None:
         shape = tuple(tensor.shape)

@@ -419,7 +419,9 @@ def _snapshot(root: Any) -> Any:
         start = memory.data_ptr() if memory is not None else base.__array_interface__["data"][0]
         alive.append(memory)
         storage = storages.setdefault(start, len(storages))
-        return (a.dtype.str, a.shape, a.strides, first - start, a.flags.writeable, storage, walk(a.tolist()))
+        # the stride of an axis of size one, and of an empty array, addresses nothing
+        strides = tuple(s for n, s in zip(a.shape, a.strides, strict=True) if n > 1 and a.size)
+        return (a.dtype.str, a.shape, strides, first - start, a.flags.writeable, storage, walk(a.tolist()))
 
     def tensor(t: torch.Tensor) -> tuple[Any, ...]:
         with torch._C.DisableTorchFunction():

@@ -1,6 +1,7 @@
 """Plain Python bodies for C builtins and library functions: the executor traces `POLYFILLS[f]` in the place of `f`."""
 
 from . import (
+    arrays,
     autograd,
     builtins_,
     deques,
@@ -37,8 +38,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (autograd, builtins_, deques, distributions, functional, fused_steps, iterators, mappings, numbers, objects,
-           operators, optimizers, proxies, sequences, types)
+MODULES = (arrays, autograd, builtins_, deques, distributions, functional, fused_steps, iterators, mappings, numbers,
+           objects, operators, optimizers, proxies, sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",
