@@ -10,6 +10,7 @@ import torch
 from jitpy.ir import Dim, TensorSpec
 
 from .guards import TensorGuard
+from .numpy_values import is_array_source
 from .source import Source, short_name
 from .traced import GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
@@ -35,7 +36,7 @@ def make_tensor_input(
     index = len(recorder.graph.inputs)
     memory = tensor.untyped_storage()._cdata
     sharers = recorder._storages.get(memory, [])
-    if any(recorder._inputs[i].payload.storage.written for i in sharers):
+    if any(recorder._inputs[i].payload.storage.written for i in (*sharers, *sharing_arrays(recorder, tensor, source))):
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
     guard, spec = describe(recorder, tensor, source, dims)
     recorder.guards.add(source, "tensor", guard)
@@ -53,6 +54,28 @@ def make_tensor_input(
 
     recorder._journal.append(undo)
     return payload
+
+
+def sharing_arrays(recorder: Recorder, tensor: torch.Tensor, source: Source) -> list[int]:
+    """The inputs that are in the same memory as this one without a common storage: one of them is an array."""
+    is_array = is_array_source(source)
+    if not is_array and not recorder.has_arrays:
+        return []
+    recorder.has_arrays = True
+    begin, end = _memory(tensor)
+    found = []
+    for i, entry in enumerate(recorder._inputs):
+        if isinstance(entry.value, torch.Tensor) and entry.value is not tensor and (
+                is_array or is_array_source(entry.source)):
+            low, high = _memory(entry.value)
+            if low < end and begin < high:
+                found.append(i)
+    return found
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:

@@ -1,8 +1,8 @@
 """Calls of numpy while tracing: each becomes torch calls on the tensors of the arrays.
 
-What a call returns (an array or a scalar, its dtype, its layout, whether it looks at an operand's memory) is numpy's own
-answer: the function is called on stand-ins of the same types and layouts. `polyfills/arrays.py` says how torch computes the
-numbers. Where the two cannot be brought together, or numpy itself refuses, the graph breaks.
+What a call returns (an array or a scalar, its dtype, its layout, whether it looks at an operand's memory) is numpy's
+own answer: the function is called on stand-ins of the same types and layouts. `polyfills/arrays.py` says how torch
+computes the numbers. Where the two cannot be brought together, or numpy itself refuses, the graph breaks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from .breaks import GraphBreak
 from .calls import BUILTINS, NotConstant, as_int, deep_constant, record, recording
 from .executor import Executor, TracedException
-from .numpy_values import TORCH_DTYPES, ArrayValue, errors_are_silent, is_number
+from .numpy_values import NUMPY_DTYPES, TORCH_DTYPES, ArrayValue, errors_are_silent, is_number
 from .polyfills import arrays
 from .polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
 from .source import constant
@@ -137,9 +137,9 @@ def _array_like(ex: Executor, value: ArrayValue) -> Any:
 
 def asked(ex: Executor, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Numpy's answer on stand-ins; what it refuses, it may refuse itself."""
-    ex.world.guards.add(constant(np, "numpy"), "python", errors_are_silent, "numpy")
     if not errors_are_silent(np):
         raise refuse(f"{what} where floating-point errors raise")
+    ex.world.guards.add(constant(np, "numpy"), "python", errors_are_silent, "numpy")
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -303,11 +303,24 @@ def call_array_function(
     for name, value in bound.arguments.items():
         given[name] = _operand(ex, what, entry, name, value, first.dtype)
     bound.arguments.update(given)
-    check_kind(what, entry, first.dtype, *(operand.dtype for operand, _ in made.values()))
+    check_kind(what, entry, first.dtype, *_dtypes([v for n, v in given.items() if n not in entry.converted]))
     result = traced_body(ex, entry.body, list(bound.args), dict(bound.kwargs))
     if isinstance(out, ArrayValue):
         return _in_place(ex, what, out, result)
     return conform(ex, what, result, answer, made)
+
+
+def _dtypes(values: list[Any]) -> list[Any]:
+    """Those of the tensors among a body's arguments."""
+    found = []
+    for value in values:
+        if isinstance(value, (ListValue, TupleValue)):
+            found += _dtypes(value.items)
+        elif isinstance(value, tuple):
+            found += _dtypes(list(value))
+        elif isinstance(value, TensorValue):
+            found.append(NUMPY_DTYPES[value.traced.dtype])
+    return found
 
 
 #: functions of which an optional dtype is a positional parameter behind so many others
@@ -399,8 +412,8 @@ def call_ufunc(ex: Executor, ufunc: Any, args: list[Value], kwargs: dict[str, Va
 
 
 #: functions whose bodies take a Python number as their second operand
-_WITH_NUMBERS = frozenset({"add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod", "power",
-                           "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
+_WITH_NUMBERS = frozenset({"add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod",
+                           "power", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
 
 
 def _loop(what: str, ufunc: Any, operands: list[Any], out: Any, options: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What the language does with numpy's arrays and scalars while tracing: operators, subscripts, attributes, conversions."""
+"""What the language does with arrays and scalars of numpy's: operators, subscripts, attributes, conversions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .breaks import GraphBreak
 from .calls import BUILTINS, builtin, record
 from .codegen import Emitter, builds
 from .numpy_calls import (
+    array_of_tensor,
     asked,
+    call_array_function,
+    call_ufunc,
     check_kind,
     conform,
     converted,
     own_copy,
-    stand_in_for,
-    array_of_tensor,
-    call_array_function,
-    call_ufunc,
     refuse,
+    stand_in_for,
     tensor_of,
     tensor_of_array,
     traced_body,

@@ -21,6 +21,7 @@ from .guards import MISSING
 from .known_numbers import decide, pin
 from .numpy_values import DTYPE_TYPES, ArrayValue, is_number
 from .polyfills import construct
+from .source import ConstSource
 from .stand_ins import changed
 from .traced import TracedScalar
 from .values.base import (
@@ -71,6 +72,11 @@ COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__",
 _NUMBERS = (ConstValue, SymValue, ScalarValue)
 
 
+def is_constant_number(value: Value) -> bool:
+    """Whether this is a scalar of numpy's that the code holds on to."""
+    return isinstance(value, PyValue) and is_number(value.obj) and isinstance(value.source, ConstSource)
+
+
 def numpy_operations() -> Any:
     """The module that knows arrays: imported late, since it needs this one."""
     from . import numpy_operations
@@ -97,6 +103,9 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
         return _symbolic_binary(ex, name, function, a, b)
     if isinstance(a, (ConstValue, SymValue)) and isinstance(b, (ConstValue, SymValue)):
         return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
+    if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
+            is_constant_number(b) and isinstance(a, ConstValue):
+        return numpy_operations().operate(ex, name, a, b)
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
@@ -515,8 +524,8 @@ def _compare_objects(ex: Executor, function: Callable[..., Any], a: Value, b: Va
 def _trusted_comparison(obj: Any) -> bool:
     cls = type(obj)
     return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
-        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value, *DTYPE_TYPES,
-                         types.MethodDescriptorType, types.GenericAlias, types.UnionType))
+        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
+                         *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType))
 
 
 def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | None:

@@ -38,7 +38,15 @@ from .autograd_facts import keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
 from .history import History
-from .inputs import check_strided, check_strided_input, check_write_under_grad, is_leaf, is_no_leaf, make_tensor_input
+from .inputs import (
+    check_strided,
+    check_strided_input,
+    check_write_under_grad,
+    is_leaf,
+    is_no_leaf,
+    make_tensor_input,
+    sharing_arrays,
+)
 from .scalars import record_scalar_op, with_sample_numbers
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 from .source import Source
@@ -89,6 +97,7 @@ class Recorder:
         self.loc: Loc | None = None
         self._inputs: list[GraphInput] = []
         self._by_id: dict[int, TracedTensor] = {}
+        self.has_arrays = False  # whether an input is an array of numpy's
         self._ints: dict[Source, sympy.Symbol] = {}
         self._storages: dict[int, list[int]] = {}
         #: recordings of calls with symbolic sizes (`derived_calls`)
@@ -540,7 +549,8 @@ class Recorder:
         real: torch.Tensor = entry.value
         if real.is_inference() and not self.state.inference_mode:
             raise Uncapturable("input_mutation", "an inference tensor is changed outside inference mode")
-        if len(self._storages.get(real.untyped_storage()._cdata, ())) > 1:
+        shared = len(self._storages.get(real.untyped_storage()._cdata, ())) > 1
+        if shared or sharing_arrays(self, real, entry.source):
             raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")
 
     def _conform(self, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:

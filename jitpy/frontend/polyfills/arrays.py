@@ -1,8 +1,8 @@
 """numpy's functions on tensors: what stands for an array is its tensor.
 
-Bodies have the names of numpy's parameters. The caller has converted operands to the dtype in which numpy computes, asks
-numpy itself for the dtype and layout of the result, and makes the result so; `dtype`, `out`, `order` and `casting` are
-its business too. What a body does not take breaks the graph.
+Bodies have the names of numpy's parameters. The caller has converted operands to the dtype in which numpy computes,
+asks numpy itself for the dtype and layout of the result, and makes the result so; `dtype`, `out`, `order` and `casting`
+are its business too. What a body does not take breaks the graph.
 """
 
 from __future__ import annotations
