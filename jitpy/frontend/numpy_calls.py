@@ -228,6 +228,8 @@ def check_kind(what: str, entry: Counterpart, *dtypes: Any) -> None:
 
 def converted(ex: Executor, what: str, value: Value, dtype: Any, number: bool = False) -> Value:
     """An operand as a tensor of a dtype, or, where `number` says so, perhaps as a Python number that has the value."""
+    if dtype not in TORCH_DTYPES:
+        raise refuse(f"{what}, which computes in {dtype}")
     if isinstance(value, ArrayValue):
         tensor = tensor_of(ex, value)
         if value.dtype == dtype:
