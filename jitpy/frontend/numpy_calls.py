@@ -46,7 +46,7 @@ _CONSTANT_BYTES = 1 << 16
 
 
 def refuse(what: str) -> GraphBreak:
-    return GraphBreak("unsupported_call", what)
+    return GraphBreak("numpy", what)
 
 
 def _name(function: Any) -> str:
