@@ -51,9 +51,9 @@ _reason("unsupported_tensor", "A tensor of a kind that is not captured",
 _reason("unsupported_op", "A torch operation that cannot be captured", "It runs in eager mode.",
         "Use an equivalent that works on plain tensors.")
 _reason("numpy", "A call of numpy that torch has no equal of",
-        "numpy calls become torch calls where those give the same types, layouts, aliases and numbers. Others run as they "
-        "are: results whose size depends on data, views that run backwards or are read-only, divisions of integers by "
-        "what may be zero, dtypes that torch does not know, and code under np.errstate(...='raise').",
+        "numpy calls become torch calls where those give the same types, layouts, aliases and numbers. Others run as "
+        "they are: results whose size depends on data, views that run backwards or are read-only, divisions of "
+        "integers by what may be zero, dtypes that torch does not know, and code under np.errstate(...='raise').",
         "Use tensors, or a form of the call that docs/usage.md lists.")
 _reason("opaque_iterator", "Iteration over an iterator made outside",
         "Its next item exists only at run time.", "Pass a list or tuple instead of an iterator.")
