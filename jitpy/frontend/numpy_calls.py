@@ -39,6 +39,7 @@ from .values.base import (
 )
 
 _aten = torch.ops.aten
+_CPU = torch.device("cpu")  # whatever the default device is
 _NUMBERS = (ConstValue, SymValue, ScalarValue)
 
 #: Arrays of constants up to this size are part of the code.
@@ -244,12 +245,18 @@ def converted(ex: Executor, what: str, value: Value, dtype: Any, number: bool = 
             dtype.kind == ("i" if value.cls is int else "f"):
         if number:
             return value
-        return _called(ex, torch.full, [TupleValue([]), value], {"dtype": const(TORCH_DTYPES[dtype])})
+        return _filled(ex, value, dtype)
     else:
         raise refuse(f"{what} with a {value.cls.__name__}")
     if number:
         return const(plain)
-    return _called(ex, torch.full, [TupleValue([]), const(plain)], {"dtype": const(TORCH_DTYPES[dtype])})
+    return _filled(ex, const(plain), dtype)
+
+
+def _filled(ex: Executor, number: Value, dtype: Any) -> Value:
+    """A number as a tensor."""
+    options: dict[str, Value] = {"dtype": const(TORCH_DTYPES[dtype]), "device": const(_CPU)}
+    return _called(ex, torch.full, [TupleValue([]), number], options)
 
 
 def _check_cast(what: str, source: Any, target: Any) -> None:

@@ -409,6 +409,18 @@ def dtype_argument(d, a):
     return a.astype(d), d == np.float32
 
 
+@case(one)
+def another_default_device(a):
+    with torch.device("meta"):
+        return 2.0 - a, np.sqrt(a * a + 1), a % 3, np.round(a, 2), np.zeros(a.shape[0]), np.full_like(a, 2)
+
+
+@case(lambda: (f32(2, 2),))
+def under_autocast(a):
+    with torch.autocast("cpu", torch.bfloat16):
+        return a @ a, np.dot(a, a), a.sum()
+
+
 # -- tensors and arrays
 
 

@@ -120,7 +120,7 @@ def remainder(a: Any, b: Any, /) -> Any:
     found = torch.remainder(a, b)
     if not found.is_floating_point():
         return found
-    divisor = b if isinstance(b, torch.Tensor) else torch.full((), b, dtype=a.dtype)
+    divisor = b if isinstance(b, torch.Tensor) else torch.full((), b, dtype=a.dtype, device=a.device)
     return torch.where(found == 0, torch.copysign(found, divisor), found)
 
 
@@ -377,7 +377,7 @@ def round(a: Any, decimals: int = 0) -> Any:
         give_up("integers rounded to places")
     if decimals == 0:
         return torch.round(a) if a.is_floating_point() else a
-    scale = torch.full((), 10.0 ** abs(decimals), dtype=a.dtype)
+    scale = torch.full((), 10.0 ** abs(decimals), dtype=a.dtype, device=a.device)
     if decimals > 0:
         return torch.div(torch.round(torch.mul(a, scale)), scale)
     return torch.mul(torch.round(torch.div(a, scale)), scale)
@@ -462,12 +462,12 @@ def astype(a: Any, *, copy: Any = True) -> Any:
 
 def filled(shape: Any, value: Any, dtype: torch.dtype) -> Any:
     """What `zeros`, `ones`, `full` and their like make."""
-    return torch.full((shape,) if isinstance(shape, int) else tuple(shape), value, dtype=dtype)
+    return torch.full((shape,) if isinstance(shape, int) else tuple(shape), value, dtype=dtype, device="cpu")
 
 
 def counted(start: int, stop: int, step: int, dtype: torch.dtype) -> Any:
     """`arange` of integers."""
-    return torch.arange(start, stop, step, dtype=dtype)
+    return torch.arange(start, stop, step, dtype=dtype, device="cpu")
 
 
 def as_laid_out(tensor: Any, order: Any) -> Any:
