@@ -175,7 +175,7 @@ def conform(ex: Executor, what: str, result: Value, answer: Any, made: dict[int,
         _check_view(ex, what, result, answer, shared[0], stand_in)
         return ArrayValue(_alias(ex, result.traced), np.ndarray)
     if any(result.traced.storage is operand.traced.storage for operand, _ in made.values()) or result.traced.chain:
-        result = _called(ex, torch.Tensor.clone, [result])
+        result = ex.world.tensor_value(_called(ex, torch.Tensor.clone, [result]).traced)
         spec = result.traced.spec
     if is_number(answer):
         return ArrayValue(result.traced, type(answer))
@@ -183,6 +183,7 @@ def conform(ex: Executor, what: str, result: Value, answer: Any, made: dict[int,
     if _moving(spec.shape, sizes.hints(spec.stride)) != _moving(answer.shape, wanted):
         order = sorted(range(answer.ndim), key=lambda axis: (-wanted[axis], axis))
         result = traced_body(ex, arrays.as_laid_out, [result, TupleValue([*map(const, order)])])
+        assert isinstance(result, TensorValue)
         if _moving(answer.shape, sizes.hints(result.traced.spec.stride)) != _moving(answer.shape, wanted):
             raise refuse(f"{what}, of which torch makes another layout")
     return ArrayValue(result.traced, np.ndarray)

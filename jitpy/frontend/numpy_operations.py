@@ -325,7 +325,7 @@ def _like(value: Any) -> Any:
     """`np.zeros_like` and its like."""
 
     def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        function = {0: np.zeros_like, 1: np.ones_like, None: np.full_like}[value]
+        function: Any = {0: np.zeros_like, 1: np.ones_like, None: np.full_like}[value]
         if not args or not isinstance(args[0], ArrayValue) or not kwargs.keys() <= {"dtype"} or \
                 len(args) > 2 + (value is None):
             raise refuse(f"numpy.{function.__name__} with such arguments")
@@ -378,6 +378,7 @@ def _absolute(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
 
 
 def _register() -> None:
+    function: Any
     for function in (np.array, np.asarray, np.asanyarray, np.ascontiguousarray):
         BUILTINS[function] = _converting(function)
     for function, value in ((np.zeros, 0), (np.ones, 1), (np.full, None)):
