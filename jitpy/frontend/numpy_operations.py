@@ -273,10 +273,14 @@ def _from_numpy(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Va
     return tensor_of_array(ex, array)
 
 
-@builtin(torch.as_tensor, torch.asarray)
-def _as_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    array = _array_argument(args, kwargs)
-    return tensor_of_array(ex, array) if array is not None else record(ex, torch.as_tensor, args, kwargs)
+def _sharing(function: Any) -> Any:
+    """`torch.as_tensor` and its like, which take arrays in the same memory."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        array = _array_argument(args, kwargs)
+        return tensor_of_array(ex, array) if array is not None else record(ex, function, args, kwargs)
+
+    return handler
 
 
 @builtin(torch.tensor)
@@ -379,6 +383,8 @@ def _absolute(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
 
 def _register() -> None:
     function: Any
+    for function in (torch.as_tensor, torch.asarray):
+        BUILTINS[function] = _sharing(function)
     for function in (np.array, np.asarray, np.asanyarray, np.ascontiguousarray):
         BUILTINS[function] = _converting(function)
     for function, value in ((np.zeros, 0), (np.ones, 1), (np.full, None)):
