@@ -55,12 +55,23 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     for index, payload in written:
         storage = payload.storage
         graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
+        if not payload.storage.seen:
+            _write_as_data(recorder, index)
     _mark_memory(recorder, live)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
+
+
+def _write_as_data(recorder: Recorder, index: int) -> None:
+    """All that was written to an input went through `.data`: the graph gets that instead, and autograd sees no write.
+    Not where the graph reads the input under grad mode."""
+    node = recorder.graph.inputs[index]
+    if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in recorder.graph.nodes):
+        node.meta["as_data"] = True
+        node.spec = node.tensor.with_(requires_grad=False)
 
 
 def _mark_memory(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> None:

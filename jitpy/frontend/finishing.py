@@ -32,6 +32,7 @@ from .resume import (
     run_to_end,
     run_to_raise,
 )
+from .source import attr
 from .traced import Uncapturable
 from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, Value
 from .world import World
@@ -483,7 +484,8 @@ def _cell_order(frame: Frame) -> list[str]:
 
 
 def _loader(emitter: Emitter, node: Any) -> Callable[[], None]:
-    return lambda: emitter.load_source(node.meta["source"])
+    source = node.meta["source"]
+    return lambda: emitter.load_source(attr(source, "data") if node.meta.get("as_data") else source)
 
 
 def _load_keywords(emitter: Emitter, kwargs: dict[str, Value]) -> None:

@@ -465,6 +465,7 @@ class Recorder:
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
+        storage.seen = storage.seen or not target.is_data
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
         storage.writers = (*storage.writers, writer)
         storage.generation += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,6 +88,7 @@ def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
 def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
     data = recorder.record(_aten.detach.default, (tensor,), {})
     data.node.meta["own_versions"] = True  # autograd does not see what the tensor and this one do to each other
+    data.chain = (*data.chain[:-1], replace(data.chain[-1], is_data=True))
     return data
 
 

@@ -65,7 +65,8 @@ class ViewStep:
     """One view op of an alias: `op(base, *args, **kwargs)` gives a tensor of `spec`.
 
     `grad_enabled` is the mode under which the view was made; `multi` says that eager made it as one of
-    several outputs (split, unbind: `parts`), whose in-place use autograd restricts.
+    several outputs (split, unbind: `parts`), whose in-place use autograd restricts; `is_data` that it is `.data`, whose
+    writes autograd does not see.
     """
 
     op: Op
@@ -75,6 +76,7 @@ class ViewStep:
     grad_enabled: bool = True
     multi: bool = False
     parts: Parts | None = None
+    is_data: bool = False
 
 
 class Storage:
@@ -89,10 +91,11 @@ class Storage:
     restricted    it has views (of split or unbind, or made under no_grad) that eager refuses to read after a write
     split         it requires grad and has views of split or unbind: eager refuses to read them after any write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
+    seen          autograd sees that it was written to: not all writes went through `.data`
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",
-                 "split")
+                 "seen", "split")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
@@ -104,14 +107,15 @@ class Storage:
         self.restricted = False
         self.split = False
         self.lost_grad = False
+        self.seen = False
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad)
+                self.lost_grad, self.seen)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad) = state
+         self.lost_grad, self.seen) = state
 
 
 class TracedTensor:
@@ -171,6 +175,11 @@ class TracedTensor:
     def is_detached(self) -> bool:
         """Whether autograd does not connect this view with its base."""
         return any(step.op.target is _DETACH for step in self.chain)
+
+    @property
+    def is_data(self) -> bool:
+        """Whether autograd does not see what is written to this view."""
+        return any(step.is_data for step in self.chain)
 
     @property
     def is_unrecorded(self) -> bool:

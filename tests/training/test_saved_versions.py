@@ -18,7 +18,7 @@ import jitpy
 
 Arguments = dict[str, torch.Tensor]
 
-CASES: dict[str, tuple[Callable[..., Any], Callable[[Arguments, Any], None]]] = {}
+CASES: dict[str, tuple[Callable[..., Any], Callable[[Arguments, Any], None], Callable[[Arguments], Any] | None]] = {}
 
 
 def arguments() -> Arguments:
@@ -30,23 +30,27 @@ def arguments() -> Arguments:
     return {"x": torch.tensor([1.0, 2.0, 3.0]), "w": weight, "v": other, "h": hidden, "part": base[1:4], "base": base}
 
 
-def then(after: Callable[[Arguments, Any], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function with what comes after its call."""
+def then(after: Callable[[Arguments, Any], None], before: Callable[[Arguments], Any] | None = None
+         ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function with what comes after its call; a result of `before` the call is the first of its results."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         assert fn.__name__ not in CASES
-        CASES[fn.__name__] = fn, after
+        CASES[fn.__name__] = fn, after, before
         return fn
 
     return register
 
 
-def run(fn: Callable[..., Any], called: Callable[..., Any], after: Callable[[Arguments, Any], None]) -> Any:
+def run(fn: Callable[..., Any], called: Callable[..., Any], after: Callable[[Arguments, Any], None],
+        before: Callable[[Arguments], Any] | None = None) -> Any:
     """The gradients of all leaves, or the error."""
     args = arguments()
     names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
     try:
-        after(args, called(*(args[name] for name in names)))
+        earlier = before(args) if before is not None else None
+        result = called(*(args[name] for name in names))
+        after(args, result if before is None else (earlier, result) if result is not None else (earlier,))
     except RuntimeError as error:
         # how often a tensor was written to is told by `_version` alone
         return re.sub(r"version \d+", "version N", str(error))
@@ -347,6 +351,37 @@ def earlier_view_read_and_written(x, w):
     return kept
 
 
+# What is written through `.data` is not seen by autograd: neither by what was kept before the call.
+
+
+def kept_before(args: Arguments) -> torch.Tensor:
+    return args["w"] * args["v"]
+
+
+@then(backward, before=kept_before)
+def weight_written_as_data(w):
+    w.data.mul_(0.5)
+
+
+@then(backward, before=kept_before)
+def part_written_as_data(w, x):
+    w.data[1:].add_(x[1:])
+    return w.data
+
+
+@then(backward, before=kept_before)
+def weight_written_as_data_and_returned(w):
+    w.data.mul_(0.5)
+    return w
+
+
+@then(backward, before=kept_before)
+def weight_written_both_ways(w):
+    w.data.mul_(0.5)
+    with torch.no_grad():
+        w.add_(1)
+
+
 # An in-place op keeps a copy of what it overwrites, so that what comes later does not reach it.
 
 
@@ -391,11 +426,11 @@ def one_of_two_products(x, w, v):
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", list(CASES))
 def test_like_eager(name: str, backend: str) -> None:
-    fn, after = CASES[name]
-    wanted = run(fn, fn, after)
+    fn, after, before = CASES[name]
+    wanted = run(fn, fn, after, before)
     jitted = jitpy.jit(fn, backend=backend)
     for _ in range(2):
-        found = run(fn, jitted, after)
+        found = run(fn, jitted, after, before)
         if isinstance(wanted, str) or isinstance(found, str):
             assert found == wanted
         else:
