@@ -332,7 +332,7 @@ def ask_torch(
     def convert(value: Any) -> Any:
         if type(value) is TracedTensor:
             if id(value) not in shadows:
-                spec = value.spec
+                spec = value.recorder.node(value, detached=True).tensor  # which op it is does not depend on history
                 static = spec.with_(
                     shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0, requires_grad=False
                 )

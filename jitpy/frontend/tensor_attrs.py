@@ -57,9 +57,9 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.state.grad_questions += 1
     if not tensor.spec.requires_grad:
         return True
-    index = tensor.input
-    if index is None:
-        return False
+    index, storage = tensor.input, tensor.storage
+    if index is None or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad:
+        return False  # computed here, or by what was written into it
     entry = recorder._inputs[index]
     recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
     return tensor.is_leaf

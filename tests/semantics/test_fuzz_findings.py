@@ -308,6 +308,14 @@ def constant_over_all_of_a_view(w, y):
     return view, doubled * w, scalar, asked, scalar.requires_grad
 
 
+# An argument that came to require grad by a write said that it was a leaf.
+@case(_grown(3), _grown(4))
+def argument_that_turns_into_a_result(w, y):
+    before = y.is_leaf
+    y += w
+    return before, y.is_leaf, y.requires_grad
+
+
 # Of the parts of one result some have a history that matters; the others lost theirs, and no longer fitted it.
 @case(_grown(3), _grown(4))
 def history_of_one_part(w, y):
