@@ -13,7 +13,7 @@ from jitpy import config
 
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.failures import may_fail
-from ..ir.graph import CONSTANT, GETITEM, INPUT, OWNED, Graph, Node, map_nodes, visit_nodes
+from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, OWNED, Graph, Node, map_nodes, visit_nodes
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
     AllocStep,
@@ -405,6 +405,8 @@ class Planner:
                 self.slots[value] = k
         self.tensor_users = self._tensor_users()
         for k, unit in enumerate(self.units):
+            if k == self.last_failure + 1:
+                self._drop_gradients()
             if unit.kernel is not None:
                 self._kernel(k, unit)
             else:
@@ -419,6 +421,14 @@ class Planner:
         )
         self.table.finish()
         self.table.require_order(self.steps, self._entries_used)
+
+    def _drop_gradients(self) -> None:
+        """Former gradients go as soon as nothing can fail any more."""
+        found = [node for node in self.graph.inputs if DROPS_GRAD in node.meta]
+        if self.target.device.type == "cpu" and not self.tellers and \
+                sum(self.env.hint(node.tensor.nbytes) for node in found) >= LARGE_BYTES:
+            leaves = tuple(SlotRef(self._slot(self.low.values[node])) for node in found)
+            self.steps.append(CallStep(drop_gradients, leaves, {}, (self._new_slot(),)))
 
     def _entries_used(self, step: Step) -> set[int]:
         """The entries of the size table that a step needs."""
@@ -736,6 +746,13 @@ def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     ):
         return tensor
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def drop_gradients(*leaves: torch.Tensor) -> int:
+    """Sets `.grad` to None."""
+    for leaf in leaves:
+        leaf.grad = None
+    return 0
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:

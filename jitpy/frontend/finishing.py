@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from bytecode import Instr, Label, TryBegin, TryEnd
 
 from .. import config
 from ..ir.failures import graph_may_fail, has_effect
+from ..ir.graph import DROPS_GRAD, Graph
 from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
 from .breaks import BreakRecord, GraphBreak, Restart, Skip
 from .checked import Checked, run_plainly, runs_once
@@ -34,7 +36,7 @@ from .resume import (
 )
 from .source import attr
 from .traced import Uncapturable
-from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, Value
+from .values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, TensorValue, Value
 from .world import World
 
 _PY311 = sys.version_info < (3, 12)
@@ -121,6 +123,7 @@ class Finisher:
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
+            self._mark_dropped_gradients(graph)
             compiled = self.compile_graph(graph)
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
@@ -155,6 +158,15 @@ class Finisher:
         write(emitter)
         emitter.body[:0] = prologue
         return emitter.assemble(), graph, compiled
+
+    def _mark_dropped_gradients(self, graph: Graph) -> None:
+        """Whoever assigns `.grad` may have the memory of the former gradient back before the graph has run."""
+        assigned = {id(value.real) for value in self.world.dirty
+                    if isinstance(value, TensorValue) and value.source is not None and value.grad_assigned
+                    and isinstance(value.real.grad, torch.Tensor)}
+        for node, entry in zip(graph.inputs, self.world.recorder._inputs, strict=True):
+            if id(entry.value) in assigned:
+                node.meta[DROPS_GRAD] = True
 
     def _write_plain_run(self, emitter: Emitter, checked: Checked) -> None:
         """Where the graph gave None it failed: the frame runs as plain Python from its start."""

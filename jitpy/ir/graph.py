@@ -25,6 +25,8 @@ REGION = "checkpoint"
 OWNED = "owned"
 #: In a node's `meta`: its region is a reentrant checkpoint, through which only a pass to all leaves may go.
 REENTRANT = "reentrant"
+#: In an input's `meta`: its `.grad` is assigned when the graph has run. What is in it now may go once nothing can fail.
+DROPS_GRAD = "drops .grad"
 
 
 @dataclass(frozen=True, slots=True)
