@@ -114,6 +114,7 @@ class Finisher:
             finished = recorder.finish(live)
         except Uncapturable as error:
             raise Skip(error.reason_id, error.detail) from None
+        self._let_gradients_go(finished)
         graph = finished.graph
         compiled = None
         emitter = Emitter(self.world, self.code)
@@ -123,7 +124,6 @@ class Finisher:
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
-            self._mark_dropped_gradients(graph)
             compiled = self.compile_graph(graph)
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
@@ -159,14 +159,29 @@ class Finisher:
         emitter.body[:0] = prologue
         return emitter.assemble(), graph, compiled
 
-    def _mark_dropped_gradients(self, graph: Graph) -> None:
-        """Whoever assigns `.grad` may have the memory of the former gradient back before the graph has run."""
-        assigned = {id(value.real) for value in self.world.dirty
-                    if isinstance(value, TensorValue) and value.source is not None and value.grad_assigned
-                    and isinstance(value.real.grad, torch.Tensor)}
-        for node, entry in zip(graph.inputs, self.world.recorder._inputs, strict=True):
-            if id(entry.value) in assigned:
+    def _let_gradients_go(self, finished: Any) -> None:
+        """Whoever assigns `.grad` may have the memory of the former gradient back before the graph has run: the graph
+        does not take that where it does not read it."""
+        graph: Graph = finished.graph
+        leaves = {id(value.real): value.real.grad for value in self.world.dirty
+                  if isinstance(value, TensorValue) and value.source is not None and value.grad_assigned
+                  and isinstance(value.real.grad, torch.Tensor)}
+        former = set(map(id, leaves.values()))
+        read = {node for user in graph.nodes for node in user.input_nodes()}.union(graph.outputs)
+        wanted = {where for kind, where in finished.places if kind == "input"}
+        wanted.update(mutation.input for mutation in graph.mutations)
+        wanted.update(position for position, _, _ in graph.symbol_bindings().values())
+        kept: list[int] = []
+        for k, (node, entry) in enumerate(zip(graph.inputs, self.world.recorder._inputs, strict=True)):
+            if id(entry.value) in leaves:
                 node.meta[DROPS_GRAD] = True
+            if id(entry.value) not in former or node in read or k in wanted:
+                kept.append(k)
+        number = {old: new for new, old in enumerate(kept)}
+        graph.inputs[:] = [graph.inputs[k] for k in kept]
+        for mutation in graph.mutations:
+            mutation.input = number[mutation.input]
+        finished.places[:] = [(kind, number[where] if kind == "input" else where) for kind, where in finished.places]
 
     def _write_plain_run(self, emitter: Emitter, checked: Checked) -> None:
         """Where the graph gave None it failed: the frame runs as plain Python from its start."""
