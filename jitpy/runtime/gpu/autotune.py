@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +25,9 @@ from .load import target_of
 
 _SUFFIX = ".tuned"
 _ROUNDS, _WARMUP = 7, 2
+_FINALISTS = 3
+#: what the usual kernel is given up for: less may be chance, or where the memory lies
+_GAIN = 0.98
 #: a round writes this much elsewhere first, so that arguments come from memory and not from the GPU's cache
 _FLUSHED_BYTES = 256 << 20
 
@@ -119,36 +122,51 @@ def _choose(step: LaunchStep, arguments: list[Any], launcher: Any, device: torch
     choices: list[Choice] = [(step.kernel, step.grid), *step.candidates]
     facts = [[list(value.shape), list(value.stride()), value.data_ptr() % 16] if isinstance(value, torch.Tensor)
              else value for value in arguments]
-    key = cache.key_of("tuned-1", torch.cuda.get_device_name(device), json.dumps(facts),
+    key = cache.key_of("tuned-2", torch.cuda.get_device_name(device), json.dumps(facts),
                        *(key_of(kernel, target) for kernel, _ in choices))
     known = cache.read(key, _SUFFIX)
     if known is not None:
         return choices[json.loads(known)["fastest"]]
     copies = list(map(_copy, arguments))
-    times: list[float] = []
-    for kernel, grid in choices:
+    runs: dict[int, Executable] = {}
+    for number, (kernel, grid) in enumerate(choices):
         try:
-            times.append(_time(launcher(kernel, grid), copies, device))
+            run = launcher(kernel, grid)
+            run(*copies)
+            runs[number] = run
         except KernelCompileError as error:  # too much shared memory, say
             logs.log("timing", f"{step.name}: a candidate does not compile: {error.reason}")
-            times.append(float("inf"))
-    fastest = min(range(len(times)), key=times.__getitem__)
-    logs.log("timing", lambda: f"{step.name}: {', '.join(f'{time * 1e3:.1f}' for time in times)} us, takes {fastest}")
-    cache.store(key, _SUFFIX, json.dumps({"fastest": fastest, "milliseconds": times}).encode())
+    if 0 not in runs:
+        return choices[0]  # whose error is the caller's to see
+    times = _times(runs, copies, device, _ROUNDS)
+    # a second look at the best ones: what is faster by chance is so once
+    best = sorted(times, key=times.__getitem__)[:_FINALISTS]
+    finals = _times({number: runs[number] for number in {0, *best}}, copies, device, 3 * _ROUNDS)
+    fastest = min(finals, key=finals.__getitem__)
+    if finals[fastest] > _GAIN * finals[0]:
+        fastest = 0
+    times |= finals
+    logs.log("timing", lambda: f"{step.name}: takes {fastest} of "
+                               f"{', '.join(f'{time * 1e3:.1f}' for time in times.values())} us")
+    cache.store(key, _SUFFIX, json.dumps({"fastest": fastest, "milliseconds": list(times.values())}).encode())
     return choices[fastest]
 
 
-def _time(run: Executable, arguments: list[Any], device: torch.device) -> float:
-    """Median milliseconds of a launch whose arguments are not in the cache."""
+def _times(
+    runs: Mapping[int, Executable], arguments: list[Any], device: torch.device, rounds: int
+) -> dict[int, float]:
+    """Median milliseconds of each launch. They take turns, so that all meet the same clock; arguments come from memory
+    and not from the cache."""
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device=device)
-    times = []
-    for number in range(_WARMUP + _ROUNDS):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        flushed.zero_()
-        start.record()
-        run(*arguments)
-        end.record()
-        end.synchronize()
-        if number >= _WARMUP:
-            times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    found: dict[int, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {number: [] for number in runs}
+    for _ in range(_WARMUP + rounds):
+        for number, run in runs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            flushed.zero_()
+            start.record()
+            run(*arguments)
+            end.record()
+            found[number].append((start, end))
+    torch.cuda.synchronize(device)
+    return {number: statistics.median(start.elapsed_time(end) for start, end in events[_WARMUP:])
+            for number, events in found.items()}
