@@ -22,6 +22,7 @@ from ..ir.specialize import specialize
 from .replay import keep_state, replaying
 from .results import Views, separate
 from .reverse import vjp
+from .statistics import keep_statistics
 from .watching import Watched, kept_by_eager
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
@@ -102,6 +103,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         mutation.grad_enabled = None
     for run in (fold_constants, simplify, share_subexpressions, remove_dead_code, use_channels_last):
         run(joint)
+    keep_statistics(joint)
     kept = kept_by_eager(source)
     changeable = {node for kind, nodes in (("input", joint.inputs[:n_inputs]), ("output", joint.outputs[:n_outputs]))
                   for k, node in enumerate(nodes) if (kind, k) not in kept.places and isinstance(node.spec, TensorSpec)}

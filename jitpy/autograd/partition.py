@@ -188,7 +188,9 @@ class _Facts:
         if node in self.regions or not isinstance(node.spec, TensorSpec) or self.bases.kind(node) != "copy":
             return INFINITE
         if node in self.outputs:
-            return self.size(node) * (3 if node in self.joint.changeable else 1) if node in self.reads else INFINITE
+            if node in self.joint.changeable:
+                return 3 * self.size(node)  # a copy, which may still be smaller than what is computed from it
+            return self.size(node) if node in self.reads else INFINITE
         if not self.shown.isdisjoint(self.bases.of(node)):
             return INFINITE
         return max(self.size(node), 1) * (1 if self.in_memory(node) else 2)
