@@ -95,3 +95,18 @@ def test_dropout_is_eagers_kernel() -> None:
     graph, (x,), b = graph_of((64, 64))
     forward, backward = halves_of(graph, b.call("aten.dropout.default", x, 0.1, True))
     assert "aten.native_dropout.default" in forward and not any("bernoulli" in name for name in forward)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_large_log_probabilities_are_computed_again(shown: bool) -> None:
+    """Scores of 16 bits and two numbers a row are kept, not the log-probabilities in 32."""
+    graph, (x, weight), b = graph_of((512, 64), (20000, 64))
+    scores = b.call("aten.linear.default", x, weight)
+    wide = b.call("aten._to_copy.default", scores, dtype=torch.float32)
+    result = b.call("aten._log_softmax.default", wide, 1, False)
+    graph.outputs = [b.call("aten.mean.default", b.call("aten.mul.Tensor", result, result)), *([scores] * shown)]
+    joint = differentiate(graph)
+    saved = choose_saved(joint)
+    assert all(node.tensor.dtype is torch.bfloat16 or node.tensor.numel <= 512 for node in saved)
+    names = [node.op.name for node in split(joint, saved).backward.nodes]
+    assert "aten._log_softmax_backward_data.default" in names and "aten.amax.default" not in names

@@ -376,9 +376,13 @@ class ReductionEmitter(Emitter):
         self.begin_program(splits)
         width = r.block * (self.launch.together if self._in_chunks() else 1)
         blocks = str(-(-r.size // width)) if type(r.size) is int else f"({self.size(r.size + width - 1)} // {width})"
-        self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {width}")
-        self.add(f"{r.name}_first = part * {r.name}_part")
-        self.add(f"{r.name}_last = tl.minimum({r.name}_first + {r.name}_part, {self.size(r.size)})")
+        if type(r.size) is int and r.size % (splits * width) == 0:  # equal parts: their loops have a known length
+            self.add(f"{r.name}_first = part * {r.size // splits}")
+            self.add(f"{r.name}_last = {r.name}_first + {r.size // splits}")
+        else:
+            self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {width}")
+            self.add(f"{r.name}_first = part * {r.name}_part")
+            self.add(f"{r.name}_last = tl.minimum({r.name}_first + {r.name}_part, {self.size(r.size)})")
         inner = [s for s in kernel.stores if is_inner(s)]
         for reduction, found in self._stage(
             kernel.reductions, inner, f"{r.name}_first", f"{r.name}_last"

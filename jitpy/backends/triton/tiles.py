@@ -19,6 +19,8 @@ from ...schedule.loops import Kernel
 ENOUGH_PROGRAMS = 1024
 #: The longest row that is kept in registers.
 LONGEST_ROW = 16384
+#: Points of a kernel that is bound by bandwidth alone.
+LARGE = 1 << 25
 #: Side of the tiles of transposing kernels, in elements.
 SQUARE = 64
 
@@ -158,8 +160,11 @@ def _square_launch(kernel: Kernel, other: Axis, vector: Axis) -> Launch:
     hint = kernel.hint
     outer = [a for a in kernel.axes if a is not vector and a is not other]
     side = SQUARE if widest(kernel) <= 2 else SQUARE // 2
+    length = SQUARE
+    if side == SQUARE and hint(kernel.points) >= LARGE and len(kernel.reads) + len(kernel.writes) <= 3:
+        side = length = 2 * SQUARE
     y = Tile("y", [other], min(side, power_of_two(hint(other.size))))
-    x = Tile("x", [vector], min(SQUARE, power_of_two(hint(vector.size))))
+    x = Tile("x", [vector], min(length, power_of_two(hint(vector.size))))
     tiles = [y, x]
     if outer:
         tiles.insert(0, Tile("z", outer, 1))
@@ -180,27 +185,30 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
         tile = 2048 if widest(kernel) <= 2 else 1024
         if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
-            warps = max(1, min(16, width * row // 1024 if row >= 4096 else width * row // 512))
+            single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
+            warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
-        together = 1
-        if stages == 1:
-            block, warps, together = 4096 if widest(kernel) <= 4 else 2048, 8, 2
+        if stages == 1:  # many programs with a few blocks each
+            block, warps, together = 4096 if widest(kernel) <= 4 else 2048, 4, 1
         elif passes > 1:  # few rows at a time, so that the second level cache holds them for the next pass
-            block, warps, together = 4096, 16, 4
+            block, warps, together = 4096, 16, 4 if _start_aligned(kernel, length) else 2
         else:
-            block, warps, together = 2048, 8, 4
+            block, warps, together = 1024, 4, 8
         block = min(row, block)
         launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
-        launch.together = together
+        launch.together, launch.cached = together, passes > 1
     else:
         width = min(power_of_two(hint(parallel[-1].size)), 256 // widest(kernel))
         if static and row * width <= 8192 and (stages > 1 or row <= 64):
             while row * width < 1024 and width < hint(parallel[-1].size):
                 width *= 2
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
-        block = min(row, max(16, 2048 // width))
-        launch = _launch(parallel, width, reduced, max(block, 2), 4)
-        launch.together = 2
+        if stages == 1 and hint(kernel.points) >= LARGE:
+            width = max(1, width // 2)
+            launch = _launch(parallel, width, reduced, max(min(row, 8192 // width), 2), 8)
+        else:
+            launch = _launch(parallel, width, reduced, max(min(row, max(16, 2048 // width)), 2), 4)
+            launch.together = 2
     if stages == 1 and launch.r is not None:
         launch.splits = _splits(kernel, launch, count)
     return launch
@@ -217,7 +225,15 @@ def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
     blocks = -(-kernel.hint(launch.r.size) // launch.r.block)
     if programs >= ENOUGH_PROGRAMS // 2 or blocks < 4:
         return 1
-    return max(1, min(blocks // 2, -(-ENOUGH_PROGRAMS // programs), 2048))
+    wanted = ENOUGH_PROGRAMS
+    if kernel.hint(kernel.points) >= LARGE:  # short programs for rows, long ones for columns
+        wanted = 4 * ENOUGH_PROGRAMS if len(launch.tiles) == 1 and launch.tiles[0].block == 1 else ENOUGH_PROGRAMS // 2
+    return max(1, min(blocks // 2, -(-wanted // programs), 4096))
+
+
+def _start_aligned(kernel: Kernel, length: Dim) -> bool:
+    """Whether rows of so many elements start at multiples of 16 bytes."""
+    return type(length) is int and length * widest(kernel) % 16 == 0
 
 
 def _launch(parallel: list[Axis], width: int, reduced: list[Axis], block: int, warps: int) -> Launch:
