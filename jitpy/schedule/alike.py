@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 
 from ..ir.spec import contiguous_stride
@@ -46,17 +47,20 @@ def alike_results(
 ) -> set[Value]:
     """The values that are computed like many others, and that nothing reads but more of their kind: the ends of a
     graph, which may be computed when all else is done. `called` are those that eager calls read."""
-    found: set[Value] = set()
-    classes: dict[tuple[Hashable, ...], list[Value]] = {}
+    keys: dict[Value, tuple[Hashable, ...]] = {}
     for value in reversed(live):  # readers first
-        if not isinstance(value, Pointwise) or value in called or any(r not in found for r in readers.get(value, ())):
+        if not isinstance(value, Pointwise) or value in called or any(r not in keys for r in readers.get(value, ())):
             continue
         key = _value_key(probe(value))
         if key is not None:
-            found.add(value)
-            classes.setdefault(key, []).append(value)
-    few = {value for alike in classes.values() if len(alike) < MANY for value in alike}
-    return found - few
+            keys[value] = key
+    while True:  # what is read by one of a few is no end of a graph
+        counts = Counter(keys.values())
+        kept = {value: key for value, key in keys.items()
+                if counts[key] >= MANY and all(reader in keys for reader in readers.get(value, ()))}
+        if len(kept) == len(keys):
+            return set(kept)
+        keys = kept
 
 
 def _value_key(probe: Probe) -> tuple[Hashable, ...] | None:
