@@ -41,6 +41,7 @@ from .frontend.code import all_positional, param_names
 from .frontend.codegen import Unreconstructable
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finishing import Finisher
+from .frontend.local_classes import forget_twins
 from .frontend.numpy_values import IS_CAPTURED
 from .frontend.observations import Observations
 from .frontend.resume import ResumePoint, is_resume_code, resume_code
@@ -275,7 +276,13 @@ class Engine:
         start = time.perf_counter()
         world = World(history, globals, dynamic)
         ex = Executor(world, forced)
-        frame = _root_frame(world, code, params, closure)
+        try:
+            return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
+        finally:
+            forget_twins(world)
+
+    def _capture(self, world: World, ex: Executor, frame: Frame, code: types.CodeType, times: dict[str, float],
+                 start: float) -> Any:
         cause: GraphBreak | None = None
         returned: Value | None = None
         try:

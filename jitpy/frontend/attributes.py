@@ -23,6 +23,7 @@ from .values.base import (
     UNBOUND,
     BuiltinMethodValue,
     CellValue,
+    ClassValue,
     ConstValue,
     DictValue,
     ExceptionValue,
@@ -295,6 +296,8 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     meta = type(cls)
     if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__", "__flags__",
                 "__basicsize__", "__dictoffset__", "__itemsize__", "__weakrefoffset__"):
+        if name in ("__mro__", "__bases__") and isinstance(value, ClassValue):
+            return TupleValue([world.const_object(c) for c in getattr(cls, name)])
         if name in ("__mro__", "__bases__") and is_mortal(cls):  # holding the tuple would keep the class alive
             return world.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
         return world.const_object(getattr(cls, name))
@@ -536,6 +539,10 @@ def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
         if isinstance(value.obj, types.ModuleType) and _writes_to_dict(value.obj, name):
             world.dict_set(world.module_dict(world.pin(value)), name, new, const(name))
             return None
+        if isinstance(value, ClassValue):
+            from .local_classes import store_class_attr
+
+            return store_class_attr(ex, value, name, new)
         raise unsupported(value, f".{name} = ...")
     if isinstance(value, StandInValue) and name in value.body.state and ex.in_polyfill():
         store_hidden(ex, value, name, new)
@@ -573,7 +580,8 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
         raise unsupported(value, f".{name} = ...")
     attrs = instance_attrs(ex, value)
     if attrs is None:
-        raise ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
+        more = " and no __dict__ for setting new attributes" if sys.version_info >= (3, 13) and found is MISSING else ""
+        raise ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}{more}")
     world.dict_set(attrs, name, new, const(name))
     return None
 
@@ -625,6 +633,10 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
                 raise ex.throw(AttributeError, f"'module' object has no attribute {name!r}")
             world.dict_delete(space, name)
             return None
+        if isinstance(value, ClassValue):
+            from .local_classes import store_class_attr
+
+            return store_class_attr(ex, value, name, None)
         raise unsupported(value, f"del .{name}")
     hook = world.class_lookup(value.cls, "__delattr__")
     if isinstance(hook, types.FunctionType):

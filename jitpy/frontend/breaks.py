@@ -88,8 +88,9 @@ _reason("exception", "The program raises here",
 _reason("nested_call", "A callback inside a C function breaks the graph",
         "The whole call runs as plain Python, because a C function cannot be resumed in its middle.",
         "Write the loop out in Python.")
-_reason("local_class", "A class statement runs at each call",
-        "Each time it makes another class, and what is compiled for one does not fit the next.",
+_reason("local_class", "A class that is made at each call",
+        "Its statement does what tracing does not follow, or the class comes from a frame that was not traced: what is "
+        "compiled for one does not fit the next.",
         "Define the class at the top of the module, or outside of the jitted function.")
 _reason("recursion", "A function that calls itself breaks the graph",
         "The inner call is made as a call and compiled by itself: once, not once for each depth.",

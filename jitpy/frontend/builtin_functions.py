@@ -55,12 +55,14 @@ from .operators import (
     unary,
 )
 from .polyfills import ORIGINALS, builtins_
+from .polyfills.classes import make_type
 from .source import attr
 from .subscripts import contains, delete_item, get_item, set_item
 from .values.base import (
     FALSE,
     NONE,
     TRUE,
+    ClassValue,
     ConstValue,
     DictValue,
     ExceptionValue,
@@ -91,7 +93,7 @@ Kwargs = dict[str, Value]
 @builtin(type)
 def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
-        raise GraphBreak("unsupported_call", "type() with three arguments")
+        return call(ex, ex.world.const_object(make_type), args, kwargs)
     return ex.world.const_object(_shown_class(args[0]))
 
 
@@ -398,7 +400,8 @@ def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(id)
 def builtin_id(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)):
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)) and \
+            not isinstance(value, ClassValue):
         return const(id(ex.world.pin(value)))
     found = ex.world.pin_instance(value)
     if found is None:
@@ -510,6 +513,8 @@ def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def formatting_constant(ex: Executor, value: Value) -> Any:
     """The real object to format, where it is made of constants."""
     if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
+        raise unsupported(value, "formatting")
+    if isinstance(value, ClassValue) and type(value.obj) is not type:
         raise unsupported(value, "formatting")
     return constant_of(ex, value)
 

@@ -146,7 +146,12 @@ def exception_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return ExceptionValue(ex.world.pin(args[0]), list(args[1:]))  # type: ignore[arg-type]
 
 
-@builtin(BaseException.__init__, Exception.__init__)
+#: those of exceptions that keep nothing but their arguments
+_EXCEPTION_INITS = {c.__init__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
+                    and c.__basicsize__ == BaseException.__basicsize__}
+
+
+@builtin(*_EXCEPTION_INITS)
 def exception_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[0], ExceptionValue):
         args[0].args = list(args[1:])

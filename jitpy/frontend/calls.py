@@ -23,6 +23,7 @@ from .guards import MISSING
 from .known_numbers import pin, pinned_arguments
 from .numpy_values import ArrayValue, is_array, is_number
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
+from .polyfills.classes import call_type
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
 from .torch_calls import is_user_op, writes
@@ -501,6 +502,8 @@ def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs:
         from .polyfills.construct import instantiate as body
 
         return call(ex, world.const_object(body), [fn, *args], kwargs)
+    if new is type.__new__:
+        return call(ex, world.const_object(call_type), [fn, *args], kwargs)
     if cls.__flags__ & (1 << 20):  # abstract
         raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
     made = allocate(ex, cls, new, args, kwargs)

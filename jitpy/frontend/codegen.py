@@ -116,7 +116,10 @@ class Emitter:
 
     def const_object(self, obj: Any) -> None:
         """Push an object of the program's, which the code does not keep alive if it is mortal."""
-        if is_mortal(obj):
+        made = self.world.made.get(id(obj))
+        if made is not None:
+            self.load(made)
+        elif is_mortal(obj):
             self.call(weakref.ref(obj))
         else:
             self.const(obj)
@@ -243,7 +246,7 @@ class Emitter:
         if isinstance(value, SymValue):
             self._load_expression(value.expr)
             return
-        if isinstance(value, PyValue):
+        if isinstance(value, PyValue) and type(value) not in _BUILDERS:
             if value.source is None:
                 self.const_object(value.obj)
             else:
@@ -460,7 +463,11 @@ class Emitter:
                 self.emit("STORE_SUBSCR")
         slots = value.slots if isinstance(value, ObjectValue) else None
         for descriptor, item in (slots or {}).items():
-            if isinstance(item, Value):
+            if isinstance(item, Value) and id(descriptor.__objclass__) in self.world.made:
+                self.call(object.__setattr__, _later(self.load, value), _later(self.const, descriptor.__name__),
+                          _later(self.load, item))
+                self.emit("POP_TOP")
+            elif isinstance(item, Value):
                 self.call(descriptor.__set__, _later(self.load, value), _later(self.load, item))
                 self.emit("POP_TOP")
 

@@ -69,7 +69,7 @@ class Frame:
     send_keeps_receiver = sys.version_info >= (3, 12)
 
     __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
-                 "kw_names", "locals", "resumable", "stack", "view")
+                 "kw_names", "locals", "namespace", "resumable", "stack", "view")
 
     def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
         self.func = func
@@ -86,6 +86,8 @@ class Frame:
         #: what to do with the returned value instead of pushing it on the caller's stack
         self.finish: Callable[[Executor, Value], None] | None = None
         self.resumable = True
+        #: the mapping that the body of a class statement fills
+        self.namespace: Value | None = None
         #: the step at which the call was made, for breaking there instead
         self.entered = 0
 

@@ -21,6 +21,7 @@ from .codegen import Emitter
 from .executor import Executor, Frame, is_library
 from .generators import abandoned
 from .history import without_history
+from .polyfills.classes import build_class
 from .resume import (
     Resumable,
     ResumePoint,
@@ -243,6 +244,7 @@ class Finisher:
         frames = self.ex.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
+        self._leave_class_statement(frames, cause)
         self._leave_recursion(frames, cause)
         self._leave_handlers(frames, cause)
         self.expected = cause.raises
@@ -261,6 +263,12 @@ class Finisher:
                  and isinstance(v.current, ExceptionValue)]
         if steps:
             raise Restart(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
+
+    def _leave_class_statement(self, frames: list[Frame], cause: GraphBreak) -> None:
+        """A break in the body of a class, or in what makes it one: plain Python runs the whole statement."""
+        for callee in frames[1:]:
+            if callee.code is build_class.__code__:
+                raise Restart(callee.entered, GraphBreak("local_class", str(cause)))
 
     def _leave_recursion(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break in a function that calls itself: break at the call of the inner one instead. Where every level

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import builtins
 import dataclasses
 import functools
 import logging
@@ -124,10 +123,3 @@ def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(level, ConstValue) and isinstance(level.value, int) and _is_disabled(ex, args[0], level.value):
         return const(False)
     raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
-
-
-
-@builtin(builtins.__build_class__)
-def build_class(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    name = args[1] if len(args) > 1 else None
-    raise GraphBreak("local_class", str(name.value) if isinstance(name, ConstValue) else "")

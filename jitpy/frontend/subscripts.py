@@ -108,6 +108,10 @@ def _class_getitem(ex: Executor, container: PyValue, key: Value) -> Any:
     meta_item = ex.world.class_lookup(type(cls), "__getitem__")
     if isinstance(meta_item, types.FunctionType):
         return call(ex, ex.world.const_object(meta_item), [container, key], {})
+    hook = ex.world.class_lookup(cls, "__class_getitem__")
+    if isinstance(hook, classmethod) and isinstance(hook.__func__, types.FunctionType) and \
+            hook.__func__.__module__ != "typing":
+        return call(ex, ex.world.const_object(hook.__func__), [container, key], {})
     return ex.world.const_object(cls[constant_of(ex, key)])
 
 

@@ -96,6 +96,9 @@ class World:
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
         self._lookups: dict[type, ClassLookup] = {}
+        #: what the program makes as real objects while it is traced, and what they hold: see `local_classes.py`
+        self.made: dict[int, Value] = {}
+        self.stand_ins: dict[int, Any] = {}
         #: values with changes to write back, in the order of their first change
         self.dirty: list[Value] = []
         self._dirty_ids: set[int] = set()
@@ -149,7 +152,9 @@ class World:
             if name in owner.__dict__:
                 found = owner.__dict__[name]
                 break
-        if cls.__flags__ & _HEAP_TYPE:
+        if id(cls) in self.made:
+            self._guard_bases(cls, name)
+        elif cls.__flags__ & _HEAP_TYPE:
             lookup = self._lookups.get(cls)
             if lookup is None:
                 lookup = self._lookups[cls] = ClassLookup(cls)
@@ -158,18 +163,35 @@ class World:
                 lookup.names[name] = found
         return STAND_IN_METHODS.get(found, found) if type(found) in _C_METHODS else found
 
+    def _guard_bases(self, cls: type, name: str) -> None:
+        """Guard what a lookup on a class of the traced program's finds in classes from outside."""
+        for owner in cls.__mro__:
+            if id(owner) not in self.made:
+                self.class_lookup(owner, name)
+            if name in owner.__dict__:
+                return
+
     def class_item(self, cls: type, name: str) -> Value:
         """What `class_lookup` found, by the path to it. A number that changes from call to call may have any value."""
         owner = next(owner for owner in cls.__mro__ if name in owner.__dict__)
+        if id(owner) in self.made:
+            return self.const_object(owner.__dict__[name])
         source = item(instance_dict(constant(owner, _name_of(owner))), name)
         value = self.wrap(owner.__dict__[name], source)
-        if isinstance(value, (SymValue, ScalarValue)) and cls in self._lookups:
-            self._lookups[cls].names[name] = HeldBy(owner)
+        if isinstance(value, (SymValue, ScalarValue)):
+            for lookup in (self._lookups.get(c) for c in (cls.__mro__ if id(cls) in self.made else (cls,))):
+                if lookup is not None and lookup.names.get(name) is owner.__dict__[name]:
+                    lookup.names[name] = HeldBy(owner)
         return value
 
     def value_of(self, obj: Any) -> Value | None:
         """The Value of a live object that was met before."""
         return self._by_id.get(id(obj))
+
+    def adopt(self, obj: Any, value: Value) -> None:
+        """Have an object that exists while tracing only stand for a Value."""
+        self.made[id(obj)] = value
+        self._kept.append((obj, value))
 
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
@@ -217,6 +239,9 @@ class World:
             if not isinstance(source, ConstSource):
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
             return ConstValue(obj, source)
+        made = self.made.get(id(obj))
+        if made is not None:
+            return made
         known = self._by_id.get(id(obj))
         if known is not None and known.source is not None:
             if known.source != source:

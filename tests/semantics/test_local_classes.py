@@ -1,4 +1,4 @@
-"""Class statements that run at each call: the graph breaks there, and nothing is compiled for each class."""
+"""Class statements that run at each call: nothing is compiled for each class, also where tracing cannot follow one."""
 
 from __future__ import annotations
 
@@ -183,6 +183,8 @@ def helper_with_class(x):
     return (A(x) + A(x)).v
 
 
+#: what tracing does not follow: the class statement is plain Python, and so is what works on the class
+BREAK = ["a_dataclass", "a_named_tuple", "an_enum", "an_autograd_function"]
 FUNCTIONS = [
     a_method,
     a_method_with_a_closure,
@@ -222,8 +224,8 @@ def test_a_class_made_at_each_call_is_not_compiled_for(function: Any) -> None:
             results.append(fast(x))
             torch.testing.assert_close(plain_part(results[-1]), plain_part(function(x)))
     assert variants() <= 4, variants()
-    skipped = [record for engine in all_engines() for record in engine.skipped]
-    assert "local_class" in {record.reason.id for record in skipped}
+    skipped = {record.reason.id for engine in all_engines() for record in engine.skipped}
+    assert skipped == ({"local_class"} if function.__name__ in BREAK else set())
     if function in (returned_class, returned_instance):
         classes = {r[1] if isinstance(r, tuple) else type(r) for r in results}
         assert len(classes) == 12, "each call makes a class of its own"

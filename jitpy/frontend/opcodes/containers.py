@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import builtin_functions, library, signatures, string_types  # noqa: F401  (registers models)
+from .. import builtin_functions, library, local_classes, signatures, string_types  # noqa: F401  (registers models)
 from ..breaks import GraphBreak
 from ..executor import Executor, Frame, opcode
 from ..growing import change_list

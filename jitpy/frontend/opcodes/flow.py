@@ -201,6 +201,5 @@ def _cleanup_throw(ex: Executor, frame: Frame, ins: Any) -> None:
 
 for _name in ("GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "ASYNC_GEN_WRAP", "GET_AWAITABLE"):
     DECLARED_BREAKS[_name] = "async"
-for _name in ("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
-              "LOAD_FROM_DICT_OR_DEREF", "IMPORT_STAR", "PRINT_EXPR"):
+for _name in ("IMPORT_STAR", "PRINT_EXPR"):
     DECLARED_BREAKS[_name] = "frame_access"

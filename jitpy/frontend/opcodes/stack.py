@@ -36,7 +36,7 @@ def push(ex: Executor, frame: Frame, result: Any) -> None:
         frame.stack.append(result)
 
 
-@opcode("RESUME", "NOP", "PRECALL", "COPY_FREE_VARS", "SETUP_ANNOTATIONS")
+@opcode("RESUME", "NOP", "PRECALL", "COPY_FREE_VARS")
 def _nothing(ex: Executor, frame: Frame, ins: Any) -> None:
     pass
 
@@ -137,8 +137,8 @@ def _load_closure(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.append(frame.cells[ins.arg.name])
 
 
-@opcode("LOAD_DEREF", "LOAD_CLASSDEREF")
-def _load_deref(ex: Executor, frame: Frame, ins: Any) -> None:
+@opcode("LOAD_DEREF")
+def load_deref(ex: Executor, frame: Frame, ins: Any) -> None:
     name = ins.arg.name
     content = ex.world.cell_content(frame.cells[name])
     if isinstance(content, Missing):

@@ -4,6 +4,7 @@ from . import (
     arrays,
     autograd,
     builtins_,
+    classes,
     deques,
     distributions,
     functional,
@@ -38,8 +39,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (arrays, autograd, builtins_, deques, distributions, functional, fused_steps, iterators, mappings, numbers,
-           objects, operators, optimizers, proxies, sequences, types)
+MODULES = (arrays, autograd, builtins_, classes, deques, distributions, functional, fused_steps, iterators, mappings,
+           numbers, objects, operators, optimizers, proxies, sequences, types)
 
 __all__ = [
     "ITERATOR_TYPES",

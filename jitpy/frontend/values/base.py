@@ -143,6 +143,28 @@ class PyValue(Value):
         return f"{module}.{name}" if isinstance(module, str) else str(name)
 
 
+class ClassValue(PyValue):
+    """A class that the traced program made. `obj` is its twin: see `frontend/local_classes.py`; `names` are the keys of
+    the namespace that it was made of."""
+
+    __slots__ = ("completions", "names")
+
+    def __init__(self, twin: type, names: tuple[str, ...]) -> None:
+        super().__init__(twin)
+        self.names = names
+        self.completions: list[Callable[[type], Any]] = []  # C functions called on the class once it was made
+
+
+class DescriptorValue(PyValue):
+    """A property, staticmethod or classmethod that the traced program made; `obj` is one of stand-ins."""
+
+    __slots__ = ("args",)
+
+    def __init__(self, obj: Any, args: list[Value]) -> None:
+        super().__init__(obj)
+        self.args = args
+
+
 class Lazy:
     """An item of a real container, not looked at yet."""
 
