@@ -275,6 +275,7 @@ class Engine:
         dynamic = {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
         start = time.perf_counter()
         world = World(history, globals, dynamic)
+        world.may_break = not self.options.fullgraph
         ex = Executor(world, forced)
         try:
             return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
@@ -289,6 +290,7 @@ class Engine:
             returned = ex.run(frame)
         except GraphBreak as error:
             cause = error
+        world.may_break = False
         times["trace"] = time.perf_counter() - start
         record = None
         if cause is not None:

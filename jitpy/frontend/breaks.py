@@ -92,6 +92,10 @@ _reason("local_class", "A class that is made at each call",
         "Its statement does what tracing does not follow, or the class comes from a frame that was not traced: what is "
         "compiled for one does not fit the next.",
         "Define the class at the top of the module, or outside of the jitted function.")
+_reason("changing_value", "A number, text or container that changes from call to call is needed",
+        "What happens depends on it (how many items there are, which key is meant), and code compiled for each value "
+        "would fit few calls. After some of them plain Python does this one step for all values.",
+        "Use it as a number in tensor operations, or stack the items in a tensor of one size.")
 _reason("recursion", "A function that calls itself breaks the graph",
         "The inner call is made as a call and compiled by itself: once, not once for each depth.",
         "Remove the break inside the function.")

@@ -194,6 +194,8 @@ def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def _name(ex: Executor, value: Value) -> str:
     if isinstance(value, ConstValue) and isinstance(value.value, str):
         return value.value
+    if isinstance(value, PyValue) and type(value.obj) is str:
+        return ex.world.pin(value)
     raise ex.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
 
 

@@ -717,8 +717,9 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
     if isinstance(value, ConstValue) and isinstance(value.value, int):
         return value.value
     if isinstance(value, SymValue):
+        number = ex.world.specialize(value.expr, f"{what} at {ex.loc()}")
         ex.world.specialized.append(f"{value.expr} at {what}, {ex.loc()}")
-        return ex.world.sizes.specialize(value.expr, f"{what} at {ex.loc()}")
+        return number
     if isinstance(value, ScalarValue):
         known = pin(ex.recorder, value.traced, f"{what}, {ex.loc()}")
         if isinstance(known, int):

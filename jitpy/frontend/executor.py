@@ -26,6 +26,7 @@ from .values.base import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
+    PyValue,
     ScalarValue,
     Value,
 )
@@ -199,13 +200,17 @@ class Executor:
                 run = ins.run = HANDLERS.get(ins.name) or _undeclared(ins.name)
             try:
                 run(self, frame, ins)
-            except TracedException as error:
-                self.unwind(error.value, base)
-            except (GraphBreak, SizeUnknown) as found:
-                cause = found if isinstance(found, GraphBreak) else GraphBreak("data_dependent_branch", str(found))
+            except (TracedException, GraphBreak, SizeUnknown) as found:
+                if isinstance(found, TracedException):
+                    if sync or not _is_about_text(found, stack_before):
+                        self.unwind(found.value, base)
+                        continue
+                    cause = GraphBreak("changing_value", "a text")
+                else:
+                    cause = found if isinstance(found, GraphBreak) else GraphBreak("data_dependent_branch", str(found))
                 if sync:
                     raise cause from None
-                outer = self.polyfill_caller()
+                outer = self.polyfill_caller() if cause.reason.id != "changing_value" else self.library_caller()
                 if outer is not None:
                     raise Restart(outer, cause) from None
                 clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
@@ -243,6 +248,17 @@ class Executor:
         step = None
         for frame in reversed(self.frames):
             if not is_polyfill(frame.code):
+                break
+            step = frame.entered
+        return step
+
+    def library_caller(self) -> int | None:
+        """The step of the call by which the program entered library code, if that is running. What goes on behind a
+        value that changes gets what was computed from it, and would be compiled for each: the call as a whole hides it.
+        """
+        step = None
+        for frame in reversed(self.frames[1:]):
+            if not is_library(frame.code.co_filename):
                 break
             step = frame.entered
         return step
@@ -365,6 +381,12 @@ class Executor:
         value = ExceptionValue(type(error), [])
         value.args = [self.world.const_object(a) for a in error.args]
         return self.raise_value(value)
+
+
+def _is_about_text(error: TracedException, operands: list[Value]) -> bool:
+    """Whether an instruction may have raised only since tracing does not know one of its operands, a text."""
+    return issubclass(error.value.cls, TypeError) and \
+        any(type(v) is PyValue and not v.pinned and type(v.obj) is str for v in operands)
 
 
 def _cut_context(chain: Value, value: ExceptionValue) -> None:

@@ -65,6 +65,7 @@ class Length:
 
     def fix(self) -> int:
         """The length in this call, guarded."""
+        self.world.need(self._path.key(), self.size, f"all of {self.source}")
         self.world.guard(self.source, "len", self.size)
         if self._symbol is not None:
             self.world.sizes.specialize(self._symbol, f"len({self.source})")
@@ -226,7 +227,7 @@ def fixed_key(world: World, key: Value) -> Any:
     if isinstance(key, TupleValue):
         return tuple(fixed_key(world, k) for k in key.items)
     if isinstance(key, SymValue):
-        return world.sizes.specialize(key.expr, "a key")
+        return world.specialize(key.expr, "a key")
     assert isinstance(key, ConstValue)
     return key.value
 

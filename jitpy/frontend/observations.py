@@ -10,7 +10,7 @@ from typing import Any
 from ..runtime.lifetimes import is_mortal
 
 #: objects in one place, classes of one name, that are compiled for; and how many classes where they are gone by then
-_MANY, _GONE = 3, 2
+MANY, _GONE = 3, 2
 
 
 class Observations:
@@ -30,6 +30,8 @@ class Observations:
         #: objects whose identity the program asked for: a reference, and how many there were
         self.objects: dict[Any, tuple[weakref.ref[Any], int]] = {}
 
+        #: values that the program needed to know, by what they are about
+        self.needed: dict[Any, set[int]] = {}
         #: functions without a place in a module: references to the code and to the function seen last
         self.functions: dict[Any, tuple[weakref.ref[types.CodeType], weakref.ref[types.FunctionType]]] = {}
         self.made_anew: set[Any] = set()
@@ -63,13 +65,20 @@ class Observations:
         self.ints[key] = value
         return key in self.dynamic_ints
 
+    def is_needed_often(self, key: Any, value: int, many: int = MANY) -> bool:
+        """Note a value that decides what the program does; whether `many` others were in its place before it."""
+        seen = self.needed.setdefault(key, set())
+        if len(seen) <= many:
+            seen.add(value)
+        return len(seen) > many
+
     def is_one_object(self, key: Any, obj: Any) -> bool:
         """Note an object whose identity matters; whether few others were in its place before it."""
         ref, count = self.objects.get(key, (None, 0))
         if ref is None or ref() is not obj:
             count += 1
             self.objects[key] = weakref.ref(obj), count
-        return count <= _MANY
+        return count <= MANY
 
     def function_is_made_anew(self, key: Any, function: types.FunctionType) -> bool:
         """Note a function; whether there was another one of its code in its place before."""
@@ -93,4 +102,4 @@ class Observations:
         self.classes[key] = [(name, ref) for ref in (*before, weakref.ref(cls))]
         if len(before) >= _GONE:
             gc.collect()  # classes are cycles: only a collection can tell
-        return len(before) >= _MANY or sum(ref() is None for ref in before) >= _GONE
+        return len(before) >= MANY or sum(ref() is None for ref in before) >= _GONE

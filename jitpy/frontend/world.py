@@ -24,13 +24,14 @@ from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf
 from .inputs import check_kind
 from .known_numbers import float_input
 from .numpy_values import SameNumber, is_number, wrap_array
-from .observations import Observations
+from .observations import MANY, Observations
 from .polyfills import STAND_IN_METHODS
 from .recorder import Recorder, TracedTensor, Uncapturable
 from .source import (
     ClosureCellSource,
     ConstSource,
     GlobalsSource,
+    LocalSource,
     Source,
     StepSource,
     attr,
@@ -92,6 +93,7 @@ class World:
         self.root_globals = globals
         self.dynamic = dynamic
         self.why = ""  # the user's place, for guards' texts
+        self.may_break = False  # whether the graph can be broken where the program stands
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
@@ -124,6 +126,8 @@ class World:
 
     def pin(self, value: PyValue) -> Any:
         """The real object of a PyValue, from now on guarded by identity."""
+        if not value.pinned and type(value.obj) is str:
+            raise GraphBreak("changing_value", str(value.source))
         if not value.pinned:
             value.pinned = True
             if is_number(value.obj):
@@ -193,6 +197,20 @@ class World:
         self.made[id(obj)] = value
         self._kept.append((obj, value))
 
+    def need(self, key: Any, value: int, what: str) -> None:
+        """Note that code is compiled for one value of something that changes. Where it was done for others before, that
+        is given up: GraphBreak, and plain Python does it for all values."""
+        if self.may_break and self.history.is_needed_often(key, value):
+            raise GraphBreak("changing_value", what)
+
+    def specialize(self, expr: Any, what: str) -> int:
+        """The value of a symbolic number in this call, guarded; see `need`."""
+        for symbol in getattr(expr, "free_symbols", ()):
+            info = self.sizes.symbols.get(symbol)
+            if info is not None and not info.unbacked:
+                self.need((info.source.key(), info.dim), self.sizes.hint(symbol), f"{info.source}: {what}")
+        return self.sizes.specialize(expr, what)
+
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
         self.writes += 1
@@ -237,6 +255,9 @@ class World:
             if cls is float and self._is_dynamic_float(obj, source):
                 return ScalarValue(float_input(self.recorder, obj, source), source)
             if not isinstance(source, ConstSource):
+                if cls is str and self.may_break and self._is_changing_text(obj, source):
+                    self.guard(source, "type", str)
+                    return PyValue(obj, source, pinned=False)  # `pin` breaks the graph where the text is needed
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
             return ConstValue(obj, source)
         made = self.made.get(id(obj))
@@ -251,6 +272,11 @@ class World:
         self._by_id[id(obj)] = value
         self._kept.append(obj)
         return value
+
+    def _is_changing_text(self, obj: str, source: Source) -> bool:
+        # what lies on the stack of a resume function was computed by the instruction before it
+        computed = isinstance(source, LocalSource) and source.name.startswith("___s")
+        return self.history.is_needed_often(source.key(), hash(obj), 1 if computed else MANY)
 
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never":
@@ -513,6 +539,7 @@ class World:
         self.settle_keys(d)
         ordered = isinstance(d.real_dict, collections.OrderedDict)  # whose order is not that of the dict below it
         real_keys = tuple((collections.OrderedDict if ordered else dict).__iter__(d.real_dict))
+        self.need((d.source.key(), "keys"), hash(real_keys), f"all of {d.source}")
         if real_keys:
             self.guard(d.source, "keys", real_keys)
         self.guard(d.source, "len", len(real_keys))
