@@ -90,6 +90,7 @@ class Engine:
         #: whether a method that reaches the recompile limit is split by instance (`instances.py`)
         self.splits = splits
         self._root: Any = None
+        self._selves: set[int] = set()  # the instances (their ids) for which the method was compiled
         self.backend = get_backend(options.backend)
         if options.backend == "codegen" and torch.cuda.is_initialized():
             gpu_compile.start_workers()
@@ -118,6 +119,8 @@ class Engine:
             if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
                 return None
             self._note(dispatcher, params)
+            if self._root is not None and dispatcher is self._root():
+                self._selves.add(id(params[0]))
             limit = config.recompile_limit
             reasons: list[str] = []
             if dispatcher.entries or dispatcher in self._dropped:
@@ -275,7 +278,8 @@ class Engine:
         dynamic = {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
         start = time.perf_counter()
         world = World(history, globals, dynamic)
-        world.may_break = not self.options.fullgraph
+        # what differs between instances does not change: their variants are told apart, and split at the limit
+        world.may_break = not self.options.fullgraph and (self._root is None or len(self._selves) < 2)
         ex = Executor(world, forced)
         try:
             return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
@@ -318,7 +322,9 @@ class Engine:
     def _lower(self, graph: Graph, times: dict[str, float]) -> Callable[..., Any]:
         start = time.perf_counter()
         logs.log("graph", lambda: f"captured:\n{graph}")
+        op_by_op = graph.op_by_op
         graph = run_passes(graph)
+        graph.op_by_op = op_by_op
         passes_end = time.perf_counter()
         compiled = self.backend(graph, {"mode": self.options.mode, **self.options.options})
         times["passes"] = times.get("passes", 0.0) + passes_end - start

@@ -36,6 +36,8 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
     from ..autograd import compile_differentiable
     from . import eager
 
+    if graph.op_by_op:
+        return eager.compile_graph(graph, {})
     try:
         return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}))
     except NotCovered as reason:

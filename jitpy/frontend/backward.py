@@ -186,6 +186,25 @@ def _tensor(value: Value) -> TensorValue:
     return value
 
 
+# -- hooks ----------------------------------------------------------------------------------------------------------
+
+
+def _watches(function: Any, detail: str) -> None:
+    @builtin(function)
+    def watch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """Whoever watches the gradient of a value sees all of it: also what comes through values computed before."""
+        found = GraphBreak("autograd", detail)
+        if args and isinstance(args[0], TensorValue) and args[0].traced.input is None:
+            node = ex.recorder.node(args[0].traced)
+            found.op_by_op = any(node in other.input_nodes() and needs_grad(other.spec)
+                                 for other in ex.recorder.graph.nodes)
+        raise found
+
+
+_watches(torch.Tensor.register_hook, "Tensor.register_hook")
+_watches(torch.Tensor.retain_grad, "Tensor.retain_grad")
+
+
 # -- backward() -----------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.modules.module as _module
+import torch.utils.hooks
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import _use_grad_for_differentiable
 
@@ -39,9 +41,16 @@ _skip(
 )
 _skip(
     "it registers a hook for the backward pass",
-    torch.Tensor.register_hook,
     torch.Tensor.register_post_accumulate_grad_hook,
     torch.autograd.graph.register_multi_grad_hook,
+)
+_skip(
+    "it registers or removes a hook of modules",
+    *(function for name, function in vars(torch.nn.Module).items()
+      if name.startswith("register_") and name.endswith("_hook")),
+    *(function for name, function in vars(_module).items()
+      if name.startswith("register_module_") and name.endswith("_hook")),
+    torch.utils.hooks.RemovableHandle.remove,
 )
 _skip(
     "inference mode starts or ends",
