@@ -32,8 +32,8 @@ OPERATORS: dict[str, Why] = {
     **_because("exception", "tensors say where to cut", "tensor_split"),
     **_because("exception", "the kernel resizes its argument, which torch's shape rule refuses", "addbmm/inplace"),
     **_because(
-        "data_dependent_branch",
-        "negative variances are refused by a branch in Python",
+        "unsupported_op",
+        "variances are clamped under no_grad, and their gradients pass that by",
         "nn.functional.gaussian_nll_loss",
     ),
     **_because(
@@ -101,7 +101,8 @@ SOMETIMES: dict[str, Why] = {
 
 #: Modules.
 MODULES: dict[str, Why] = {
-    **_because("data_dependent_branch", "negative variances are refused by a branch in Python", "nn.GaussianNLLLoss"),
+    **_because("unsupported_op", "variances are clamped under no_grad, and their gradients pass that by",
+               "nn.GaussianNLLLoss"),
     **_because(
         "unsupported_call",
         "a warning belongs to the line that called, and filters may turn it into an exception",
