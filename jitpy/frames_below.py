@@ -1,9 +1,9 @@
 """Frames below a jitted call that tracing did not inline: which of them are compiled, and by which engine.
 
 While an entry with `needs_hook` runs, the frame hook asks `_handler` once about each code object that it meets. Code
-of torch, of jitpy and of the standard library runs as it is, as do functions that have nothing to do with tensors. For
-the others, the engine whose compiled code is innermost on the stack makes a dispatcher, which lives as long as the
-code object.
+of torch, of Triton, of jitpy and of the standard library runs as it is, as do functions that have nothing to do with
+tensors. For the others, the engine whose compiled code is innermost on the stack makes a dispatcher, which lives as
+long as the code object.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _SUSPENDED = (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GEN
 _SITE = f"{os.sep}site-packages{os.sep}"
 _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_TRITON = f"{_SITE}triton{os.sep}"
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
 _selected = False
@@ -126,7 +127,7 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
 
 
 def _is_library(filename: str) -> bool:
-    if filename.startswith(("<frozen", "<string>", _OURS, _TORCH)):
+    if filename.startswith(("<frozen", "<string>", _OURS, _TORCH)) or _TRITON in filename:
         return True
     return filename.startswith(_STDLIB) and _SITE not in filename
 
