@@ -198,20 +198,22 @@ def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return max(a, axis, keepdims) - min(a, axis, keepdims)
 
 
+def _truths(reduction: Any, a: Any, axis: Any, keepdims: bool) -> Any:
+    """`torch.any` or `torch.all` of what is not zero."""
+    if axis is not None:
+        return reduction(a != 0, dim=axis, keepdim=keepdims)
+    found = reduction(a != 0)
+    return found.reshape((1,) * a.ndim) if keepdims else found
+
+
 @_function("any", method=True)
 def any(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    if axis is None:
-        found = torch.any(a != 0)
-        return found.reshape((1,) * a.ndim) if keepdims else found
-    return torch.any(a != 0, dim=axis, keepdim=keepdims)
+    return _truths(torch.any, a, axis, keepdims)
 
 
 @_function("all", method=True)
 def all(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    if axis is None:
-        found = torch.all(a != 0)
-        return found.reshape((1,) * a.ndim) if keepdims else found
-    return torch.all(a != 0, dim=axis, keepdim=keepdims)
+    return _truths(torch.all, a, axis, keepdims)
 
 
 @_function("argmax", method=True)
