@@ -47,6 +47,17 @@ def special_rows() -> tuple[Tensor]:
     return (x,)
 
 
+def short_extremes(dtype: torch.dtype, length: int) -> Tensor:
+    """Rows where extremes meet: equal ones, zeros of both signs, infinities, NaN of both signs, tiny numbers."""
+    x = (randn(12, length) * 2).round()
+    x[0], x[1], x[2, 5], x[3, 9] = float("-inf"), float("inf"), float("nan"), -float("nan")
+    x[4], x[4, 7:] = 0.0, -0.0
+    x[5], x[5, 7:] = -0.0, 0.0
+    x[6] *= 1e-7
+    x[7, 11:] = float("nan")
+    return x.to(dtype)
+
+
 def rms_norm(x: Tensor, residual: Tensor, w: Tensor) -> Tensor:
     h = x + residual
     return h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-5) * w
@@ -229,6 +240,9 @@ CASES = [
     Case("logsumexp", lambda x: x.logsumexp(-1), lambda: (randn(37, 130),)),
     Case("norm", lambda x: x / x.norm(dim=-1, keepdim=True), lambda: (randn(37, 130),)),
     Case("argmax", lambda x: x.argmax(-1), lambda: (integers(0, 9, 37, 130).float(),), exact=True),
+    Case("argmax_bf16", lambda x: (x.argmax(-1), x.argmin(-1)), lambda: (short_extremes(BF16, 130),), exact=True),
+    Case("argmax_fp16", lambda x: (x.argmax(-1), x.argmin(-1)), lambda: (short_extremes(HALF, 128),), exact=True),
+    Case("max_of_a_part_bf16", lambda x: x[:, 3:].max(-1), lambda: (short_extremes(BF16, 40),), exact=True),
     Case("argmin_of_columns", lambda x: x.argmin(0), lambda: (integers(0, 9, 37, 130),), exact=True),
     Case("any_all", lambda x: ((x > 2).any(-1), (x > -2).all(-1)), lambda: (randn(37, 130),), exact=True),
     Case("prod", lambda x: x.prod(-1), lambda: (randn(37, 13),)),

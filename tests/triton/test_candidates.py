@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph
+from jitpy.backends.triton import plan_graph, reductions
+from jitpy.backends.triton.tiles import Launch
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.plan import LaunchStep
+from jitpy.schedule.loops import Kernel
 from tests.graph_tools import trace
 from tests.triton.cases import Case, randn
 from tests.triton.test_interpreted import check
@@ -42,6 +44,32 @@ def test_candidates(case: Case) -> None:
         steps[place] = dataclasses.replace(step, kernel=kernel, grid=grid)
         with config.patch(triton_on_cpu=True):
             check(case, list(PythonExecutable(dataclasses.replace(plan, steps=steps))(*inputs)), inputs)
+
+
+LONG = [
+    Case("long softmax", lambda x: torch.softmax(x, -1), lambda: (randn(2, 33000),)),
+    Case("long rows that start anywhere", lambda x: torch.log_softmax(x, -1), lambda: (randn(3, 33001).bfloat16(),)),
+    Case("large groups", lambda x, w: F.silu(F.group_norm(x, 4, w)), lambda: (randn(16, 16, 96, 64), randn(16))),
+]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("case", LONG, ids=str)
+def test_ways_to_write_long_rows(case: Case, cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last pass may walk backwards, and store a chunk's blocks behind its loads."""
+    original = reductions.reduction_launch
+
+    def other(kernel: Kernel, stages: int, passes: int) -> Launch:
+        launch = original(kernel, stages, passes)
+        assert launch.together > 1
+        return dataclasses.replace(launch, backward=not launch.backward, writes_last=not launch.writes_last,
+                                   cached=cached)
+
+    monkeypatch.setattr(reductions, "reduction_launch", other)
+    inputs = case.make()
+    plan = plan_graph(trace(case.fn, inputs))
+    with config.patch(triton_on_cpu=True):
+        check(case, list(PythonExecutable(plan)(*inputs)), inputs)
 
 
 def test_only_tuning_has_candidates() -> None:

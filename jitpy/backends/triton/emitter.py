@@ -84,6 +84,8 @@ class Emitter:
         #: how often the elements are read
         self.passes = 1
         self.last_pass = False
+        #: stores that wait for the loads of other blocks; None: they do not
+        self.waiting: list[str] | None = None
         tiles = [*launch.tiles, *([launch.r] if launch.r is not None else [])]
         self.blocks = place_tiles(tiles)
         self.tile_of = {axis: tile for tile in tiles for axis in tile.axes}
@@ -368,7 +370,14 @@ class Emitter:
 
     def write(self, pointer: str, index: str, value: str, masks: list[str]) -> None:
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        self.add(f"tl.store({_pointer(pointer, index)}, {value}{mask})")
+        if self.launch.passing and self.last_pass:
+            mask += ', eviction_policy="evict_first"'
+        if self.waiting is None:
+            self.add(f"tl.store({_pointer(pointer, index)}, {value}{mask})")
+            return
+        at = self.fresh("at")
+        self.add(f"{at} = {index}")
+        self.waiting.append(f"tl.store({_pointer(pointer, at)}, {value}{mask})")
 
     def scratch(self, number: int, dtype: torch.dtype) -> str:
         """The pointer to an area of scratch memory."""
@@ -379,7 +388,7 @@ class Emitter:
     def finish(self, grid: tuple[Dim, ...], suffix: str = "") -> KernelText:
         """The module with this function: its parameters are what its lines mention."""
         name = self.stem + suffix
-        body = "\n".join(self.lines) + "\n"
+        body = "\n".join(self._lines_that_count()) + "\n"
         words = set(re.findall(r"\w+", body))
         signature, used = [], []
         for parameter, text in [*self.parameters.items(), *((e, n) for e, n in self.sizes.items())]:
@@ -390,6 +399,24 @@ class Emitter:
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
         return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
                           self.printer.short)
+
+
+    def _lines_that_count(self) -> list[str]:
+        """The lines but those that name indices which nothing mentions until they are named anew."""
+        names = {*self.axis_names.values(), *(tile.name for tile in self.tile_of.values())}
+        kept, read = [], set()
+        for line in reversed(self.lines):
+            assigned = re.match(r"\s*(\w+) = ", line)
+            if assigned and assigned[1] in names:
+                if assigned[1] not in read:
+                    continue
+                read.discard(assigned[1])
+                line_read = line[assigned.end():]
+            else:
+                line_read = line
+            read.update(re.findall(r"\w+", line_read))
+            kept.append(line)
+        return kept[::-1]
 
 
 def _divides(block: int, size: Dim) -> bool:

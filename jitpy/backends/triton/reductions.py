@@ -88,6 +88,11 @@ def combine_name(kind: str) -> str:
     return f"combine_{_COMBINE.get(kind, kind)}"
 
 
+def _free_bits(expr: Expr) -> int:
+    """How many low bits of a number of 32 bits are zero, because it was loaded as one of 16 bits."""
+    return {torch.bfloat16: 16, torch.float16: 13}.get(expr.attr[0].dtype, 0) if expr.op == "load" else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Aligned:
     """Rows that start anywhere, walked from the multiple of 16 bytes in front: the index of a row's start, and how
@@ -187,6 +192,9 @@ class ReductionEmitter(Emitter):
 
     def _where_best(self, reduction: Reduce) -> list[str]:
         """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
+        free = _free_bits(reduction.expr)
+        if free and type(self.r.size) is int and self.r.size <= 1 << free:
+            return self._where_best_short(reduction, free)
         values, best, found, at = self.fresh("x"), self.fresh("best"), self.fresh("hit"), self.fresh(reduction.kind)
         self.add(f"{values} = {self.operand_of(reduction)}")
         combine = combine_name(reduction.kind.removeprefix("arg"))
@@ -197,6 +205,24 @@ class ReductionEmitter(Emitter):
         self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(NOWHERE, self.positions)})")
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
+        return [best, at]
+
+    def _where_best_short(self, reduction: Reduce, free: int) -> list[str]:
+        """The same by one reduction of integers, which hold a value in their high bits and its place in the low ones,
+        so many of which no value needs."""
+        bits, key, best, at = self.fresh("bits"), self.fresh("key"), self.fresh("best"), self.fresh(reduction.kind)
+        last, most = (1 << free) - 1, reduction.kind == "argmax"
+        assert reduction.position is not None
+        place = closed(self.index(reduction.position))
+        self.add(f"{bits} = ({self.operand_of(reduction)} + 0.0).to(tl.int32, bitcast=True)  # no negative zero")
+        self.add(f"{key} = {bits} ^ (({bits} >> 31) & {(1 << 31) - 1 - last})  # integers in the order of the floats")
+        nan = (1 << 31) - 1 - last if most else -(1 << 31)
+        self.add(f"{key} = tl.where(({bits} & {(1 << 31) - 1}) > {0x7F800000}, {nan}, {key})  # NaN is best")
+        self.add(f"{key} |= {f'{last} - {place}' if most else place}")
+        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
+        combine = combine_name(reduction.kind.removeprefix("arg"))
+        self.add(f"{best} = tl.reduce({key}, {self.r.place}, {combine}{keep})")
+        self.add(f"{at} = {f'{last} - ({best} & {last})' if most else f'{best} & {last}'}")
         return [best, at]
 
     def stores(self, stores: list[Store]) -> None:
@@ -273,6 +299,7 @@ class ReductionEmitter(Emitter):
         def body(starts: list[str]) -> None:
             """Take these blocks, whose loads are under way together, into the running values."""
             operands: dict[Reduce, list[list[str]]] = {reduction: [] for reduction in plain}
+            self.waiting = [] if self.launch.writes_last and len(starts) > 1 and not r.masked else None
             for start in starts:
                 self.names = dict(outer)
                 text = f"{start} + tl.arange(0, {r.block}){self.shape_suffix(r)}"
@@ -286,6 +313,9 @@ class ReductionEmitter(Emitter):
                     operands[reduction].append([self._named(text) for text in self._operands(reduction)])
                 for store in stores:
                     self.store(store.value, store.index, store.expr)
+            for line in self.waiting or ():
+                self.add(line)
+            self.waiting = None
             for reduction, names in zip(plain, running, strict=True):
                 for follower in followers.values():
                     if follower.first is reduction:
@@ -297,24 +327,40 @@ class ReductionEmitter(Emitter):
         starts = [start, *(f"{start} + {k * r.block}" for k in range(1, self.launch.together))]
         begun, whole = 0, 0
         if self.aligned is not None:
-            r.early, begun = True, r.block
-            body(["0"])
-            r.early = False
+            begun = r.block
         if type(r.size) is int and first == "0":
             whole = begun + (r.size - begun) // chunk * chunk
-        if whole > begun:
-            r.inside = True
-            with self.block(f"for {start} in {self._range(str(begun), str(whole), chunk)}:"):
-                body(starts)
-            r.inside = False
         rest = r.size - whole + (self.aligned.unit - 1 if self.aligned is not None else 0)
-        if not whole or rest > r.block:
-            parts = starts if not whole and self._in_chunks() else [start]
-            last = str(whole + rest) if self.aligned is not None else last
-            with self.block(f"for {start} in {self._range(str(whole or first), last, len(parts) * r.block)}:"):
-                body(parts)
-        elif r.size > whole:  # the last block is the only one that needs masks
-            body([str(whole)])
+        backward = self.launch.backward and self.last_pass and not reductions and whole > begun
+
+        def front() -> None:
+            """The first block of rows that start anywhere."""
+            if begun:
+                r.early = True
+                body(["0"])
+                r.early = False
+
+        def middle() -> None:
+            """Whole chunks, which need no masks."""
+            if whole > begun:
+                ends = (str(whole - chunk), str(begun - chunk), -chunk) if backward else (str(begun), str(whole), chunk)
+                r.inside = True
+                with self.block(f"for {start} in {self._range(*ends)}:"):
+                    body(starts)
+                r.inside = False
+
+        def end() -> None:
+            """What is left."""
+            if not whole or rest > r.block:
+                parts = starts if not whole and self._in_chunks() else [start]
+                until = str(whole + rest) if self.aligned is not None else last
+                with self.block(f"for {start} in {self._range(str(whole or first), until, len(parts) * r.block)}:"):
+                    body(parts)
+            elif r.size > whole:  # the last block is the only one that needs masks
+                body([str(whole)])
+
+        for part in (end, middle, front) if backward else (front, middle, end):
+            part()
         self.names = outer
         found = {reduction: self.fold(reduction, names) for reduction, names in zip(plain, running, strict=True)}
         for reduction, follower in followers.items():

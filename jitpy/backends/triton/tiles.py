@@ -72,6 +72,12 @@ class Launch:
     cached: bool = False
     #: loads of a loop so many steps ahead go through shared memory; 0: none do
     ahead: int = 0
+    #: the last pass begins with what the one before it read last, and the nearest cache still has
+    backward: bool = False
+    #: what the last pass writes does not push rows out of the cache
+    passing: bool = False
+    #: blocks that are read together are written together, behind all loads: these need not wait for stores
+    writes_last: bool = False
 
 
 def ceil_div(size: Dim, width: Dim) -> Dim:
