@@ -7,7 +7,7 @@ A launch is a list of changes to what `backends/triton/tiles.py` chooses: `x64` 
 warps, `s32` the programs that share a reduction, `t4` the blocks read together, `a3` the steps that loads of a loop
 are ahead, `m64` the most registers a thread, `c` the hints for rows that stay in the cache, `b` a last pass from the
 end of the row, `e` stores that leave the cache first, `d` stores behind the loads of all blocks that are read together,
-`o` the other order of tiles; `-` changes nothing.
+`o` the other order of tiles, `q8` the warps of the launch that combines; `-` changes nothing.
 """
 
 from __future__ import annotations
@@ -83,12 +83,14 @@ def plan_with(case: Case, inputs: tuple[torch.Tensor, ...], text: str) -> Plan:
         plan = plan_graph(trace(case.fn, inputs))
     finally:
         maps.map_launch, reductions.reduction_launch = kept
-    registers = re.search(r"\bm(\d+)", text)
-    if registers:
-        most = int(registers[1])
-        plan.steps = [dataclasses.replace(step, kernel=dataclasses.replace(step.kernel, max_registers=most))
-                      if isinstance(step, LaunchStep) and not step.name.endswith("_combine") else step
-                      for step in plan.steps]
+    registers, warps = re.search(r"\bm(\d+)", text), re.search(r"\bq(\d+)", text)
+    for k, step in enumerate(plan.steps):
+        if isinstance(step, LaunchStep):
+            second = step.name.endswith("_combine")
+            change = {"num_warps": int(warps[1])} if warps and second else {}
+            if registers and not second:
+                change = {"max_registers": int(registers[1])}
+            plan.steps[k] = dataclasses.replace(step, kernel=dataclasses.replace(step.kernel, **change))
     return plan
 
 
