@@ -16,6 +16,16 @@ from tests.counting import variants
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.1),
+    "sgd in a loop": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, foreach=False),
+    "adam in a loop": lambda p: torch.optim.Adam(p, lr=0.1, amsgrad=True, foreach=False),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "adadelta": lambda p: torch.optim.Adadelta(p),
+    "adamax": lambda p: torch.optim.Adamax(p),
+    "nadam": lambda p: torch.optim.NAdam(p),
+    "radam": lambda p: torch.optim.RAdam(p, lr=0.01),
+    "asgd": lambda p: torch.optim.ASGD(p, t0=3),
+    "rprop": lambda p: torch.optim.Rprop(p),
     "fused sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, fused=True),
     "fused adam": lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.01, amsgrad=True, maximize=True, fused=True),
     "fused adamw": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -23,7 +33,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 #: Steps whose data overflow.
-OVERFLOWS = (3, 7)
+OVERFLOWS = (3, 7, 8, 20)
+STEPS = 30
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +75,14 @@ def states(model: nn.Module, opt: torch.optim.Optimizer) -> list[Any]:
     return copy.deepcopy([model.state_dict(), opt.state_dict()["state"], [p.grad for p in model.parameters()]])
 
 
-@pytest.mark.parametrize("clip", [False, True], ids=["", "clipped"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("captured", [True, False], ids=["captured step", "jitted module"])
-def test_steps_follow_eager(captured, name, clip):
+FUSED = [name for name in OPTIMIZERS if name.startswith("fused")]
+CASES = [(name, "captured step", "clipped") for name in OPTIMIZERS] + \
+        [(name, what, "") for name in ("sgd", "adamw", *FUSED) for what in ("captured step", "jitted module")]
+
+
+@pytest.mark.parametrize(("name", "what", "clip"), CASES)
+def test_steps_follow_eager(name, what, clip):
+    captured = what == "captured step"
     model, twin = net(), net()
     opt, twin_opt = (OPTIMIZERS[name](m.parameters()) for m in (model, twin))
     scaler, twin_scaler = (torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2) for _ in range(2))
@@ -77,26 +92,125 @@ def test_steps_follow_eager(captured, name, clip):
         step = training(jitpy.jit(model), opt, scaler, clip)
     eager = training(twin, twin_opt, twin_scaler, clip)
     counts = []
-    for number in range(12):
-        torch.testing.assert_close(step(rows(number)), eager(rows(number)), equal_nan=True)
+    for number in range(STEPS):
+        torch.testing.assert_close(step(rows(number)), eager(rows(number)), equal_nan=True, rtol=1e-4, atol=1e-5)
         assert scaler.state_dict() == twin_scaler.state_dict(), number
-        torch.testing.assert_close(states(model, opt), states(twin, twin_opt), equal_nan=True)
+        torch.testing.assert_close(states(model, opt), states(twin, twin_opt), equal_nan=True, rtol=1e-3, atol=1e-4)
         counts.append(variants())
     assert counts[4] == counts[-1], "a skipped step compiled something"
-    assert twin_scaler.get_scale() not in (8.0, 8.0 * 2**6)
+    assert twin_scaler.get_scale() not in (8.0, 8.0 * 2**(STEPS // 2))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_what_breaks_a_captured_step(name):
-    """Fused optimizers skip a step inside their arithmetic; others leave the decision to Python."""
+def test_a_step_is_one_graph(name):
+    """Also where it is Python that decides whether the optimizer steps."""
     model = net()
     opt = OPTIMIZERS[name](model.parameters())
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     step = training(model, opt, scaler, True)
     step(rows(0))
-    report = jitpy.explain(step)(rows(1))
-    wanted = [] if getattr(opt, "_step_supports_amp_scaling", False) else ["data_dependent_branch"]
-    assert [r.reason.id for r in report.break_reasons] == wanted
+    assert not jitpy.explain(step)(rows(1)).break_reasons
+    jitpy.jit(step, fullgraph=True)(rows(1))
+
+
+def scheduled(model, opt, scaler):
+    schedule = torch.optim.lr_scheduler.StepLR(opt, 2, 0.5)
+    plain = training(model, opt, scaler, False)
+
+    def step(x):
+        loss = plain(x)
+        schedule.step()
+        return loss
+
+    return step
+
+
+def hooked(model, opt, scaler):
+    """What is called in each step has an effect of its own, which a skipped step must not have."""
+    model.calls = []
+    opt.register_step_post_hook(lambda *args: model.calls.append(len(model.calls)))
+    return training(model, opt, scaler, False)
+
+
+def clamping(model, opt, scaler):
+    """The step changes gradients, too."""
+    step = opt.step
+
+    def clipped():
+        for p in model.parameters():
+            p.grad.clamp_(-0.01, 0.01)
+        step()
+
+    opt.step = clipped
+    return training(model, opt, scaler, False)
+
+
+def raising(model, opt, scaler):
+    """A step that must not be taken at all where gradients overflow."""
+    step = opt.step
+
+    def checked():
+        for p in model.parameters():
+            if not p.grad.isfinite().all():
+                raise AssertionError("a step with an overflow")
+        step()
+
+    opt.step = checked
+    return training(model, opt, scaler, False)
+
+
+def noisy(model, opt, scaler):
+    step = opt.step
+
+    def noise():
+        step()
+        for p in model.parameters():
+            with torch.no_grad():
+                p.add_(torch.randn_like(p), alpha=0.01)
+
+    opt.step = noise
+    return training(model, opt, scaler, False)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step:UserWarning")
+@pytest.mark.parametrize("backend", ["codegen", "eager"])
+@pytest.mark.parametrize("make", [scheduled, hooked, clamping, raising, noisy])
+def test_what_else_happens_in_a_step(make, backend):
+    results = []
+    for wrap in (lambda fn: fn, jitpy.jit(backend=backend)):
+        model = net()
+        opt = torch.optim.AdamW(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        step = wrap(make(model, opt, scaler))
+        torch.manual_seed(0)
+        losses = [step(rows(number)) for number in (3, 7, *range(10))]  # the first ones overflow
+        results.append((losses, states(model, opt), scaler.state_dict(), getattr(model, "calls", None), torch.rand(2)))
+    assert results[0][3] == results[1][3]
+    torch.testing.assert_close(results[0], results[1], equal_nan=True, rtol=1e-3, atol=1e-4)
+
+
+def test_one_scaler_for_two_optimizers():
+    """One of them steps, the other does not."""
+    results = []
+    for wrap in (lambda fn: fn, jitpy.jit):
+        first, second = net(), net()
+        opts = [torch.optim.SGD(first.parameters(), lr=0.1, momentum=0.9), torch.optim.Adam(second.parameters())]
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x, first=first, second=second, opts=opts, scaler=scaler):
+            for opt in opts:
+                opt.zero_grad()
+            scaler.scale(first(x).mean()).backward()
+            scaler.scale(second(x.nan_to_num(posinf=1.0)).mean()).backward()
+            for opt in opts:
+                scaler.step(opt)
+            scaler.update()
+
+        run = wrap(step)
+        for number in range(10):
+            run(rows(number))
+        results.append([states(first, opts[0]), states(second, opts[1]), scaler.state_dict()])
+    torch.testing.assert_close(results[0], results[1], equal_nan=True, rtol=1e-4, atol=1e-5)
 
 
 def test_scale_stops_before_it_overflows():
