@@ -19,6 +19,7 @@ from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpre
 from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
+from .lighter import read_less
 from .replay import keep_state, replaying
 from .results import Views, separate
 from .reverse import vjp
@@ -103,6 +104,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         mutation.grad_enabled = None
     for run in (fold_constants, simplify, share_subexpressions, remove_dead_code, use_channels_last):
         run(joint)
+    read_less(joint)
     keep_statistics(joint)
     kept = kept_by_eager(source)
     changeable = {node for kind, nodes in (("input", joint.inputs[:n_inputs]), ("output", joint.outputs[:n_outputs]))

@@ -65,13 +65,17 @@ class _Facts:
 
     late    nodes that depend on gradients: the backward pass
     early   nodes that the forward pass computes for its own results
-    reads   values of the forward pass, and inputs, with the nodes of the backward pass that read them. The backward
-            pass includes what is neither late nor early: what gradient formulas compute from values alone.
+    between nodes that are neither: what gradient formulas compute from values alone. They belong to the backward pass,
+            and the forward pass runs those of them whose results are cheaper to keep than what they are made of.
+    reads   values of the forward pass, and inputs, with the nodes behind it that read them
+    border  what late nodes read that is not late itself, and gradients that depend on none
     """
 
     joint: Joint
     late: set[Node] = field(init=False)
     early: set[Node] = field(init=False)
+    between: set[Node] = field(init=False)
+    border: set[Node] = field(init=False)
     reads: dict[Node, list[Node]] = field(init=False)
     cheap: set[Node] = field(init=False)
     regions: set[Node] = field(init=False)
@@ -86,6 +90,11 @@ class _Facts:
         self.early.update(n for n in graph.nodes if n.op is GETITEM and n.args[0] in self.early)
         self.early.update(graph.inputs[:self.joint.n_inputs])
         needed = ahead(graph.nodes, self.joint.gradients)
+        self.between = {n for n in graph.nodes if n in needed and n not in self.late and n not in self.early}
+        self.border = {n for n in self.joint.gradients if n not in self.late}
+        for node in graph.nodes:
+            if node in self.late and node in needed:
+                self.border.update(n for n in node.input_nodes() if n not in self.late)
         self.reads = {}
         self.users: dict[Node, list[Node]] = {}
         self.users_behind: dict[Node, list[Node]] = {}
@@ -170,6 +179,8 @@ class _Facts:
 
     def in_memory(self, node: Node) -> bool:
         """Whether the forward pass writes a value to memory anyway."""
+        if node in self.between:
+            return False
         if node in self.outputs or not fuses(node) or node.op.kind == "reduction":
             return True
         readers = self._readers(node, self.users)
@@ -193,6 +204,8 @@ class _Facts:
             return self.size(node) if node in self.reads else INFINITE
         if not self.shown.isdisjoint(self.bases.of(node)):
             return INFINITE
+        if node in self.between and (region_of(node) is not None or not self.may_recompute(node)):
+            return INFINITE
         return max(self.size(node), 1) * (1 if self.in_memory(node) else 2)
 
 
@@ -202,15 +215,15 @@ def _cut(facts: _Facts, again: Collection[Node], any_input: bool = False) -> lis
     graph = facts.joint.graph
     flow = FlowGraph()
     region: list[Node] = []
-    wanted = set(facts.reads)
+    wanted = set(facts.border)
     for node in (*reversed(graph.nodes), *graph.inputs):
         if node not in wanted or node.op is CONSTANT:
             continue
         region.append(node)
         flow.add((node, 0), (node, 1), facts.cost(node, any_input))
-        if node in facts.reads:
+        if node in facts.border:
             flow.add((node, 1), "backward", INFINITE)
-        if node.op is INPUT or node not in again and node.op is not GETITEM:
+        if node.op is INPUT or node not in again and node not in facts.between and node.op is not GETITEM:
             flow.add("forward", (node, 0), INFINITE)
             continue
         if node.op.is_random:

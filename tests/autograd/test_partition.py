@@ -101,3 +101,46 @@ def test_nothing_is_loaded_without_gradients() -> None:
                "print([n for n in sys.modules if n.startswith(('jitpy.autograd', 'networkx'))])")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_pooling_keeps_small_positions_and_no_input() -> None:
+    """16 bits a result tell where its maximum is; what was pooled is asked for its sizes only."""
+    x = torch.randn(2, 3, 32, 32, requires_grad=True)
+    compiled = jitpy.jit(lambda x: torch.nn.functional.max_pool2d(x.exp() + x, 3, 2, 1).sum())
+    (wanted,) = torch.autograd.grad(torch.nn.functional.max_pool2d(x.exp() + x, 3, 2, 1).sum(), x)
+    (found,) = torch.autograd.grad(compiled(x), x)
+    torch.testing.assert_close(found, wanted)
+    assert saved_bytes(lambda: compiled(x)) == x.nbytes + 2 * 2 * 3 * 16 * 16
+    mean = jitpy.jit(lambda x: torch.nn.functional.avg_pool2d(x * 2, 2).sum())
+    mean(x)
+    assert saved_bytes(lambda: mean(x)) == 0
+
+
+def test_positions_of_large_planes_keep_their_bits() -> None:
+    x = torch.randn(1, 1, 256, 256, requires_grad=True)
+    compiled = jitpy.jit(lambda x: torch.nn.functional.max_pool2d(x * 2, 2).square().sum())
+    (wanted,) = torch.autograd.grad(torch.nn.functional.max_pool2d(x * 2, 2).square().sum(), x)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x), x)[0], wanted)
+
+
+def test_returned_positions_stay_as_they_are() -> None:
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    compiled = jitpy.jit(lambda x: torch.nn.functional.max_pool2d(x, 2, return_indices=True))
+    values, positions = compiled(x)
+    wanted, places = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
+    assert torch.equal(positions, places) and positions.dtype is torch.int64
+    assert torch.equal(torch.autograd.grad(values.sum(), x)[0], torch.autograd.grad(wanted.sum(), x)[0])
+
+
+def test_a_mask_is_kept_where_only_the_sign_is_read() -> None:
+    """The gradient of relu asks where its result is positive: a byte an element."""
+    x = torch.randn(64, 64, requires_grad=True)
+    with torch.no_grad():
+        x[0, 0] = float("nan")
+    compiled = jitpy.jit(lambda x: ((x.sum(1) @ x).sin().relu() * 3).sum())
+    (wanted,) = torch.autograd.grad(((x.sum(1) @ x).sin().relu() * 3).sum(), x)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x), x)[0], wanted, equal_nan=True)
+    y = torch.randn(1000, requires_grad=True)
+    signs = jitpy.jit(lambda y: (y.erfinv().relu() * 3).sum())
+    torch.testing.assert_close(torch.autograd.grad(signs(y), y)[0],
+                               torch.autograd.grad((y.erfinv().relu() * 3).sum(), y)[0], equal_nan=True)

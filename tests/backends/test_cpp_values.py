@@ -197,3 +197,42 @@ def test_arg_reductions_take_the_first_of_equals() -> None:
     large = torch.zeros(300_000)
     large[[70_000, 200_000]] = 1
     assert run(lambda x: x.argmax(), large).item() == 70_000
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_choices_that_are_one_for_all_lanes(dtype: torch.dtype) -> None:
+    """Windows at the border of channels-last images, rows that a mask hides: conditions outside the vector loop."""
+    x = torch.randn(2, 24, 7, 9).to(dtype)
+    x[0, 3, 2, 2], x[1, 5, 0, 0], x[0, 1, 6, 8] = math.nan, math.inf, -math.inf
+    x = x.to(memory_format=torch.channels_last)
+    values, places = run(lambda x: torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1]), x)
+    wanted, indices = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+    torch.testing.assert_close(values, wanted, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(places, indices)
+    rows, hidden = torch.randn(5, 40).to(dtype), torch.tensor([True, False, False, True, True])
+    rows[1, 3] = math.nan
+    found = run(lambda r, h: torch.where(h[:, None], r, -math.inf) * 2, rows, hidden)
+    torch.testing.assert_close(found, torch.where(hidden[:, None], rows, -math.inf) * 2, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_small_operand_that_no_condition_ever_reads_within() -> None:
+    """What a choice for all lanes does not read must not be read: neither before the memory nor behind it."""
+    x, y = torch.randn(3, 33), torch.randn(1, 33)
+    found = run(lambda x, y: torch.cat([x, y, x], 0) * 2, x, y)
+    assert torch.equal(found, torch.cat([x, y, x], 0) * 2)
+    padded = run(lambda y: torch.nn.functional.pad(y, (0, 0, 2, 3), value=1.5) + 1, y)
+    assert torch.equal(padded, torch.nn.functional.pad(y, (0, 0, 2, 3), value=1.5) + 1)
+
+
+def test_truth_values_in_memory() -> None:
+    x, mask = torch.randn(7, 67), torch.rand(7, 67) < 0.5
+    x[2, 3] = math.nan
+
+    def program(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        y = (x * 2).relu()
+        below = y <= 0
+        return y, below, below & mask, ~mask, mask.masked_fill(x > 0, True), x.masked_fill(mask, 0.0), mask.any(1), \
+            mask.all(0), (x > 0).sum(0), mask.to(torch.float32) * x, mask ^ below
+
+    for found, wanted in zip(run(program, x, mask), program(x, mask), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)

@@ -88,7 +88,7 @@ class KernelPrinter:
         for k, value in enumerate(kernel.writes):
             self.pointers[value] = f"out{k}"
             self.operands.append(value)
-        self.printer = ExprPrinter(self.size, self.load)
+        self.printer = ExprPrinter(self.size, self.load, kernel.vector)
         self.counter = 0
         self.checks = any(e.op == "check" for e in kernel.stage)
         for k, axis in enumerate(kernel.parallel):
@@ -114,14 +114,14 @@ class KernelPrinter:
             return f"float_of_bf16({text})"
         if value.dtype is torch.float16:
             return f"float_of_f16({text})"
-        return text
+        return f"({text} != 0)" if value.dtype is torch.bool else text
 
     def stored(self, value: Value, text: str) -> str:
         if value.dtype is torch.bfloat16:
             return f"bf16_of_float({text})"
         if value.dtype is torch.float16:
             return f"f16_of_float({text})"
-        return text
+        return f"(uint8_t)({text} ? 1 : 0)" if value.dtype is torch.bool else text
 
     def fresh(self, stem: str = "t") -> str:
         self.counter += 1

@@ -21,8 +21,8 @@ TYPES = {
     torch.bool: "bool",
 }
 
-#: C++ types of what is in memory.
-STORAGE = {**TYPES, torch.float16: "uint16_t", torch.bfloat16: "uint16_t"}
+#: C++ types of what is in memory. Compilers do not vectorize loops that read or write `bool`.
+STORAGE = {**TYPES, torch.bool: "uint8_t", torch.float16: "uint16_t", torch.bfloat16: "uint16_t"}
 
 HEADER = """\
 #include <cstdint>
@@ -109,6 +109,17 @@ struct Scratch {
     return memory;
   }
 };
+""",
+)
+_piece(
+    "choose",
+    """
+// condition ? a : b, where the condition is the same for all lanes.
+template <class T, class Bits>
+static inline T choose(bool condition, T a, T b) {
+  const Bits mask = (Bits)-(Bits)condition;
+  return __builtin_bit_cast(T, (Bits)((__builtin_bit_cast(Bits, a) & mask) | (__builtin_bit_cast(Bits, b) & ~mask)));
+}
 """,
 )
 _piece(

@@ -11,7 +11,7 @@ import torch
 
 from ...ir.spec import Dim
 from ...schedule.expr import Expr
-from ...schedule.index import Axis, Index, Remainder
+from ...schedule.index import Axis, Index, Remainder, of
 from .prelude import TYPES
 
 _SIMPLE = {
@@ -86,11 +86,18 @@ def literal(value: Any, dtype: torch.dtype) -> str:
 
 
 class ExprPrinter:
-    """Prints the expressions of one kernel. `size` gives the text of a size, `load` that of a memory access."""
+    """Prints the expressions of one kernel. `size` gives the text of a size, `load` that of a memory access.
 
-    def __init__(self, size: Callable[[Dim], str], load: Callable[[Any, str], str]) -> None:
+    What a condition that is one for all lanes of the `vector` axis chooses is printed without a branch: compilers do
+    not vectorize loops with such choices.
+    """
+
+    def __init__(
+        self, size: Callable[[Dim], str], load: Callable[[Any, str], str], vector: Axis | None = None
+    ) -> None:
         self.size = size
         self.load = load
+        self.vector = vector
 
     def ref(self, expr: Expr, names: dict[Expr, str]) -> str:
         """How a computed expression is mentioned."""
@@ -132,8 +139,7 @@ class ExprPrinter:
         """The text that computes `expr` from its operands."""
         op = expr.op
         if op == "load":
-            text = self.load(expr.attr[0], self.index(expr.attr[1], names))
-            return f"{self.ref(expr.args[0], names)} ? {text} : 0" if expr.args else text
+            return self._load(expr, names)
         if op == "index":
             return self.index(expr.attr, names)
         if op == "size":
@@ -147,6 +153,8 @@ class ExprPrinter:
             if len(args) == 3:
                 return f"{args[2]} ? {args[0]} : 0"
             return args[0]
+        if op == "where" and self._is_for_all_lanes(expr):
+            return _choice(expr.dtype, *args)
         kind = expr.args[0].dtype if op != "where" else expr.dtype
         suffix = "f" if kind is torch.float32 else ""
         pattern = (
@@ -157,6 +165,41 @@ class ExprPrinter:
         if pattern is not None:
             return pattern.format(*args, f=suffix, T=TYPES[kind], bits=8 * kind.itemsize)
         return f"{op}{suffix}({', '.join(args)})"
+
+    def _load(self, expr: Expr, names: dict[Expr, str]) -> str:
+        value, index = expr.attr
+        if not expr.args:
+            return self.load(value, self.index(index, names))
+        condition = self.ref(expr.args[0], names)
+        place = self._of_lane(expr)
+        if place is None:
+            return f"{condition} ? {self.load(value, self.index(index, names))} : 0"
+        shared = f"(-(int64_t){condition} & ({self.index(index - place, names)}))"
+        text = self.load(value, f"{shared} + {self.index(place, names)}")
+        return _choice(expr.dtype, condition, text, "0")
+
+    def _is_for_all_lanes(self, expr: Expr) -> bool:
+        """Whether the condition of a choice does not depend on the lane, while what is chosen does."""
+        if expr.dtype is torch.bool or self.vector not in expr.axes:
+            return False
+        return expr.args[0].op != "const" and self.vector not in expr.args[0].axes
+
+    def _of_lane(self, expr: Expr) -> Index | None:
+        """The part of a place in memory that depends on the lane, if that alone is a place of the value too."""
+        if self.vector is None or not self._is_for_all_lanes(expr):
+            return None
+        value, index = expr.attr
+        step = index.coefficient(self.vector)
+        if step is None:
+            return None
+        place = of(self.vector) * step
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride, strict=True))
+        return place if place.within(extent) else None
+
+
+def _choice(dtype: torch.dtype, condition: str, chosen: str, other: str) -> str:
+    """`condition ? chosen : other` in bits."""
+    return f"choose<{TYPES[dtype]}, int{8 * dtype.itemsize}_t>({condition}, {chosen}, {other})"
 
 
 def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:

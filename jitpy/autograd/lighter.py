@@ -1,0 +1,79 @@
+"""What the backward pass reads, in fewer bytes, where the joint graph says it:
+
+    max_pool2d_with_indices_backward(g, x, ..., indices)    x is asked for its sizes only: zeros, which no kernel ever
+                                                            writes, stand in for it; positions within a plane get 16
+                                                            or 32 bits
+    threshold_backward(g, x, 0)                             where(x <= 0, 0, g): a byte of each element is enough
+
+The cut (`partition.py`) decides what of it is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..ir.builder import Builder
+from ..ir.graph import Graph, Node
+from ..ir.passes.cleanup import remove_dead_code
+from ..ir.spec import TensorSpec, prod
+
+_MAXIMA = "aten.max_pool2d_with_indices_backward.default"
+_POOLS = frozenset({_MAXIMA, "aten.avg_pool2d_backward.default", "aten._adaptive_avg_pool2d_backward.default"})
+_RELU = "aten.threshold_backward.default"
+#: The argument that only tells sizes, and the positions of maxima.
+_INPUT, _POSITIONS = 1, 7
+
+
+def read_less(graph: Graph) -> None:
+    """Rewrite gradients of a joint graph whose layouts are known."""
+    mapping: dict[Node, Node] = {}
+    changed = False
+    for node in list(graph.nodes):
+        if node.op.name in _POOLS:
+            node.args = _of_pool(Builder(graph, before=node), node)
+            changed = True
+        elif node.op.name == _RELU and node.args[2] == 0:
+            mapping[node] = _of_mask(Builder(graph, before=node), node)
+    graph.replace(mapping)
+    if changed or mapping:
+        remove_dead_code(graph)
+
+
+def _of_pool(b: Builder, node: Node) -> tuple[Any, ...]:
+    """Other arguments for the gradient of a pooling."""
+    args = list(node.args)
+    args[_INPUT] = _stand_in(b, args[_INPUT]) or args[_INPUT]
+    if node.op.name == _MAXIMA and args[_POSITIONS] not in b.graph.outputs:
+        args[_POSITIONS] = _narrow(b, args[_POSITIONS], args[_INPUT].tensor) or args[_POSITIONS]
+    return tuple(args)
+
+
+def _of_mask(b: Builder, node: Node) -> Node:
+    grad, x = node.args[:2]
+    spec = node.tensor
+    mask = b.call("aten.le.Scalar", x, 0)
+    return b.call("aten.where.ScalarSelf", mask, 0, grad, spec=spec)
+
+
+def _stand_in(b: Builder, x: Node) -> Node | None:
+    """Zeros laid out like `x`, which has to have each element once and no gaps."""
+    spec = x.tensor
+    if not spec.is_static:
+        return None
+    order = sorted(range(len(spec.shape)), key=lambda k: (-spec.stride[k], -spec.shape[k], k))
+    lying = b.call("aten.full.default", [spec.shape[k] for k in order], 0, dtype=spec.dtype, device=spec.device)
+    found = b.call("aten.permute.default", lying, [order.index(k) for k in range(len(order))])
+    return found if found.tensor.stride == spec.stride else None
+
+
+def _narrow(b: Builder, indices: Node, x: TensorSpec) -> Node | None:
+    plane = prod(x.shape[-2:])
+    if type(plane) is not int or plane > 2**31:
+        return None
+    kept = b.call("aten._to_copy.default", indices, dtype=torch.int16 if plane <= 2**15 else torch.int32)
+    return b.call("aten._to_copy.default", kept, dtype=indices.tensor.dtype)
+
+
+__all__ = ["read_less"]
