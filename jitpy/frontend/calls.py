@@ -186,7 +186,9 @@ def recording(ex: Executor, what: str) -> Iterator[None]:
     try:
         yield
     except Uncapturable as error:
-        raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
+        found = GraphBreak(error.reason_id, f"{what}: {error.detail}")
+        found.op_by_op = error.op_by_op
+        raise found from None
     except UserError as error:
         raise ex.raise_real(error.exception) from None
 

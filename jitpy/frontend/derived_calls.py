@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -169,11 +170,16 @@ def _run_on_shadows(
             return torch_number(fixed(value), env)
         return value
 
+    def run_with(tape: Tape) -> Any:
+        with without_compiler_import(), recorder.state.active(), tape:
+            return fn(*convert(args), **call_kwargs)
+
     tape = Tape(list(shadows.values()), env)
     try:
-        with without_compiler_import(), recorder.state.active(), tape:
-            call_kwargs = convert(kwargs)
-            result = fn(*convert(args), **call_kwargs)
+        call_kwargs = convert(kwargs)
+        result = run_with(tape)
+        if tape.was_asked and not _raises(run_with, Tape(list(shadows.values()), env, answer=False)):
+            raise Uncapturable("dynamic_shape", f"what {name} does depends on the values of its arguments")
         for out in tensors_of(call_kwargs.get("out")):
             if not tape.writes_to(out):
                 raise Uncapturable("unsupported_op", f"{name} does not write to its out= argument here")
@@ -182,6 +188,17 @@ def _run_on_shadows(
         raise
     except Exception as error:
         raise _translate(recorder, error, fn, args, kwargs) from error
+
+
+def _raises(run_with: Callable[[Tape], Any], tape: Tape) -> bool:
+    """Whether a call raises with what this tape answers."""
+    try:
+        run_with(tape)
+    except (Uncapturable, SizesByData, SizeUnknown):
+        return False
+    except RuntimeError:
+        return True
+    return False
 
 
 def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:

@@ -171,12 +171,23 @@ class SizesByData(Exception):
     """A call on plain sizes has a result whose size depends on data: it needs an environment for the symbol."""
 
 
-class Tape(CaptureMode):
-    """Writes down the ATen calls made on shadows."""
+#: Calls that look at values and return nothing.
+_CHECKS = frozenset({_aten._assert_async.default, _aten._assert_async.msg})
 
-    def __init__(self, inputs: list[ShadowTensor], env: SizeEnv | None = None) -> None:
+
+class Tape(CaptureMode):
+    """Writes down the ATen calls made on shadows.
+
+    torch's own code asks whether two tensors are equal before it raises ("q must be in the range [0, 1]"). It is told
+    `answer`; with True a call is written down that checks this when the graph runs. `was_asked` says whether it asked:
+    the caller finds out whether the other answer raises.
+    """
+
+    def __init__(self, inputs: list[ShadowTensor], env: SizeEnv | None = None, answer: bool = True) -> None:
         super().__init__()
         self.env = env
+        self.answer = answer
+        self.was_asked = False
         self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
         self.values: list[torch.Tensor] = list(inputs)
         self.template = Template()
@@ -184,6 +195,12 @@ class Tape(CaptureMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is _aten.equal.default and args[0].shape == args[1].shape:
+            self.was_asked = True
+            same = self.__torch_dispatch__(_aten.eq.Tensor, types, args)
+            self.__torch_dispatch__(_aten._assert_async.default, types, (
+                self.__torch_dispatch__(_aten.all.default, types, (same,)),))
+            return self.answer
         found = self.taken_apart(func, args, kwargs)
         if found is not NotImplemented:
             return found
@@ -282,7 +299,8 @@ class Tape(CaptureMode):
         _collect(template.result, needed)
         kept: list[Record] = []
         for record in reversed(template.records):
-            if record.facts.mutated or record.facts.is_random or not needed.isdisjoint(record.results):
+            facts = record.facts
+            if facts.mutated or facts.is_random or facts.overload in _CHECKS or not needed.isdisjoint(record.results):
                 kept.append(record)
                 _collect((record.args, record.kwargs), needed)
         template.records = kept[::-1]

@@ -16,6 +16,7 @@ import torch
 from jitpy.ir import NotCovered
 
 from . import attention, derived_calls, fast_calls, foreach
+from .checked_values import checked_functions
 from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
 from .indexing import getitem, setitem
@@ -57,7 +58,6 @@ PYTHON_FUNCTIONS: set[Any] = {
     torch.Tensor.lu,
     torch.Tensor.unflatten,
     torch.Tensor.__contains__,
-    torch.nn.functional.one_hot,
     torch.nn.functional.grid_sample,
     torch.nn.functional.multi_head_attention_forward,
 }
@@ -226,7 +226,7 @@ _FIRST_SIZE: dict[Any, int] = {
 _NUMBERS_ARE_SIZES = frozenset({torch.arange, torch.range, torch.ops.aten.arange, torch.ops.aten.arange.default,
                                 torch.ops.aten.arange.start, torch.ops.aten.arange.start_step})
 
-_HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods}
+_HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods, **checked_functions}
 
 _SHORTCUTS: dict[Any, Any] = {
     torch._C.TensorBase.__getitem__: getitem,

@@ -26,7 +26,7 @@ OPERATORS: dict[str, Why] = {
     **_because(
         "dynamic_shape",
         "the size of the result depends on data",
-        "nonzero/out masked_select/out nn.functional.one_hot linalg.lstsq linalg.lstsq.grad_oriented",
+        "nonzero/out masked_select/out linalg.lstsq linalg.lstsq.grad_oriented",
     ),
     **_because("dynamic_shape", "a tensor says where to cut", "narrow/function narrow/method"),
     **_because("exception", "tensors say where to cut", "tensor_split"),
