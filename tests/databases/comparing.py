@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,8 +47,30 @@ class Trial:
     error: tuple[type, str] | None
 
 
+#: Whether all samples are asked for.
+ALL = os.environ.get("JITPY_TEST_ALL") == "1"
+
 #: Before each call.
 SEED = 11
+
+
+class Tally:
+    """Calls by what came of them. A plain dict holds them, which can go from one process to another."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+
+    def count(self, difference: str | None, breaks: tuple[str, ...], only_behaviour: bool = False) -> None:
+        """One more call. `only_behaviour`: of one that eager refuses, say, it does not matter whether it breaks."""
+        what = "captured whole and equal"
+        if difference is not None:
+            what = "different"
+        elif only_behaviour:
+            what = "refused or resizing alike"
+        elif breaks:
+            what = "equal with a listed break"
+        self.calls[what] = self.calls.get(what, 0) + 1
+
 
 #: Why graphs whose results need gradients went to torch's autograd under the backend `halves`.
 refusals: list[str] = []

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,10 +21,9 @@ from torch.testing._internal.common_modules import ModuleInfo, ModuleInput, modu
 from torch.utils._pytree import tree_map
 
 import jitpy
-from tests.databases.comparing import SEED, Outcome, break_reasons, compare, copied, further_off, observe
+from tests.databases.comparing import ALL, SEED, Outcome, Tally, break_reasons, compare, copied, further_off, observe
 from tests.databases.not_captured import MODULES, SOME_MODULES
 
-ALL = os.environ.get("JITPY_TEST_ALL") == "1"
 SAMPLES = None if ALL else 3
 
 #: Modules of which the default backend compiles both halves in every test run.
@@ -100,12 +98,13 @@ def ways(name: str, number: int, training: bool) -> Iterator[tuple[str, bool]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("info", [pytest.param(info, id=info.formatted_name) for info in module_db])
-def test_like_eager(info: ModuleInfo, training: bool) -> None:
+def test_like_eager(info: ModuleInfo, training: bool, tally: Tally) -> None:
     breaks: list[str] = []
     wrong: list[str] = []
     for number, (module, sample) in enumerate(samples(info, training)):
         for backend, gradients in ways(info.name, number, training):
             difference, reasons = check(module, sample, backend, gradients)
+            tally.count(difference, reasons)
             if difference is not None:
                 wrong.append(f"sample {number}, {backend}, gradients {gradients}: {difference}")
             breaks += reasons[:1]

@@ -11,7 +11,6 @@ captured. Of operators that break for some samples only, the full run says wheth
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,10 +20,9 @@ from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-from tests.databases.comparing import Trial, copied, tensors_in, trial
+from tests.databases.comparing import ALL, Tally, Trial, copied, tensors_in, trial
 from tests.databases.not_captured import OPERATORS, SOMETIMES
 
-ALL = os.environ.get("JITPY_TEST_ALL") == "1"
 #: samples of each operator and variant
 SAMPLES = None if ALL else 2
 
@@ -144,7 +142,7 @@ def _seeds_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", [pytest.param(op, id=label(op)) for op in op_db if dtype_of(op) is not None])
-def test_like_eager(op: OpInfo) -> None:
+def test_like_eager(op: OpInfo, tally: Tally) -> None:
     dtype = dtype_of(op)
     assert dtype is not None
     breaks: dict[str, list[str]] = {}
@@ -155,6 +153,7 @@ def test_like_eager(op: OpInfo) -> None:
             if not usable(args):
                 continue
             found = run(op, variant, fn, args, "halves" if variant == "gradients" else "eager")
+            tally.count(found.difference, found.breaks, variant in ODD or found.error is not None)
             if found.difference is not None:
                 wrong.append(f"{variant}, sample {number}: {found.difference}")
             if found.error is None and variant not in ODD:
@@ -166,7 +165,7 @@ def test_like_eager(op: OpInfo) -> None:
 @pytest.mark.skipif(not ALL, reason="JITPY_TEST_ALL=1 runs it")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", [pytest.param(op, id=label(op)) for op in op_db if dtype_of(op) is not None])
-def test_compiled(op: OpInfo) -> None:
+def test_compiled(op: OpInfo, tally: Tally) -> None:
     """Under the default backend: the first samples, without and with gradients."""
     dtype = dtype_of(op)
     assert dtype is not None
@@ -175,6 +174,7 @@ def test_compiled(op: OpInfo) -> None:
         for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), 2):
             if usable(arguments(sample)):
                 found = run(op, "gradients" if gradients else "function", op.op, arguments(sample), "codegen")
+                tally.count(found.difference, found.breaks, found.error is not None)
                 assert found.difference is None, found.difference
 
 
