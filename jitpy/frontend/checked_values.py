@@ -11,9 +11,9 @@ import sympy
 import torch
 
 from . import derived_calls
-from .computed_sizes import as_sizes
+from .computed_sizes import as_sizes, require_truth
 from .scalars import item
-from .traced import TracedTensor
+from .traced import TracedScalar, TracedTensor
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 _aten = torch.ops.aten
 
 
-def require_all(recorder: Recorder, condition: TracedTensor) -> None:
-    """Have the graph fail where an element of a boolean tensor is False."""
-    recorder.record(_aten._assert_async.default, (recorder.record(_aten.all.default, (condition,), {}),), {})
+def require_all(recorder: Recorder, condition: TracedTensor, reason: str) -> None:
+    """Have the graph fail where an element of a boolean tensor is False.
+
+    A failed assertion on a GPU would end every later call there, so that a number decides on the host."""
+    whole = recorder.record(_aten.all.default, (condition,), {})
+    if condition.spec.device.type == "cpu":
+        recorder.record(_aten._assert_async.default, (whole,), {})
+        return
+    truth = item(recorder, whole)
+    if type(truth) is TracedScalar:
+        require_truth(recorder, truth, True, reason)
 
 
 def one_hot(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +50,8 @@ def one_hot(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
     else:
         below = recorder.record(_aten.lt.Scalar, (classes, count), {})
         inside = recorder.record(_aten.logical_and.default, (inside, below), {})
-    require_all(recorder, inside)
+    # on GPUs eager's own look is such an assertion
+    recorder.record(_aten._assert_async.default, (recorder.record(_aten.all.default, (inside,), {}),), {})
     if type(count) is not int:
         recorder.sizes.require(sympy.Gt(count, 0), "one_hot of so many classes")
     numbers = recorder.record(_aten.arange.default, (count,), {"dtype": torch.int64, "device": classes.spec.device})

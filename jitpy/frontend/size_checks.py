@@ -13,9 +13,10 @@ import torch
 
 from .breaks import GraphBreak
 from .calls import builtin, recording, to_payload
+from .checked_values import require_all
 from .computed_sizes import require_truth, size_of
 from .executor import Executor
-from .values.base import ConstValue, ScalarValue, SymValue, Value
+from .values.base import ConstValue, ScalarValue, SymValue, TensorValue, Value
 
 _NONE = ConstValue(None)
 
@@ -46,6 +47,26 @@ def _check(name: str) -> Any:
 for _name in ("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"):
     if hasattr(torch, _name):
         builtin(getattr(torch, _name))(_check(f"torch.{_name}"))
+
+
+def _check_all(function: Any, position: int) -> None:
+    """A check that all elements of a tensor, the argument number `position`, are True."""
+    what = f"torch.{function.__name__}"
+
+    @builtin(function)
+    def check(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        condition = args[position] if len(args) > position else kwargs.get("cond")
+        if not isinstance(condition, TensorValue) or condition.traced.dtype is not torch.bool:
+            raise GraphBreak("unsupported_call", f"{what} of no tensor of truth values")
+        if len(args) + len(kwargs) not in (position + 1, position + 2):
+            raise GraphBreak("unsupported_call", what)
+        with recording(ex, what):
+            require_all(ex.recorder, condition.traced, f"{what} at {ex.loc()}")
+        return _NONE
+
+
+_check_all(torch._check_tensor_all, 0)
+_check_all(torch._check_tensor_all_with, 1)
 
 
 @builtin(torch._check_is_size)

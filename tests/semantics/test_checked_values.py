@@ -77,4 +77,13 @@ def assertion_under_autocast(x):
         return x * 2
 
 
+@case(lambda: (torch.ones(3),), lambda: (-torch.ones(3),),
+      lambda: (torch.full((3,), 2.0),), fullgraph=True)
+def all_elements_checked(x):
+    torch._check_tensor_all(x > 0, lambda: f"not positive: {x}")
+    y = x * 2
+    torch._check_tensor_all_with(ValueError, cond=y < 3)
+    return y
+
+
 test_cases = make_test(__name__)
