@@ -18,7 +18,7 @@ Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
 
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
-    """Make `graph` callable: `compiled(*inputs) -> tuple`. Graphs on several devices run with eager kernels."""
+    """Make `graph` callable: `compiled(*inputs) -> tuple`. Graphs on several GPUs run with eager kernels."""
     from . import cpp, eager, triton
 
     device = device_of(graph)
@@ -46,12 +46,17 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
 
 
 def device_of(graph: Graph) -> torch.device | None:
-    """The device of all tensors of the graph (the CPU where it has none); None for several."""
-    found: torch.device | None = None
-    for node in graph.all_nodes():
-        for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
-            if isinstance(spec, TensorSpec) and spec.device != found:
-                if found is not None:
-                    return None
-                found = spec.device
-    return found or torch.device("cpu")
+    """The device that a graph's kernels run on (the CPU where it has no tensors); None for several.
+
+    Programs for a GPU have some tensors on the CPU, such as numbers and an optimizer's counts of steps: what reads
+    those is called op by op. Where these need gradients, the graph is left to torch.
+    """
+    specs = [spec for node in graph.all_nodes()
+             for spec in (node.spec if isinstance(node.spec, tuple) else (node.spec,)) if isinstance(spec, TensorSpec)]
+    devices = {spec.device: None for spec in specs}
+    if len(devices) < 2:
+        return next(iter(devices), torch.device("cpu"))
+    others = [device for device in devices if device.type != "cpu"]
+    if len(others) > 1 or others[0].type != "cuda":
+        return None
+    return None if any(spec.requires_grad and spec.device != others[0] for spec in specs) else others[0]

@@ -85,7 +85,7 @@ class Planner:
         self.target = target
         self.env = graph.sizes
         self.table = SizeTable(graph)
-        self.low: Lowering = lower(graph, target.limits.scatters)
+        self.low: Lowering = lower(graph, target.limits.scatters, target.device)
         #: the values whose sizes, or numbers, tell symbols, with the nodes that say so
         self.tellers: dict[Value, list[Node]] = {}
         for node in self.table.told_by:
@@ -105,8 +105,8 @@ class Planner:
 
     def _want(self) -> None:
         self.required: dict[Value, None] = {}
-        self.output_values: list[Any] = [self._in_memory(self.low.values[n]) for n in self.graph.outputs]
-        self.mutation_values = [self._in_memory(self.low.values[m.value]) for m in self.graph.mutations]
+        self.output_values: list[Any] = [self._in_memory(self.low.in_memory(n)) for n in self.graph.outputs]
+        self.mutation_values = [self._in_memory(self.low.in_memory(m.value)) for m in self.graph.mutations]
         self.call_arguments: dict[Node, Any] = {}
         self._used_calls()
 
@@ -119,7 +119,7 @@ class Planner:
             self.live_calls.append(node)
 
     def _argument(self, node: Node) -> Any:
-        return _Argument(self._in_memory(self.low.values[node]))
+        return _Argument(self._in_memory(self.low.in_memory(node)))
 
     def _in_memory(self, value: Any) -> Any:
         """The value itself or, where it is no strided view of memory, a copy. Its memory becomes required."""
@@ -648,6 +648,8 @@ class Planner:
         overload = _WRITE_VARIANTS.get(node.op.name)
         if overload is None or not isinstance(made, Stored) or self.env.unbacked_in_all(made.shape):
             return None
+        if node.tensor.device != self.target.device:
+            return None
         return overload if made in self.last and self._bytes(made) >= POOLED_BYTES else None
 
     def _bind(self, value: Any) -> None:
@@ -701,6 +703,7 @@ class Planner:
             workspace=self.scratch.size,
             overwritten=tuple(dict.fromkeys(self.overwritten)),
             device=self.target.device,
+            several_devices=any(map(self.low.is_on_host, self.live_calls)),
             keep_alive=linked.keep_alive,
             notes=ScheduleNotes(
                 self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals

@@ -224,4 +224,6 @@ class Plan:
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early
     autograd: bool = False
+    #: calls take or give tensors on the CPU too
+    several_devices: bool = False
     notes: ScheduleNotes | None = None

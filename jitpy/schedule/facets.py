@@ -161,8 +161,10 @@ def _scan(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, An
 
 def _fill(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
     value = map_nodes(node.op.facets["fill"](*args, **kwargs), low.values.__getitem__)
-    if isinstance(value, Value) and not isinstance(value, HostScalar) or isinstance(value, complex):
+    if isinstance(value, complex):
         raise NotCovered("fill value")
+    if isinstance(value, Value) and not isinstance(value, HostScalar):
+        return low.copy(low.expand(low.convert(value, node.tensor.dtype), node.tensor.shape))
     if not node.tensor.dtype.is_floating_point and isinstance(value, float) and not value.is_integer():
         raise NotCovered("fill value")
     return low.fill(node.tensor.shape, node.tensor.dtype, value)

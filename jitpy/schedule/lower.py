@@ -49,8 +49,10 @@ class Lowering:
     """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to
     eager."""
 
-    def __init__(self, graph: Graph, scatters: str = "ordered") -> None:
+    def __init__(self, graph: Graph, scatters: str = "ordered", device: torch.device | None = None) -> None:
         self.graph = graph
+        #: where kernels run; None where all tensors of the graph are there
+        self.device = device
         #: how kernels add to computed places; see `Limits`
         self.scatters = scatters
         self.env: SizeEnv = graph.sizes
@@ -58,6 +60,13 @@ class Lowering:
         self.calls: list[Node] = []
         #: why nodes are eager calls, by node
         self.reasons: dict[Node, str] = {}
+        #: numbers in tensors on the CPU: kernels know them, calls take the tensors
+        self.host_constants: dict[Node, Stored] = {}
+        #: by node with several results: the numbers of those that are read
+        self._parts: dict[Node, set[int]] = {}
+        for node in graph.nodes:
+            if node.op is GETITEM:
+                self._parts.setdefault(node.args[0], set()).add(node.args[1])
         self._tells_sizes = {node for node, _ in graph.unbacked_bindings().values()}
         self._position = 0
         self._node: Node | None = None
@@ -79,7 +88,7 @@ class Lowering:
             return self.values[node.args[0]][node.args[1]]
         self._position += 1
         if node.op is CONSTANT:
-            return self._place(Stored(node.tensor, node))
+            return self._constant(node)
         try:
             result = self.native(node)
         except NotCovered as reason:
@@ -91,13 +100,39 @@ class Lowering:
                 self._place(value, node, spec)
         return result
 
+    def _constant(self, node: Node) -> Value:
+        stored = Stored(node.tensor, node)
+        self._place(stored)
+        if not self._is_elsewhere(node.spec) or node.tensor.shape or not _is_native_spec(node.spec):
+            return stored
+        self.host_constants[node] = stored
+        return self.tag(self.fill((), node.tensor.dtype, node.args[0].item()))
+
+    def in_memory(self, node: Node) -> Lowered:
+        """What a call is given for a node."""
+        return self.host_constants.get(node) or self.values[node]
+
+    def is_on_host(self, node: Node) -> bool:
+        """Whether operands or results of a node are on the CPU, in a graph for a GPU."""
+        return self._is_elsewhere(node.spec) or any(self._is_elsewhere(source.spec) for source in node.input_nodes())
+
+    def _is_elsewhere(self, spec: Any) -> bool:
+        if self.device is None:
+            return False
+        if isinstance(spec, tuple):
+            return any(map(self._is_elsewhere, spec))
+        return isinstance(spec, TensorSpec) and spec.device != self.device
+
     def native(self, node: Node) -> Lowered:
         """The node's value or values. Raises NotCovered where only eager's kernel will do."""
         if node.op is GETITEM:
             return self.values[node.args[0]][node.args[1]]
+        if self._is_elsewhere(node.spec) or any(
+                self._is_elsewhere(source.spec) and source not in self.host_constants for source in node.input_nodes()):
+            raise NotCovered("tensors on the CPU")
         if node in self._tells_sizes:
             raise NotCovered("its size depends on data")
-        if not _is_native_spec(node.spec):
+        if not _is_native_spec(self._read_parts(node)):
             raise NotCovered("results of this dtype, or without elements, stay with eager")
         for source in node.input_nodes():
             if not _is_native_spec(source.spec):
@@ -114,6 +149,12 @@ class Lowering:
             result = from_table(self, node)
         self._check(node, result)
         return result
+
+    def _read_parts(self, node: Node) -> Any:
+        """The specs of a node's results, but for parts that nobody reads."""
+        if not isinstance(node.spec, tuple) or node not in self._parts:
+            return node.spec
+        return tuple(spec for k, spec in enumerate(node.spec) if k in self._parts[node])
 
     def _check(self, node: Node, result: Lowered) -> None:
         """A lowering must agree with the spec: shape and dtype."""
@@ -418,12 +459,12 @@ def _matching_blocks(new: tuple[Dim, ...], old: tuple[Dim, ...]) -> list[tuple[l
     return blocks[::-1]
 
 
-def lower(graph: Graph, scatters: str = "ordered") -> Lowering:
+def lower(graph: Graph, scatters: str = "ordered", device: torch.device | None = None) -> Lowering:
     """Lower a graph; see `Lowering`."""
     from . import lowerings, placements, windows  # noqa: F401  (they register the table)
 
     write_equal_sizes_alike(graph)
-    result = Lowering(graph, scatters)
+    result = Lowering(graph, scatters, device)
     result.run()
     return result
 

@@ -124,6 +124,25 @@ class Head(nn.Module):
         return F.cross_entropy(self.words(x).float(), word)
 
 
+class Convolution(nn.Module):
+    """A part of a network for images, after training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.norm(self.one(x)) + x)
+
+
+def numbers(x: torch.Tensor) -> torch.Tensor:
+    """Numbers that programs keep in tensors on the CPU."""
+    y = torch.zeros_like(x)
+    y[..., 0] = 3
+    y[..., 1:] = x[..., 1:] * torch.tensor(0.5, device="cpu")
+    return y
+
+
 def sizes(graph: Graph) -> list[str]:
     """The tensors with memory of their own between kernels and calls."""
     return [f"{str(step.dtype).removeprefix('torch.')}{list(step.shape)}" for step in plan_graph(graph).steps
@@ -169,6 +188,9 @@ def main() -> None:
         joint = differentiate(capture(Head(), torch.randn(4096, 128), torch.zeros(4096, dtype=torch.int64)))
     halves = split(joint, choose_saved(joint))
     found["head"], found["head memory"] = planned(halves.forward) + planned(halves.backward), sizes(halves.backward)
+    with torch.autocast("cuda", torch.bfloat16), torch.inference_mode():
+        found["convolution"] = planned(capture(Convolution().eval(), torch.randn(2, 16, 8, 8)))
+    found["numbers"] = planned(capture(numbers, x))
     print(json.dumps(found))
 
 

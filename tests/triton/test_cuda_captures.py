@@ -66,3 +66,12 @@ def test_gradients_of_losses_have_no_memory_between(plans: dict[str, list[str]])
     """But for the padded gradient of the logits (and that before it is padded)."""
     large = [size for size in plans["head memory"] if size.startswith("float32[4096, 50")]
     assert not large, plans["head memory"]
+
+
+def test_running_statistics_are_part_of_kernels(plans: dict[str, list[str]]) -> None:
+    steps = [step for step in plans["convolution"] if not step.startswith("fused")]
+    assert calls(steps, "convolution") == 1 and not calls(steps, "norm"), steps
+
+
+def test_numbers_on_the_cpu_are_known_to_kernels(plans: dict[str, list[str]]) -> None:
+    assert all(step.startswith("fused") for step in plans["numbers"]), plans["numbers"]

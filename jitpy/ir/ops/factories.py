@@ -165,6 +165,8 @@ define(
     differentiable=False,
 )
 define("aten.scalar_tensor.default", kind="factory", infer=_scalar_tensor, fill=lambda value, **options: value)
+for _name in ("Scalar", "Tensor"):
+    define(f"aten.fill.{_name}", fill=lambda x, value: value)
 define("aten.rand.default", "aten.randn.default", kind="factory", infer=_sized)
 define("aten.rand_like.default", "aten.randn_like.default", kind="factory", infer=_like, differentiable=False)
 

@@ -228,9 +228,12 @@ def _batch_norm(
         or any(s == 0 for s in x.shape)
     ):
         raise NotCovered("batch_norm")
-    for parameter in (weight, bias, running_mean, running_var):
-        if parameter is not None and (parameter.shape != (x.shape[1],) or parameter.dtype is not x.dtype):
-            raise NotCovered("parameter")
+    given = [parameter for parameter in (weight, bias, running_mean, running_var) if parameter is not None]
+    if any(parameter.shape != (x.shape[1],) for parameter in given):
+        raise NotCovered("parameter")
+    kinds = {parameter.dtype for parameter in given}
+    if kinds != {x.dtype} and not (kinds == {torch.float32} and compute_dtype(x.dtype) is torch.float32):
+        raise NotCovered("parameter")
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
@@ -286,7 +289,13 @@ def _native_batch_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), saved, saved
 
 
-define("aten.native_batch_norm.default", infer=_native_batch_norm, differentiable=(True, False, False))
+def _native_batch_norm_parts(b: Any, x: Any, *rest: Any) -> tuple[Any, None, None]:
+    """By the running statistics; those of the batch, which are empty then, have no value."""
+    return _batch_norm_parts(b, x, *rest), None, None
+
+
+define("aten.native_batch_norm.default", infer=_native_batch_norm, decompose=_native_batch_norm_parts,
+       differentiable=(True, False, False))
 
 
 # -- Dropout ------------------------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ def unfit(plan: Plan) -> str:
         return "it does not run on a GPU"
     if plan.autograd:
         return "its operators run under autograd"
+    if plan.several_devices:
+        return "some of its tensors are on the CPU"
     for step in plan.steps:
         if isinstance(step, BindStep):
             return "sizes depend on data"
