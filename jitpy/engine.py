@@ -52,6 +52,7 @@ from .instances import is_method_call, split
 from .ir import Graph, interrupts
 from .ir.ops.quiet import without_saved_tensor_hooks
 from .ir.passes import run_passes
+from .jitted import LazyEngine
 from .options import Options
 from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
@@ -108,8 +109,8 @@ class Engine:
     def dispatcher(self, function: types.FunctionType) -> Any:
         """The dispatcher that stands for a function."""
         made = make_dispatcher(function.__code__, function.__globals__, closure=function.__closure__,
-                               name=function.__name__, qualname=function.__qualname__, on_miss=self.on_miss,
-                               original=function, native=None if config.native else False)
+                               name=function.__name__, qualname=function.__qualname__,
+                               on_miss=LazyEngine(self.options, self), original=function, native=None if config.native else False)
         return made
 
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
@@ -353,6 +354,10 @@ class Engine:
                 found.run_original_always = True
             self._resumes[key] = found
         return found
+
+    def release(self) -> None:
+        """The function that the engine served is gone."""
+        frames_below.forget(self)
 
     def reset(self) -> None:
         """Forget everything that was compiled."""

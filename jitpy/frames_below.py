@@ -3,7 +3,7 @@
 While an entry with `needs_hook` runs, the frame hook asks `_handler` once about each code object that it meets. Code
 of torch, of Triton, of jitpy and of the standard library runs as it is, as do functions that have nothing to do with
 tensors. For the others, the engine whose compiled code is innermost on the stack makes a dispatcher, which lives as
-long as the code object.
+long as the code object and the jitted function that the engine serves.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _selected = False
 #: id of a code object -> (the code object, the engine that made it, or that serves it as a root or resume function)
 _owned: dict[int, tuple[weakref.ref[types.CodeType], weakref.ref[Engine]]] = {}
-#: code objects for which the handler gave a dispatcher
-_served: dict[int, weakref.ref[types.CodeType]] = {}
+#: code objects for which the handler gave a dispatcher, by id, with the engine that made it
+_served: dict[int, tuple[weakref.ref[types.CodeType], weakref.ref[Engine]]] = {}
 #: functions that call themselves, whose frames are replaced although they are owned as well
 _recursive: dict[int, weakref.ref[types.CodeType]] = {}
 
@@ -82,13 +82,14 @@ def hand_over(codes: Iterable[types.CodeType | None]) -> None:
             hook.forget_code(code)
 
 
-def forget() -> None:
-    """Ask again about every code object below, and give up what was compiled for it."""
-    for ref in list(_served.values()):
-        code = ref()
-        if code is not None:
-            hook.forget_code(code)
-    _served.clear()
+def forget(engine: Engine | None = None) -> None:
+    """Ask again about every code object below, and give up what was compiled for it; or what one engine compiled."""
+    for key, (code_ref, served_by) in list(_served.items()):
+        if engine is None or served_by() is engine:
+            _served.pop(key, None)
+            code = code_ref()
+            if code is not None:
+                hook.forget_code(code)
 
 
 @contextlib.contextmanager
@@ -120,14 +121,14 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
                                  qualname=function.__qualname__, on_miss=functools.partial(_on_miss, engine),
                                  native=None if config.native else False)
     key = id(code)
-    _served[key] = weakref.ref(code, lambda _: _served.pop(key, None))
+    _served[key] = (weakref.ref(code, lambda _: _served.pop(key, None)), weakref.ref(engine))
     if isinstance(dispatcher, PythonDispatcher) or hook.native_api() is None:
         return functools.partial(_look_up, dispatcher)
     return dispatcher
 
 
 def _is_library(filename: str) -> bool:
-    if filename.startswith(("<frozen", "<string>", _OURS, _TORCH)) or _TRITON in filename:
+    if filename.startswith(("<frozen", "<string>", "<jitpy ", _OURS, _TORCH)) or _TRITON in filename:
         return True
     return filename.startswith(_STDLIB) and _SITE not in filename
 

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import signal
+import sys
 import threading
 import types
 import weakref
@@ -20,13 +21,21 @@ from .runtime.dispatch import make_dispatcher
 
 
 class LazyEngine:
-    """The `on_miss` of a jitted function. The engine is imported and made when it is first needed."""
+    """The `on_miss` of a jitted function. The engine is imported and made when it is first needed.
+
+    Nothing but the function's dispatcher refers to it, so that it goes when the function does. What the engine compiled
+    for functions below would keep the engine alive, and is given up then.
+    """
 
     __slots__ = ("options", "_engine")
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, engine: Any = None) -> None:
         self.options = options
-        self._engine: Any = None
+        self._engine = engine
+
+    def __del__(self) -> None:
+        if self._engine is not None and not sys.is_finalizing():
+            self._engine.release()
 
     @property
     def engine(self) -> Any:

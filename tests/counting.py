@@ -13,6 +13,7 @@ import torch
 from jitpy.engine import all_engines
 from jitpy.frontend.code import _views as code_views
 from jitpy.ir import Graph
+from jitpy.runtime.guards import GuardFunction
 
 
 def variants() -> int:
@@ -36,7 +37,9 @@ def living() -> dict[str, int]:
         return sum(issubclass(type(obj), kind) for obj in objects)
 
     return {"tensors": count(torch.Tensor), "functions": count(types.FunctionType), "code objects": len(codes),
-            "engines": len(all_engines()), "graphs": count(Graph), "decoded": len(code_views)}
+            "engines": len(all_engines()), "variants": variants(), "graphs": count(Graph),
+            "guards": count(GuardFunction) + sum(type(obj).__name__ == "Guard" for obj in objects),
+            "decoded": len(code_views)}
 
 
 def resident() -> float:

@@ -409,5 +409,5 @@ def size_function(exprs: Iterable[Dim], symbols: Sequence[sympy.Symbol]) -> Call
     names = {symbol: f"v[{i}]" for i, symbol in enumerate(symbols)}
     body = ", ".join(_Printer(names, c=False, total=True).top(expr) for expr in exprs)
     namespace: dict[str, Any] = {}
-    exec(compile(f"def sizes(v):\n    return [{body}]\n", "<sizes>", "exec"), namespace)
+    exec(compile(f"def sizes(v):\n    return [{body}]\n", "<jitpy sizes>", "exec"), namespace)
     return namespace["sizes"]

@@ -55,12 +55,7 @@ static PyObject *forward(PyThreadState *thread, _PyInterpreterFrame *frame, int 
     if (next == NULL || next == _PyEval_EvalFrameDefault) {
         return frame_run(thread, frame, throwing);
     }
-    /* Two hooks that were installed and removed in an interleaved order may each have the other as predecessor. A frame
-     * that comes back before it ran has been seen by both. */
     _PyInterpreterFrame *outer = local.forwarded;
-    if (outer == frame) {
-        return frame_run(thread, frame, throwing);
-    }
     local.forwarded = frame;
     PyObject *result = next(thread, frame, throwing);
     local.forwarded = outer;
@@ -187,6 +182,11 @@ static inline PyObject *call(PyObject *replacement, PyObject *const *parameters,
 }
 
 static PyObject *hook_eval(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    /* Two hooks that were installed and removed in an interleaved order may each have the other as predecessor. A frame
+     * that comes back before it ran has been seen by both. */
+    if (frame == local.forwarded) {
+        return frame_run(thread, frame, throwing);
+    }
     if (local.depth == 0) {
         if (active_calls == 0) {
             /* Somebody who was installed above us has put us back after the last jitted call ended. */

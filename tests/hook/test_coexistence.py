@@ -174,6 +174,7 @@ def test_with_torch_compile_in_one_process() -> None:
     """Either inside the other, and with lifetimes that interleave."""
     out = _run(
         """
+        import itertools
         import torch
 
         hook.select("native")
@@ -245,6 +246,28 @@ def test_with_torch_compile_in_one_process() -> None:
         assert function(7) == ("replaced", 7)
         hook.leave()
         assert not hook.is_installed()
+
+        # However the two lie, a frame that is not replaced is asked about once (or not at all:
+        # where theirs goes that was below ours, it takes ours along).
+        def plain(x): return x
+        hook.set_eval_frame(lambda f, code: (lambda f, p: asked.append(p)) if code is plain.__code__ else None)
+        for moves in itertools.product(("enter", "leave", "on", "off"), repeat=5):
+            asked, depth = [], 0
+            for move in moves:
+                if move == "enter":
+                    hook.enter()
+                    depth += 1
+                elif move == "leave" and depth:
+                    hook.leave()
+                    depth -= 1
+                elif move in ("on", "off"):
+                    set_eval_frame(False if move == "on" else None)
+                asked.clear()
+                plain(move)
+                assert asked in ([], [(move,)][:depth]), (moves, asked)
+            set_eval_frame(None)
+            for _ in range(depth):
+                hook.leave()
         print(len(graphs) > 0)
         """
     )

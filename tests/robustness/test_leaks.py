@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import types
 import weakref
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import jitpy
+from jitpy.engine import all_engines
 from tests.counting import living, resident, variants
 
 
@@ -94,6 +96,28 @@ def test_a_model_that_goes_takes_its_compiled_code_along(breaks: bool) -> None:
         assert view.shape == (2, 8)
     gc.collect()
     assert not fast.entries
+
+
+def of_everybody(y: torch.Tensor) -> torch.Tensor:
+    return y.sin() if y.sum() > 0 else y.cos()
+
+
+def test_what_was_compiled_below_a_function_goes_with_it() -> None:
+    """Of a function of the module, called where the graph is broken: the hook hands its frames over."""
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return eval("of_everybody(y)", globals(), {"y": x * 2}) + 1
+
+    x = torch.ones(3)
+    gc.collect()
+    before = variants()
+    for _ in range(3):
+        fast = jitpy.jit(types.FunctionType(fn.__code__.replace(), globals()), backend="eager")
+        for y in (x, -x):
+            torch.testing.assert_close(fast(y), fn(y))
+        assert any("of_everybody" in variant.name for engine in all_engines() for variant in engine.variants)
+        del fast
+        gc.collect()
+        assert variants() == before
 
 
 def test_another_object_at_the_same_address() -> None:
