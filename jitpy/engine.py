@@ -110,7 +110,8 @@ class Engine:
         """The dispatcher that stands for a function."""
         made = make_dispatcher(function.__code__, function.__globals__, closure=function.__closure__,
                                name=function.__name__, qualname=function.__qualname__,
-                               on_miss=LazyEngine(self.options, self), original=function, native=None if config.native else False)
+                               on_miss=LazyEngine(self.options, self), original=function,
+                               native=None if config.native else False)
         return made
 
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
