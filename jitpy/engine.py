@@ -324,9 +324,7 @@ class Engine:
     def _lower(self, graph: Graph, times: dict[str, float]) -> Callable[..., Any]:
         start = time.perf_counter()
         logs.log("graph", lambda: f"captured:\n{graph}")
-        op_by_op = graph.op_by_op
         graph = run_passes(graph)
-        graph.op_by_op = op_by_op
         passes_end = time.perf_counter()
         compiled = self.backend(graph, {"mode": self.options.mode, **self.options.options})
         times["passes"] = times.get("passes", 0.0) + passes_end - start

@@ -79,8 +79,8 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     With `all_views` no result of the joint graph is a view.
     """
     joint = specialize(graph, {})
-    _narrow_specs(joint)
-    _check(joint)
+    narrow_specs(joint)
+    check(joint)
     views = separate(joint, all_views)
     source = specialize(joint, {})
     n_inputs, n_outputs = len(joint.inputs), len(joint.outputs)
@@ -146,7 +146,7 @@ def _share_parts(graph: Graph) -> None:
     graph.replace(mapping)
 
 
-def _narrow_specs(graph: Graph) -> None:
+def narrow_specs(graph: Graph) -> None:
     """Results that have no gradient do not require grad."""
     for node in graph.nodes:
         kept = _DIFFERENTIABLE_PARTS.get(node.op.name)
@@ -157,7 +157,8 @@ def _narrow_specs(graph: Graph) -> None:
             node.spec = node.args[0].spec[node.args[1]]
 
 
-def _check(graph: Graph) -> None:
+def check(graph: Graph) -> None:
+    """Raises NotCovered for graphs that only torch's autograd can differentiate."""
     if graph.sizes.has_unbacked:
         raise NotCovered("sizes that depend on data")
     for mutation in graph.mutations:

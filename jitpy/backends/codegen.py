@@ -30,14 +30,33 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
 
 
 def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
-    """Compile a graph in halves where its results need gradients; `compile` is for graphs in which nothing does."""
+    """Compile a graph in halves where its results need gradients; `compile` is for graphs in which nothing does.
+
+    A graph whose results are computed from each other is compiled in parts: see `autograd.cuts`.
+    """
+    if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
+        return compile(graph)
+    from ..autograd.cuts import cut, join
+    from . import eager
+
+    try:
+        parts = cut(graph)
+    except NotCovered as reason:
+        logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
+        return eager.compile_graph(graph, {})
+    if not parts:
+        return _differentiable(graph, compile)
+    logs.log("fusion", lambda: f"{graph.name} runs in {len(parts)} parts: its results are computed from each other")
+    return join(graph, parts, [_differentiable(part.graph, compile) for part in parts])
+
+
+def _differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
+    """A graph no results of which are computed from each other."""
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
         return compile(graph)
     from ..autograd import compile_differentiable
     from . import eager
 
-    if graph.op_by_op:
-        return eager.compile_graph(graph, {})
     try:
         return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}))
     except NotCovered as reason:

@@ -192,13 +192,8 @@ def _tensor(value: Value) -> TensorValue:
 def _watches(function: Any, detail: str) -> None:
     @builtin(function)
     def watch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        """Whoever watches the gradient of a value sees all of it: also what comes through values computed before."""
-        found = GraphBreak("autograd", detail)
-        if args and isinstance(args[0], TensorValue) and args[0].traced.input is None:
-            node = ex.recorder.node(args[0].traced)
-            found.op_by_op = any(node in other.input_nodes() and needs_grad(other.spec)
-                                 for other in ex.recorder.graph.nodes)
-        raise found
+        """The value becomes a result of the graph, and so one that can be watched: see `autograd.cuts`."""
+        raise GraphBreak("autograd", detail)
 
 
 _watches(torch.Tensor.register_hook, "Tensor.register_hook")

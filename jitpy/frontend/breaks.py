@@ -127,8 +127,6 @@ class GraphBreak(Signal):
         self.guards: list[tuple[Any, str, Any]] = []
         #: what the rest of the program raises, as tracing found
         self.raises: type[BaseException] | None = None
-        #: the instruction watches the gradient of a value from which the graph computes others: see `Graph.op_by_op`
-        self.op_by_op = False
         #: the code of a function whose frames are to be compiled by themselves, although it is compiled already
         self.recursive: CodeType | None = None
 

@@ -248,7 +248,6 @@ class Finisher:
         self._leave_recursion(frames, cause)
         self._leave_handlers(frames, cause)
         self.expected = cause.raises
-        self.ex.recorder.graph.op_by_op = cause.op_by_op
         state = self._materialize(emitter, frames)
         self.write_effects(emitter)
         pops = _POPS.get(ins.name)

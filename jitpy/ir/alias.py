@@ -161,6 +161,18 @@ def any_needs_grad(nodes: Iterable[Node]) -> bool:
     return any(needs_grad(node.spec) for node in nodes)
 
 
+def shown_results(graph: Graph) -> set[Node]:
+    """The computed values with a history that the caller gets as tensors: it may watch their gradients."""
+    found: set[Node] = set()
+    for node in graph.outputs:
+        while node.op is not INPUT and node.op is not CONSTANT and needs_grad(node.spec) and node not in found:
+            found.add(node)
+            if node.op is GETITEM or alias_kind(graph, node) != "self":
+                break
+            node = node.input_nodes()[0]  # the same tensor
+    return found
+
+
 def shows_grad_input(graph: Graph) -> bool:
     """Whether an output may be a view of an input that requires grad: autograd sees how such a view was made."""
     if not any_needs_grad(graph.inputs):

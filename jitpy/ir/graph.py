@@ -114,7 +114,6 @@ class Graph:
     outputs     the returned nodes, in order (a node may be an input, or repeat)
     mutations   copy-backs into inputs, carried out after everything else was computed
     sizes       the symbols that specs and arguments mention
-    op_by_op    results need the autograd nodes that eager makes: one is to be watched from which others are computed
 
     Calling convention of whatever a backend makes of it: `compiled(*inputs) -> tuple(outputs)`, with
     tensors and Python numbers in the order of `inputs`. Two outputs share memory with each other or
@@ -127,7 +126,6 @@ class Graph:
     outputs: list[Node] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     sizes: SizeEnv = field(default_factory=SizeEnv)
-    op_by_op: bool = False
     _names: dict[str, int] = field(default_factory=dict)
 
     def add_input(self, spec: TensorSpec | ScalarSpec, hint: str = "arg", **meta: Any) -> Node:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..alias import AliasGroups, alias_kind, any_needs_grad
+from ..alias import AliasGroups, alias_kind, any_needs_grad, shown_results
 from ..builder import Builder
 from ..graph import REGION, Graph, Node
 from ..spec import Dim, TensorSpec
@@ -228,7 +228,7 @@ def apply(graph: Graph, rules: Rules) -> list[str]:
 def _rewrite_once(rewriter: Rewriter, rules: Rules, node: Node, done: list[str]) -> Node | None:
     for one in rules.by_base.get(base_name(node.op.name), ()):
         bindings: Bindings = {}
-        if not one.pattern.match(node, bindings):
+        if not one.pattern.match(node, bindings) or rewriter.looks_through(one.pattern, node):
             continue
         builder = rewriter.builder(node)
         sizes = rewriter.graph.sizes
@@ -259,6 +259,7 @@ class Rewriter:
         self.graph = graph
         self._groups: AliasGroups | None = None
         self._autograd: bool | None = None
+        self._watchable: set[Node] | None = None
         self.mapping: dict[Node, Node] = {}
         self.fresh: set[Node] = set()
         self._out: list[Node] = []
@@ -277,6 +278,20 @@ class Rewriter:
         if self._autograd is None:
             self._autograd = any_needs_grad(self.graph.all_nodes())
         return self._autograd
+
+    @property
+    def watchable(self) -> set[Node]:
+        """Results whose gradients the program may watch: what is computed from one, and nothing else, depends on it."""
+        if self._watchable is None:
+            self._watchable = shown_results(self.graph)
+        return self._watchable
+
+    def looks_through(self, pattern: CallPattern, node: Node) -> bool:
+        """Whether what a pattern matches may have such a result inside."""
+        return bool(self.watchable) and any(
+            isinstance(inner, CallPattern) and any(n in self.watchable or self.looks_through(inner, n)
+                                                   for n in node.input_nodes())
+            for inner in pattern.args)
 
     def sweep(self) -> Iterator[Node]:
         for node in self.graph.nodes:
@@ -303,7 +318,8 @@ class Rewriter:
         else:
             self.mapping[node] = new
             self.groups.substitute(node, new)
-
+            if node in self.watchable:
+                self.watchable.add(new)
 
     def finish(self) -> None:
         self.graph.nodes[:] = self._out
@@ -335,6 +351,9 @@ class Rewriter:
             sources = [new]
             if self.groups.objects_must_differ(node, new):
                 return "an output would be the same object as an input, a constant or another output"
+            if new not in self.fresh and not self.watchable.isdisjoint((node, new)) and \
+                    (node in self.watchable or new not in node.input_nodes()):
+                return "the gradient of an output would have other parts"
         kind = self.groups.kind(node)
         node_shares = kind != "copy"
         if node_shares and self.groups.escapes(node):
