@@ -9,11 +9,13 @@ that requires grad depends on another, but for views, which torch's autograd mak
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
+import torch
 
 from ..ir.alias import has_tensor, needs_grad, shown_results
 from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, REENTRANT, REGION, Graph, Mutation, Node, map_nodes
@@ -55,26 +57,42 @@ def cut(graph: Graph) -> list[Part]:
     bases = Bases(graph)
     levels = _levels(graph, shown, bases)
     last = max(levels.values(), default=0)
-    return _Cutter(graph, bases, _stages(graph, levels, last), last).parts if last else []
+    return _Cutter(graph, bases, _stages(graph, levels, last, bases), last).parts if last else []
 
 
 def join(graph: Graph, parts: list[Part], compiled: list[Compiled]) -> Compiled:
     """The parts of a graph, compiled, as one callable."""
     slots = {node: k for k, node in enumerate(graph.inputs)}
-    steps: list[Any] = []
+    calls: list[CallStep] = []
+    former: dict[Node, int] = {}
+    numbers = itertools.count(len(slots))
+    for node in _written(graph):
+        if any(node in part.reads for part in parts[:-1]):
+            # earlier parts may keep it, and the last one writes to it
+            former[node] = next(numbers)
+            calls.append(CallStep(_copy, (SlotRef(slots[node]),), {}, (former[node],), grad=False))
     for part, run in zip(parts, compiled, strict=True):
-        arguments = tuple(SlotRef(slots[node]) for node in part.reads)
-        for node in part.results:
-            slots[node] = len(slots)
-        steps.append(CallStep(run, arguments, {}, tuple(slots[node] for node in part.results), multiple=True))
-    kept = {*range(len(graph.inputs)), *(slots[node] for node in graph.outputs)}
-    for step in reversed(tuple(steps)):
-        done = sorted({ref.slot for ref in step.args} - kept)
-        if done:
-            steps.insert(steps.index(step) + 1, FreeStep(tuple(done)))
-            kept.update(done)
-    return make_executable(Plan(len(graph.inputs), len(slots), tuple(slots[node] for node in graph.outputs), steps,
-                                autograd=True))
+        places = slots if part is parts[-1] else {**slots, **former}
+        slots.update(zip(part.results, numbers, strict=False))
+        calls.append(CallStep(run, tuple(SlotRef(places[node]) for node in part.reads), {},
+                              tuple(slots[node] for node in part.results), multiple=True))
+    outputs = tuple(slots[node] for node in graph.outputs)
+    steps: list[Any] = []
+    kept = {*range(len(graph.inputs)), *outputs}
+    for call in reversed(calls):
+        done = sorted({ref.slot for ref in call.args} - kept)
+        kept.update(done)
+        steps += [FreeStep(tuple(done)), call] if done else [call]
+    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps[::-1], autograd=True))
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _written(graph: Graph) -> list[Node]:
+    return [graph.inputs[mutation.input] for mutation in graph.mutations]
 
 
 # -- where the graph is cut ---------------------------------------------------------------------------------------
@@ -142,10 +160,17 @@ def _leading(graph: Graph, shown: set[Node]) -> set[Node]:
     return found
 
 
-def _stages(graph: Graph, levels: dict[Node, int], last: int) -> dict[Node, int]:
-    """For each node the part that it is in: that of its first reader, where that does not make more cross the cut."""
+def _stages(graph: Graph, levels: dict[Node, int], last: int, bases: Bases) -> dict[Node, int]:
+    """For each node the part that it is in: that of its first reader, where that does not make more cross the cut.
+
+    Results that show an input which is written are made by the part that writes it.
+    """
     stages = dict(levels)
     outputs = set(graph.outputs)
+    written = set(_written(graph))
+    for node in outputs if written else ():
+        if not needs_grad(node.spec) and not written.isdisjoint(bases.of(node)):
+            levels[node] = last
     first: dict[Node, int] = {mutation.value: last for mutation in graph.mutations}
     for node in reversed(graph.nodes):
         fixed = node in outputs or node.op.is_random or not node.op.is_pure or REENTRANT in node.meta
@@ -205,7 +230,8 @@ class _Cutter:
             return self._input(node, stage)
         if node.op is CONSTANT or self._is_made_again(node):
             return self._add(node, stage)
-        assert self.stages[node] < stage, f"{node.name} is read before it is computed"
+        if self.stages[node] > stage:
+            raise NotCovered("a result that shows an input that is written")
         if isinstance(node.spec, tuple):
             raise NotCovered("several values at once that are computed from a result")
         self._result(node, self.stages[node])
@@ -213,7 +239,7 @@ class _Cutter:
 
     def _is_made_again(self, node: Node) -> bool:
         """Whether each part that reads a value makes its own: views, numbers, and what is made from nothing."""
-        if node in self.outputs or node.op.is_random or not node.op.is_pure:
+        if node in self.outputs and needs_grad(node.spec) or node.op.is_random or not node.op.is_pure:
             return False
         if node.op is GETITEM:
             return self._is_made_again(node.args[0])
@@ -256,6 +282,8 @@ class _Cutter:
     def _bind_symbols(self, stage: int) -> None:
         """Let a part have the inputs that tell the sizes which it mentions."""
         part, places = self.parts[stage].graph, self.graph.symbol_bindings()
+        if any(kind == "offset" for _, kind, _ in places.values()) and self.graph.mutations:
+            raise NotCovered("offsets that are not known, of inputs that are written")
         while True:
             mentioned: set[sympy.Symbol] = set()
             for node in part.all_nodes():

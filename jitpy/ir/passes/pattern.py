@@ -241,7 +241,7 @@ def _rewrite_once(rewriter: Rewriter, rules: Rules, node: Node, done: list[str])
         if new is None or new is node or rewriter.refusal(node, new, one.name):
             continue
         rewriter.accept(builder.created)
-        rewriter.groups.substitute(node, new)
+        rewriter.substitute(node, new)
         done.append(f"{one.name}: {node.name} -> {new.name}")
         return new
     return None
@@ -317,9 +317,13 @@ class Rewriter:
             self._out.append(node)
         else:
             self.mapping[node] = new
-            self.groups.substitute(node, new)
-            if node in self.watchable:
-                self.watchable.add(new)
+            self.substitute(node, new)
+
+    def substitute(self, node: Node, new: Node) -> None:
+        """`new` now stands for `node`: whoever sees the one sees the other."""
+        self.groups.substitute(node, new)
+        if node in self.watchable:
+            self.watchable.add(new)
 
     def finish(self) -> None:
         self.graph.nodes[:] = self._out
