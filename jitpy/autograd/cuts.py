@@ -9,24 +9,17 @@ that requires grad depends on another, but for views, which torch's autograd mak
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-import torch
 
 from ..ir.alias import has_tensor, needs_grad, shown_results
 from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, REENTRANT, REGION, Graph, Mutation, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.spec import ScalarSpec, TensorSpec
-from ..runtime.executable import make_executable
-from ..runtime.plan import CallStep, FreeStep, Plan, SlotRef
 from .joint import check, narrow_specs, symbols_in
 from .results import Bases
-
-Compiled = Callable[..., tuple[Any, ...]]
 
 
 @dataclass
@@ -58,41 +51,6 @@ def cut(graph: Graph) -> list[Part]:
     levels = _levels(graph, shown, bases)
     last = max(levels.values(), default=0)
     return _Cutter(graph, bases, _stages(graph, levels, last, bases), last).parts if last else []
-
-
-def join(graph: Graph, parts: list[Part], compiled: list[Compiled]) -> Compiled:
-    """The parts of a graph, compiled, as one callable."""
-    slots = {node: k for k, node in enumerate(graph.inputs)}
-    calls: list[CallStep] = []
-    former: dict[Node, int] = {}
-    numbers = itertools.count(len(slots))
-    for node in _written(graph):
-        if any(node in part.reads for part in parts[:-1]):
-            # earlier parts may keep it, and the last one writes to it
-            former[node] = next(numbers)
-            calls.append(CallStep(_copy, (SlotRef(slots[node]),), {}, (former[node],), grad=False))
-    for part, run in zip(parts, compiled, strict=True):
-        places = slots if part is parts[-1] else {**slots, **former}
-        slots.update(zip(part.results, numbers, strict=False))
-        calls.append(CallStep(run, tuple(SlotRef(places[node]) for node in part.reads), {},
-                              tuple(slots[node] for node in part.results), multiple=True))
-    outputs = tuple(slots[node] for node in graph.outputs)
-    steps: list[Any] = []
-    kept = {*range(len(graph.inputs)), *outputs}
-    for call in reversed(calls):
-        done = sorted({ref.slot for ref in call.args} - kept)
-        kept.update(done)
-        steps += [FreeStep(tuple(done)), call] if done else [call]
-    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps[::-1], autograd=True))
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def _written(graph: Graph) -> list[Node]:
-    return [graph.inputs[mutation.input] for mutation in graph.mutations]
 
 
 # -- where the graph is cut ---------------------------------------------------------------------------------------
@@ -167,7 +125,7 @@ def _stages(graph: Graph, levels: dict[Node, int], last: int, bases: Bases) -> d
     """
     stages = dict(levels)
     outputs = set(graph.outputs)
-    written = set(_written(graph))
+    written = {graph.inputs[mutation.input] for mutation in graph.mutations}
     for node in outputs if written else ():
         if not needs_grad(node.spec) and not written.isdisjoint(bases.of(node)):
             levels[node] = last
@@ -294,4 +252,4 @@ class _Cutter:
             self._input(self.graph.inputs[places[missing[0]][0]], stage)
 
 
-__all__ = ["Part", "cut", "join"]
+__all__ = ["Part", "cut"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitpy import config, logs
 
 from ..ir.alias import any_needs_grad, shows_grad_input
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Node
 from ..ir.op import NotCovered
 from ..ir.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from ..autograd.cuts import Part
 
 Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
 
@@ -36,7 +40,7 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
     """
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
         return compile(graph)
-    from ..autograd.cuts import cut, join
+    from ..autograd.cuts import cut
     from . import eager
 
     try:
@@ -47,7 +51,7 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
     if not parts:
         return _differentiable(graph, compile)
     logs.log("fusion", lambda: f"{graph.name} runs in {len(parts)} parts: its results are computed from each other")
-    return join(graph, parts, [_differentiable(part.graph, compile) for part in parts])
+    return _joined(graph, parts, [_differentiable(part.graph, compile) for part in parts])
 
 
 def _differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
@@ -62,6 +66,40 @@ def _differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, 
     except NotCovered as reason:
         logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
         return eager.compile_graph(graph, {})
+
+
+def _joined(graph: Graph, parts: list[Part], compiled: list[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
+    """The compiled parts of a graph as one callable."""
+    from ..runtime.executable import make_executable
+    from ..runtime.plan import CallStep, FreeStep, Plan, SlotRef
+
+    slots = {node: k for k, node in enumerate(graph.inputs)}
+    calls: list[CallStep] = []
+    former: dict[Node, int] = {}
+    numbers = itertools.count(len(slots))
+    for node in [graph.inputs[mutation.input] for mutation in graph.mutations]:
+        if any(node in part.reads for part in parts[:-1]):
+            # earlier parts may keep it, and the last one writes to it
+            former[node] = next(numbers)
+            calls.append(CallStep(_copy, (SlotRef(slots[node]),), {}, (former[node],), grad=False))
+    for part, run in zip(parts, compiled, strict=True):
+        places = slots if part is parts[-1] else {**slots, **former}
+        slots.update(zip(part.results, numbers, strict=False))
+        calls.append(CallStep(run, tuple(SlotRef(places[node]) for node in part.reads), {},
+                              tuple(slots[node] for node in part.results), multiple=True))
+    outputs = tuple(slots[node] for node in graph.outputs)
+    steps: list[Any] = []
+    kept = {*range(len(graph.inputs)), *outputs}
+    for call in reversed(calls):
+        done = sorted({ref.slot for ref in call.args} - kept)
+        kept.update(done)
+        steps += [FreeStep(tuple(done)), call] if done else [call]
+    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps[::-1], autograd=True))
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def device_of(graph: Graph) -> torch.device | None:
