@@ -196,6 +196,9 @@ def _decompose(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
     builder = Builder(low.graph, into=made, loc=node.loc, grad_enabled=False)
     result = node.op.decompose(builder, *args, **kwargs)
     for part in made:
+        if isinstance(part.spec, TensorSpec) and 0 in part.spec.shape:
+            low.values[part] = None  # empty results, which nobody reads: else the node is left to eager
+            continue
         value = low.values[part] = low.native(part)
         if isinstance(value, Pointwise) and not value.nodes:
             spec = part.tensor

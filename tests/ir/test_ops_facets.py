@@ -62,6 +62,10 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         ((IMAGE, normal(6), normal(6), normal(6), normal(6).exp(), False, 0.1, 1e-5, False), {}),
         ((normal(5, 6), None, None, normal(6), normal(6).exp(), False, 0.1, 1e-5, False), {}),
     ],
+    "aten.native_batch_norm.default": [
+        ((IMAGE, normal(6), normal(6), normal(6), normal(6).exp(), False, 0.1, 1e-5), {}),
+        ((normal(5, 6), None, None, normal(6), normal(6).exp(), False, 0.1, 1e-5), {}),
+    ],
     "aten.matmul.default": [
         ((X, X.mT), {}),
         ((X, normal(8, 3)), {}),

@@ -289,9 +289,10 @@ def _native_batch_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), saved, saved
 
 
-def _native_batch_norm_parts(b: Any, x: Any, *rest: Any) -> tuple[Any, None, None]:
-    """By the running statistics; those of the batch, which are empty then, have no value."""
-    return _batch_norm_parts(b, x, *rest), None, None
+def _native_batch_norm_parts(b: Any, x: Any, *rest: Any) -> tuple[Any, Any, Any]:
+    """By the running statistics; those of the batch are empty then."""
+    mean, scale = (b.call("aten.new_empty.default", x, [0]) for _ in range(2))
+    return _batch_norm_parts(b, x, *rest), mean, scale
 
 
 define("aten.native_batch_norm.default", infer=_native_batch_norm, decompose=_native_batch_norm_parts,
