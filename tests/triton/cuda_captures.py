@@ -172,7 +172,13 @@ def by_rows(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     return keep[:, None, :, None].expand(-1, 1, -1, x.shape[1])
 
 
-MASKS = {"none": lambda x, keep: None, "all_true": all_true, "causal": causal, "padding": padding, "by_rows": by_rows}
+def zeros(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    """A bias where there is none, as models add it to scores."""
+    return torch.zeros(1, 2, x.shape[1], x.shape[1], device=x.device, dtype=x.dtype)[:, :, -x.shape[1]:]
+
+
+MASKS = {"none": lambda x, keep: None, "zeros": zeros, "all_true": all_true, "causal": causal, "padding": padding,
+         "by_rows": by_rows}
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def test_training(plans: dict[str, list[str]], mask: str) -> None:
 
 @pytest.mark.parametrize("what", ["inference", "training"])
 def test_masks_that_say_nothing_cost_nothing(plans: dict[str, list[str]], what: str) -> None:
-    assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"]
+    assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"] == plans[f"zeros {what}"]
 
 
 def test_products_of_many_words_are_padded(plans: dict[str, list[str]]) -> None:

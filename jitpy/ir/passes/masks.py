@@ -60,7 +60,9 @@ def known_mask(mask: Node) -> Form | None:
 
 
 def hides_nothing(mask: Node) -> bool:
-    """Whether a bool mask of what takes part is True everywhere."""
+    """Whether a bool mask of what takes part is True everywhere, or what is added to scores 0."""
+    if mask.tensor.dtype.is_floating_point:
+        return not mask.tensor.requires_grad and _is_zero(mask)
     return mask.tensor.dtype is torch.bool and known_mask(mask) == Uniform(True)
 
 
@@ -87,6 +89,17 @@ def _form(node: Any, seen: dict[Node, Form | None]) -> Form | None:
             rule = _RULES.get(node.op.name)
             seen[node] = rule(node, seen) if rule is not None else None
     return seen[node]
+
+
+def _is_zero(node: Any) -> bool:
+    """Whether an argument, a node or a number, is 0 everywhere: made so, and only seen or copied otherwise since."""
+    while isinstance(node, Node) and _RULES.get(node.op.name) in _PASSED_ON:
+        node = node.args[0]
+    if not isinstance(node, Node):
+        return isinstance(node, (int, float)) and node == 0
+    if node.op.name in _VALUES:
+        return _is_zero(_argument(node, _VALUES[node.op.name], "fill_value"))
+    return node.op.name in _ZEROS
 
 
 def _of_values(value: torch.Tensor) -> Form | None:
@@ -324,6 +337,12 @@ _RULES: dict[str, Any] = {
     )
     for name in names
 }
+
+#: Rules of ops whose result has the elements of the first operand, and no others.
+_PASSED_ON = (_same, _unsqueeze, _view, _expand, _slice)
+_ZEROS = ("aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default")
+#: Ops that repeat a number, and the position of it.
+_VALUES = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.new_full.default": 2}
 
 
 __all__ = ["Band", "Form", "Ramp", "Uniform", "hides_nothing", "is_causal", "known_mask"]
