@@ -427,17 +427,18 @@ def _build_scatter(group: Group, name: str, inlined: set[Value], env: SizeEnv) -
     trace = KernelTrace(set(), inlined, space, None, ScalarBuilder())
     index = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in axes)
     place = value.target(trace, index)
-    for axis in axes:
-        holding = [part for part in place if axis in part.all_axes()]
-        axis.reduced = len(holding) != 1 or holding[0] != of(axis)
+    step: dict[Axis, Dim] = {}
+    for axis, own in zip(axes, index, strict=True):
+        if own.terms and own in place:  # no two of its points share a place, whatever the other parts are
+            step[axis] = value.stride[place.index(own)]
+        axis.reduced = axis not in step
     expr = value.body(trace, index)
     store = Store(value, flatten(place, value.stride), expr)
     nodes = nodes_of({value: None, **trace.visited})
     kernel = Kernel(name, "scatter", [], None, [store], [], env, group.members, nodes=nodes)
-    parallel = [a for a in axes if not a.reduced and index[axes.index(a)].terms]
-    parallel.sort(key=lambda a: -env.hint(store.index.coefficient(a) or 0))
+    parallel = sorted(step, key=lambda a: -env.hint(step[a]))
     kernel.axes = parallel + [a for a in axes if a not in parallel]
-    kernel.vector = parallel[-1] if parallel and store.index.coefficient(parallel[-1]) == 1 else None
+    kernel.vector = parallel[-1] if parallel and step[parallel[-1]] == 1 else None
     _finish_alone(kernel, value)
     return kernel
 

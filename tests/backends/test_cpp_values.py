@@ -236,3 +236,20 @@ def test_truth_values_in_memory() -> None:
 
     for found, wanted in zip(run(program, x, mask), program(x, mask), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_sums_at_computed_places_of_each_channel(format: torch.memory_format) -> None:
+    """Overlapping windows add up where they have their maximum; no two channels share a place."""
+    x = torch.randint(0, 4, (2, 20, 9, 7)).float().to(memory_format=format)
+    values, places = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+    grad = torch.randn_like(values)
+    options = ([3, 3], [2, 2], [1, 1], [1, 1], False)
+    found = run(lambda g, x, p: torch.ops.aten.max_pool2d_with_indices_backward(g, x, *options, p), grad, x, places)
+    wanted = torch.ops.aten.max_pool2d_with_indices_backward(grad, x, *options, places)
+    torch.testing.assert_close(found, wanted)
+    rows, at = torch.randn(6, 1, 40), torch.randint(0, 3, (6, 1, 40))
+    found = run(lambda r, a: torch.zeros(6, 3, 40).scatter_add(1, a, r), rows, at)
+    torch.testing.assert_close(found, torch.zeros(6, 3, 40).scatter_add(1, at, rows))
+    found = run(lambda r, a: torch.zeros(6, 1, 40).scatter_add(2, a, r), rows, at)
+    torch.testing.assert_close(found, torch.zeros(6, 1, 40).scatter_add(2, at, rows))
