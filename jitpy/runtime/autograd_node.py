@@ -114,8 +114,9 @@ class NodeSpec:
     grad_inputs   positions of the inputs that get gradients
     backward      `(defined, wanted) -> Backward`. Bit j of `defined`: the gradient of grad_outputs[j] is there, and is
                   passed, in order, behind the saved values. Bit k of `wanted`: the gradient of grad_inputs[k] is to be
-                  returned, in order. Called once per pair of masks, in the thread of the backward pass; the node keeps
-                  what it returns: any Backward; a BackwardPass costs least.
+                  returned, in order. Called once per pair of masks, and once more where results must repeat
+                  (`torch.use_deterministic_algorithms`), in the thread of the backward pass; the node keeps what it
+                  returns: any Backward; a BackwardPass costs least.
     eager         `() -> run`, where `run(*inputs) -> outputs` is the forward graph as eager ops under torch's autograd;
                   it has n_outputs results and changes no input. For passes that must be differentiable, and for
                   gradients that kernels cannot take (of `is_grads_batched`, sparse ones, subclasses). None: those are
@@ -196,7 +197,7 @@ class PythonDifferentiable:
     def __init__(self, forward: Callable[..., tuple[Any, ...]], spec: NodeSpec) -> None:
         self.forward = forward
         self.spec = spec
-        self.variants: dict[tuple[int, int], Backward] = {}
+        self.variants: dict[tuple[int, int, bool], Backward] = {}
         self.eager: Callable[..., Sequence[Any]] | None = None
         self.function = type(spec.name.removesuffix("Backward") or spec.name, (_Compiled,), {})
 
@@ -210,9 +211,10 @@ class PythonDifferentiable:
 
     def variant(self, defined: int, wanted: int) -> Backward:
         """The compiled backward pass for these masks."""
-        found = self.variants.get((defined, wanted))
+        key = defined, wanted, torch.are_deterministic_algorithms_enabled()
+        found = self.variants.get(key)
         if found is None:
-            found = self.variants[defined, wanted] = self.spec.backward(defined, wanted)
+            found = self.variants[key] = self.spec.backward(defined, wanted)
         return found
 
 

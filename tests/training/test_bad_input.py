@@ -39,9 +39,10 @@ def outcome(program: Program, fn: Callable[..., Any]) -> str:
 def check(program: Program, fn: Callable[..., Any], raises: bool = True) -> None:
     wanted = outcome(program, fn)
     assert (wanted != "nothing raised") == raises
-    jitted = jitpy.jit(fn)
-    for _ in range(3):
-        assert outcome(program, jitted) == wanted
+    for backend in ("codegen", "eager"):
+        jitted = jitpy.jit(fn, backend=backend)
+        for _ in range(3):
+            assert outcome(program, jitted) == wanted, backend
 
 
 # -- the mistake lies outside ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
@@ -269,16 +270,18 @@ void Spec::read_paths() {
 }
 
 const Spec::Variant& Spec::variant(const Bits& defined, const Bits& wanted) {
+  bool deterministic = at::globalContext().deterministicAlgorithms();
   auto find = [&]() -> const Variant* {
     for (const auto& found : variants)
-      if (found->defined == defined && found->wanted == wanted) return found.get();
+      if (found->defined == defined && found->wanted == wanted && found->deterministic == deterministic)
+        return found.get();
     return nullptr;
   };
   if (const Variant* found = find()) return *found;
   Ref make = attribute(object, "backward"), first = defined.to_python(), second = wanted.to_python();
   Ref run = checked(PyObject_CallFunctionObjArgs(make.get(), first.get(), second.get(), nullptr));
   if (const Variant* found = find()) return *found;  // another thread was faster
-  auto variant = std::make_unique<Variant>(Variant{defined, wanted});
+  auto variant = std::make_unique<Variant>(Variant{defined, wanted, deterministic});
   variant->read(std::move(run));
   variants.push_back(std::move(variant));
   return *variants.back();

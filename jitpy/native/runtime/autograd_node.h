@@ -51,6 +51,7 @@ struct Spec {
   // A backward pass: a BackwardPass in native form, or any Python callable.
   struct Variant {
     Bits defined, wanted;
+    bool deterministic;  // whether results had to repeat when it was made
     Ref object, run;
     bool native = false;  // `run` is an Executable
     std::vector<std::optional<std::vector<int64_t>>> layouts;
