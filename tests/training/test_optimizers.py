@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import lr_scheduler
+from torch.optim import lr_scheduler, swa_utils
 
 import jitpy
 from tests.counting import variants
@@ -36,6 +36,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "radam decoupled": ("RAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     "asgd": ("ASGD", {"lr": 0.01, "t0": 3, "weight_decay": 0.1}),
     "rprop": ("Rprop", {"lr": 0.01}),
+    "adafactor": ("Adafactor", {"lr": 0.01, "weight_decay": 0.1}),
 }
 FORMS: dict[str, dict[str, Any]] = {"loop": {"foreach": False}, "lists": {"foreach": True}, "fused": {"fused": True}}
 FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
@@ -125,16 +126,39 @@ def momentum(model: nn.Module) -> torch.optim.Optimizer:
 
 
 SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
-    "step": lambda opt: lr_scheduler.StepLR(opt, 2, 0.5),
-    "one cycle": lambda opt: lr_scheduler.OneCycleLR(opt, 0.1, total_steps=30),
-    "lambda": lambda opt: lr_scheduler.LambdaLR(opt, lambda epoch: 0.9**epoch),
-    "cosine": lambda opt: lr_scheduler.CosineAnnealingLR(opt, 8),
+    "LambdaLR": lambda opt: lr_scheduler.LambdaLR(opt, lambda epoch: 0.9**epoch),
+    "MultiplicativeLR": lambda opt: lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.9),
+    "StepLR": lambda opt: lr_scheduler.StepLR(opt, 2, 0.5),
+    "MultiStepLR": lambda opt: lr_scheduler.MultiStepLR(opt, [2, 5]),
+    "ConstantLR": lambda opt: lr_scheduler.ConstantLR(opt, 0.5, 4),
+    "LinearLR": lambda opt: lr_scheduler.LinearLR(opt, 0.5, 1.0, 5),
+    "ExponentialLR": lambda opt: lr_scheduler.ExponentialLR(opt, 0.9),
+    "SequentialLR": lambda opt: lr_scheduler.SequentialLR(
+        opt, [lr_scheduler.ConstantLR(opt, 0.1, 3), lr_scheduler.ExponentialLR(opt, 0.9)], [4]),
+    "ChainedScheduler": lambda opt: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(opt, 0.1, 3), lr_scheduler.ExponentialLR(opt, 0.9)]),
+    "PolynomialLR": lambda opt: lr_scheduler.PolynomialLR(opt, 8),
+    "CosineAnnealingLR": lambda opt: lr_scheduler.CosineAnnealingLR(opt, 8),
+    "CosineAnnealingWarmRestarts": lambda opt: lr_scheduler.CosineAnnealingWarmRestarts(opt, 3),
+    "CyclicLR": lambda opt: lr_scheduler.CyclicLR(opt, 0.01, 0.1, 2, cycle_momentum="momentum" in opt.defaults),
+    "OneCycleLR": lambda opt: lr_scheduler.OneCycleLR(opt, 0.1, total_steps=30),
+    "ReduceLROnPlateau": lambda opt: lr_scheduler.ReduceLROnPlateau(opt, patience=0),
+    "SWALR": lambda opt: swa_utils.SWALR(opt, 0.05, 3),
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_schedules_compile_nothing(schedule):
-    follow(two_groups, after=lambda opt: SCHEDULES[schedule](opt).step)
+@pytest.mark.parametrize(("schedule", "make"), [*((name, two_groups) for name in SCHEDULES),
+                                                ("CyclicLR", momentum), ("OneCycleLR", momentum)])
+def test_schedules_compile_nothing(schedule, make):
+    def after(opt):
+        made = SCHEDULES[schedule](opt)
+        return (lambda: made.step(1.0)) if schedule == "ReduceLROnPlateau" else made.step
+
+    follow(make, after=after)
+
+
+def test_all_schedules_are_tried():
+    assert set(lr_scheduler.__all__) - {"LRScheduler"} <= set(SCHEDULES)
 
 
 def accumulating(model: nn.Module, opt: torch.optim.Optimizer) -> Step:
@@ -206,6 +230,46 @@ def some_frozen(model: nn.Module, opt: torch.optim.Optimizer) -> Step:
 @pytest.mark.parametrize("make", [two_groups, momentum])
 def test_ways_to_write_a_step(make, training):
     follow(make, training)
+
+
+@pytest.mark.parametrize("average", [swa_utils.get_ema_multi_avg_fn(0.9), swa_utils.get_swa_multi_avg_fn(), None],
+                         ids=["ema", "swa", "one by one"])
+def test_averaged_models(average):
+    """`AveragedModel.update_parameters` behind each step, in the same graph once it has counted its first."""
+    results = []
+    for wrap in (lambda fn: fn, jitpy.jit):
+        model = small()
+        opt = momentum(model)
+        averaged = swa_utils.AveragedModel(model, multi_avg_fn=average, use_buffers=average is not None)
+
+        def step(x, y, model=model, opt=opt, averaged=averaged):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            averaged.update_parameters(model)
+            return loss
+
+        run = wrap(step)
+        losses, counts = [], []
+        for number in range(STEPS):
+            losses.append(run(*rows(number)).detach())
+            counts.append(variants())
+        results.append((losses, dict(averaged.state_dict()), averaged(rows(0)[0]).detach()))
+    assert counts[5] == counts[-1]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_lbfgs():
+    """Its line search asks for values all the time: the closure is compiled, the rest runs as plain Python."""
+    results = []
+    for wrap in (lambda fn: fn, jitpy.jit):
+        model = small().double()
+        opt = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, line_search_fn="strong_wolfe")
+        step = wrap(with_closure(model, opt))
+        results.append([[step(rows(number)[0].double(), rows(number)[1]).detach() for number in range(3)],
+                        dict(model.state_dict())])
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-8)
 
 
 def test_accumulation_over_calls():

@@ -138,6 +138,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamax": lambda p: torch.optim.Adamax(p, lr=0.01),
     "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
     "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01, weight_decay=0.1),
+    "muon": lambda p: torch.optim.Muon([q for q in p if q.ndim == 2], lr=0.01),  # steps in bfloat16
     "two groups": lambda p: torch.optim.AdamW([{"params": list(p)[:2], "lr": 0.1, "weight_decay": 0.0},
                                                {"params": list(p)[2:]}], lr=0.01),
 }
