@@ -73,15 +73,14 @@ def _method(ex: Executor, self: Value, gradient: Value, retain_graph: Value, cre
 def _backward(ex: Executor, tensors: Value, grad_tensors: Value, retain_graph: Value, create_graph: Value,
               grad_variables: Value, inputs: Value) -> Value:
     """Gradients of all leaves that the outputs depend on, into `.grad`."""
-    if _flag(create_graph):
-        raise GraphBreak("autograd", "backward(create_graph=True): a .grad with a history of its own")
     outputs, cotangents = _checked(ex, tensors, grad_tensors)
-    retain = _flag(retain_graph, False)
+    create = _flag(create_graph)
+    retain = _flag(retain_graph, create)
     if not _is_none(grad_variables):
         raise GraphBreak("unsupported_call", "backward(grad_variables=...)")
     only = None if _is_none(inputs) else _tensors(ex, inputs)
-    with _recorded(ex, "backward"):
-        _run_backward(ex, outputs, cotangents, retain, only)
+    with _recorded(ex, "backward"), _grad_mode_on(ex, create):
+        _run_backward(ex, outputs, cotangents, retain, create, only)
     return const(None)
 
 
@@ -204,7 +203,7 @@ _watches(torch.Tensor.retain_grad, "Tensor.retain_grad")
 
 
 def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[TracedTensor | None], retain: bool,
-                  only: list[TensorValue] | None) -> None:
+                  create_graph: bool, only: list[TensorValue] | None) -> None:
     recorder = ex.recorder
     reached = _reached_inputs(recorder, _output_nodes(recorder, outputs))
     if only is not None:
@@ -214,14 +213,17 @@ def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[Tr
         _check_histories(recorder, _output_nodes(recorder, outputs), list(asked))
         reached = [node for node in reached if node in asked]
     leaves = [_leaf(ex, node) for node in reached]
-    before = [_present_grad(ex, leaf) for leaf in leaves]
+    before = [_present_grad(ex, leaf, create_graph) for leaf in leaves]
     old = frozenset(recorder.graph.all_nodes())
-    grads = gradients(recorder, outputs, cotangents, reached, retain)
+    grads = gradients(recorder, outputs, cotangents, reached, retain, create_graph)
     taken = set(old)
     made: list[Value | None] = []
     for leaf, grad, present in zip(leaves, grads, before, strict=True):
         if grad is None:
             made.append(None)
+        elif present is not None and create_graph:
+            total = recorder.record(_aten.add.Tensor, (present, recorder.fresh(grad)), {})
+            made.append(from_payload(ex, total))
         elif present is not None:
             recorder.record(_aten.add_.Tensor, (present, recorder.fresh(grad)), {})
             made.append(None)
@@ -273,15 +275,16 @@ def _is_unwatched(tensor: Any) -> bool:
     return not _is_watched()
 
 
-def _present_grad(ex: Executor, leaf: TensorValue) -> TracedTensor | None:
-    """What is in `.grad`, to which a gradient is added in place."""
+def _present_grad(ex: Executor, leaf: TensorValue, create_graph: bool) -> TracedTensor | None:
+    """What is in `.grad`, to which a gradient is added: in place, or, where that gets a history, as a new tensor."""
     found = load_grad(ex, leaf)
     if _is_none(found):
         return None
     if not isinstance(found, TensorValue):
         raise Uncapturable("autograd", "a .grad of a special kind")
     want, have = leaf.traced.spec, found.traced.spec
-    if have.requires_grad or (have.shape, have.dtype, have.device) != (want.shape, want.dtype, want.device):
+    same_kind = (have.shape, have.dtype, have.device) == (want.shape, want.dtype, want.device)
+    if not same_kind or have.requires_grad and not create_graph:
         raise Uncapturable("autograd", "a .grad with a history, or of another kind than its tensor")
     return found.traced
 

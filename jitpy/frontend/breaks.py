@@ -78,7 +78,7 @@ _reason("torch_mode", "A mode that changes what torch calls do is active",
         "A torch-function or dispatch mode, a torch.func transform, or the implementation of a custom operation.",
         "Enter the mode inside the jitted function, or call the jitted function outside of it.")
 _reason("autograd", "A backward pass that cannot be captured",
-        "It reaches what was computed before the frame, is watched by hooks, or is to have a history of its own.",
+        "It reaches what was computed before the frame, is watched by hooks, or adds to a gradient with a history.",
         "Run the forward pass, loss.backward() and the optimizer's step in one jitted function.")
 _reason("depth", "Calls are nested too deeply to be inlined", "", "Raise jitpy.config.inline_depth.")
 _reason("too_long", "The traced program is too long", "A loop was unrolled past the limit.",

@@ -221,6 +221,75 @@ def backward_with_create_graph(x):
 
 
 @case(leaf(3))
+def gradients_with_a_history_stay(x):
+    (x**3).sum().backward(create_graph=True)
+    return x.grad.requires_grad, x.grad.is_leaf, torch.autograd.grad(x.grad.sum(), x, retain_graph=True)
+
+
+@case(leaf(3))
+def gradients_with_a_history_add_up(x):
+    (x**3).sum().backward(create_graph=True)
+    first = x.grad
+    x.sin().sum().backward(create_graph=True)
+    second = torch.autograd.grad((x.grad * first).sum(), x)
+    found = first is x.grad, first.detach(), x.grad.detach(), second
+    x.grad = None
+    return found
+
+
+@case(leaf(3))
+def a_history_is_added_to_a_plain_gradient(x):
+    (x**2).sum().backward()
+    first = x.grad
+    (x**3).sum().backward(create_graph=True)
+    found = first is x.grad, first, x.grad.detach(), torch.autograd.grad((x.grad**2).sum(), x)
+    x.grad = None
+    return found
+
+
+@case(leaf(3))
+def a_plain_gradient_is_added_to_a_history(x):
+    (x**3).sum().backward(create_graph=True)
+    (x.grad**2).sum().backward()
+    return x.grad.requires_grad
+
+
+@case(leaf(3))
+def gradients_without_anything_to_differentiate(x):
+    (2 * x).sum().backward(create_graph=True)
+    return x.grad.requires_grad, x.grad.is_leaf
+
+
+@case(leaf(3), leaf(3))
+def some_gradients_with_a_history(x, w):
+    (x**3 * w).sum().backward(create_graph=True, inputs=[x])
+    found = w.grad, torch.autograd.grad(x.grad.sum(), w)
+    x.grad = None
+    return found
+
+
+@case(leaf(3))
+def gradients_with_a_history_under_no_grad(x):
+    y = (x**3).sum()
+    with torch.no_grad():
+        y.backward(create_graph=True)
+    found = torch.autograd.grad(x.grad.sum(), x)
+    x.grad = None
+    return found
+
+
+@case(leaf(3))
+def a_step_along_a_history(x):
+    """What optimizers of second order do."""
+    (x**4).sum().backward(create_graph=True)
+    (curvature,) = torch.autograd.grad((x.grad * torch.ones_like(x)).sum(), x)
+    with torch.no_grad():
+        x -= 0.1 * x.grad / (curvature.abs() + 0.1)
+    x.grad = None
+    return curvature
+
+
+@case(leaf(3))
 def a_jitted_result_is_differentiated_twice(x):
     return (x.sin() * x).sum()
 
