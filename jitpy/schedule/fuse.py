@@ -142,7 +142,11 @@ class Fusion:
             called = {base_of(operand) for _, operands, _ in calls for operand in operands}
             self.alike = alike_results(self.live, self.readers, called, self.probe) if self.limits.batches else set()
             self._merge()
-            self._inline_cheap()
+            if self._inline_cheap():  # then other values may meet: the groups are made once more
+                self._make_units(calls)
+                self.refusals.clear()
+                self._merge()
+                self._inline_cheap()
 
     # reading
 
@@ -375,7 +379,7 @@ class Fusion:
                 if value in read:
                     saved += self.bytes(value)
                     if value not in self.required and all(r in both for r in self.readers.get(value, ())):
-                        saved += self.bytes(value)
+                        saved += self.bytes(value) * 9 // 8  # no memory, either
         for operand in reads_a & reads_b:
             if operand not in both and not isinstance(operand, HostScalar):
                 saved += self.bytes(operand)
@@ -540,28 +544,50 @@ class Fusion:
 
     # recomputing
 
-    def _inline_cheap(self) -> None:
-        """Values that other kernels read, and that are cheaper to compute again than to store."""
+    def _inline_cheap(self) -> bool:
+        """Values that other kernels read, and that are cheaper to compute again than to store. Returns whether some
+        took others along that their own kernel made for them."""
+        deep = False
         for value in reversed(list(self.live)):
-            if value in self.required or not isinstance(value, Pointwise):
+            if value in self.required or value in self.inlined or not isinstance(value, Pointwise):
                 continue
             group = self.group_of[value]
             outside = [r for r in self.readers.get(value, ()) if self.group_of.get(r) is not group]
-            probe = self.probe(value)
-            if not outside or any(self.group_of.get(operand) is group for operand, _ in probe.reads):
+            sources = self._sources(value, group) if outside else None
+            if sources is None:
                 continue
-            stored, again = self._traffic(value, outside, len(outside) < len(self.readers[value]))
+            probe = InliningProbe(value, self.inlined.union(sources)) if sources else self.probe(value)
+            stored, again = self._traffic(value, probe, outside, len(outside) < len(self.readers[value]))
             if probe.cost > self.limits.cost or again > stored:
                 names = "+".join(r.describe() for r in outside)
                 reason = "stored: computing it again would cost more"
                 self.refusals.append(Refusal(value.describe(), names, reason, 2 * self.bytes(value)))
-            else:
-                self._drop_member(value, group)
+                continue
+            deep = deep or bool(sources)
+            for one in (value, *sources):
+                self._drop_member(one, group)
+        return deep
 
-    def _traffic(self, value: Value, outside: list[Value], stays: bool) -> tuple[float, float]:
+    def _sources(self, value: Value, group: Group) -> list[Value] | None:
+        """The values of its group that `value` is made of, readers first; None where these are not for it to take
+        along: in memory themselves, or no pointwise ones."""
+        found: dict[Value, None] = {}
+        stack = [value]
+        while stack:
+            for operand, _ in self.reads(stack.pop()):
+                if self.group_of.get(operand) is not group or operand in found:
+                    continue
+                if operand in self.required or not isinstance(operand, Pointwise):
+                    return None
+                if any(self.group_of.get(reader) is not group for reader in self.readers[operand]):
+                    return None
+                found[operand] = None
+                stack.append(operand)
+        return sorted(found, key=lambda v: -v.position)
+
+    def _traffic(self, value: Value, probe: Probe, outside: list[Value], stays: bool) -> tuple[float, float]:
         """Bytes moved if `value` is stored for the readers `outside`, and if these compute it themselves; arithmetic
         counts as bytes. `stays`: it is computed for its own group in any case."""
-        probe = self.probe(value)
         operands = list(dict.fromkeys(operand for operand, _ in probe.reads))
         points = [self._elements_read(r, value) for r in outside]
         stored = self.bytes(value) + sum(points) * value.dtype.itemsize

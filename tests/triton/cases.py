@@ -93,6 +93,13 @@ def batch_norm(x: Tensor) -> Tensor:
     return (x - x.mean((0, 2, 3), keepdim=True)) / (x.var((0, 2, 3), keepdim=True) + 1e-5).sqrt()
 
 
+def layer_norm_gradient(g: Tensor, x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """Also the gradient of a bias in front of it, as the sum of what is handed on."""
+    _, mean, rstd = torch.native_layer_norm(x, (x.shape[-1],), w, b, 1e-5)
+    dx, dw, db = torch.ops.aten.native_layer_norm_backward(g, x, (x.shape[-1],), mean, rstd, w, b, [True, True, True])
+    return dx * 2, (dx * 2).sum(0), dw, db
+
+
 SPECIAL = torch.tensor(
     [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, float("inf"), float("-inf"), float("nan"), 1e-40, 88.7, -104.0, 3e38] * 5
 )
@@ -223,6 +230,8 @@ CASES = [
          lambda: (randn(37, 128, dtype=BF16), randn(128, dtype=BF16), randn(128, dtype=BF16))),
     Case("layer_norm_long", lambda x, w, b: F.layer_norm(x, (20000,), w, b),
          lambda: (randn(2, 20000), randn(20000), randn(20000))),
+    Case("layer_norm_gradient", layer_norm_gradient,
+         lambda: (randn(700, 64), randn(700, 64), randn(64), randn(64)), launches=3, units=400),
     Case("rms_norm_residual", rms_norm, lambda: (randn(37, 130), randn(37, 130), randn(130))),
     Case("cross_entropy", lambda x, t: F.cross_entropy(x, t), lambda: (randn(37, 130), integers(0, 130, 37)),
          launches=4),
