@@ -457,7 +457,7 @@ def _opaque_attribute(ex: Executor, value: PyValue, name: str) -> Value:
     if isinstance(obj, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                         types.GetSetDescriptorType, property, staticmethod, classmethod)):
         return ex.world.const_object(getattr(ex.world.pin(value), name))
-    if type(obj) in (torch.finfo, torch.iinfo):
+    if type(obj) in (torch.finfo, torch.iinfo, types.UnionType, types.GenericAlias):
         return ex.world.const_object(getattr(ex.world.pin(value), name))
     raise unsupported(value, f".{name}")
 

@@ -9,11 +9,14 @@ import torch
 
 import jitpy
 from tests.counting import variants
+from tests.models import tiny as small
 from tests.models.compare import assert_same
-from tests.models.tiny import MODELS, Tiny
+from tests.models.recent import RECENT
+from tests.models.tiny import Tiny
 
 pytest.importorskip("transformers")
 
+MODELS = {**small.MODELS, **RECENT}
 #: Batch and length of the calls: the first compiles, the second makes both sizes symbolic, the others fit.
 SIZES = ((2, 7), (3, 11), (4, 13), (5, 9))
 #: Models that the C++ backend runs in every test run; JITPY_TEST_ALL=1 runs all.

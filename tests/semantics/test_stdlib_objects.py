@@ -620,6 +620,15 @@ def object_protocols(x):
     )
 
 
+HINTS = {"a": int | None, "b": list[int], "c": dict[str, float]}
+
+
+@case(one, fullgraph=True)
+def parts_of_type_hints(x):
+    parts = [(name, hint.__args__) for name, hint in HINTS.items()]
+    return parts, HINTS["b"].__origin__, sum(int in args for _, args in parts) * x
+
+
 @case(one)
 def globals_and_vars(x):
     local = 1
