@@ -13,6 +13,7 @@ import torch
 
 from jitpy.ir import Node, TensorSpec
 
+from .autograd_facts import requires_grad
 from .composites import reshape_node
 from .traced import Parts, Uncapturable, ViewStep
 
@@ -63,16 +64,22 @@ def _dim(step: ViewStep, name: str = "dim") -> int:
 
 
 def _select(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(_aten.select_scatter.default, base, value, (_dim(step), argument(step, "index")))
+    return _on_real(recorder, _aten.select_scatter.default, base, value, _dim(step), argument(step, "index"))
 
 
 def _slice(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(
-        _aten.slice_scatter.default,
-        base,
-        value,
-        (_dim(step), argument(step, "start"), argument(step, "end"), argument(step, "step", 1)),
-    )
+    where = argument(step, "start"), argument(step, "end"), argument(step, "step", 1)
+    return _on_real(recorder, _aten.slice_scatter.default, base, value, _dim(step), *where)
+
+
+def _on_real(recorder: Recorder, scatter: Any, base: Node, value: Node, dim: int, *where: Any) -> Node:
+    """A scatter along one dimension. torch has no gradient of these two for complex numbers, where eager's write has
+    one: pairs of real numbers are written then."""
+    if not base.tensor.dtype.is_complex or not (requires_grad(base.spec) or requires_grad(value.spec)):
+        return recorder.emit_scatter(scatter, base, value, (dim, *where))
+    real = [recorder.emit_view(_aten.view_as_real.default, n, ()) for n in (base, recorder.emit(_aten.resolve_conj.default, (value,)))]
+    result = recorder.emit_scatter(scatter, *real, (dim % base.tensor.ndim, *where))
+    return recorder.emit_view(_aten.view_as_complex.default, result, ())
 
 
 def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:

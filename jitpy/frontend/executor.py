@@ -188,7 +188,7 @@ class Executor:
                     for source, kind, arg in cause.guards:
                         world.guard(source, kind, arg)
                     raise cause
-                stack_before = frame.stack.copy()
+                stack_before, names_before = frame.stack.copy(), frame.kw_names
                 depth_before = len(frames)
                 state_before = (len(graph.nodes), world.writes, len(self.host_calls))
             if trace:
@@ -216,7 +216,7 @@ class Executor:
                 clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
                 if not clean or len(frames) != depth_before or frames[-1] is not frame:
                     raise Restart(self.step, cause) from None
-                frame.stack[:] = stack_before
+                frame.stack[:], frame.kw_names = stack_before, names_before
                 frame.ip -= 1
                 if self._pin_operands(frame, ins):
                     continue

@@ -53,8 +53,9 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
     values = map_nodes(args, low.values.__getitem__)
     operands, rest = (*values[:count], *[None] * (count - len(values))), values[count:]
     options = map_nodes(kwargs, low.values.__getitem__)
-    factors = {k: v for k, v in options.items() if k in _FACTORS and isinstance(v, HostScalar)}
-    if any(isinstance(v, HostScalar) and k not in factors for k, v in (*enumerate(rest), *options.items())):
+    at_run_time = (HostScalar, sympy.Expr)
+    factors = {k: v for k, v in options.items() if k in _FACTORS and isinstance(v, at_run_time)}
+    if any(isinstance(v, at_run_time) and k not in factors for k, v in (*enumerate(rest), *options.items())):
         raise NotCovered("a parameter known only at run time")
     if "aliasing" in op.facets:
         kind = aliasing(op, low.env, node.args, node.kwargs)

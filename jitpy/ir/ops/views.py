@@ -305,7 +305,12 @@ def _squeeze(env: SizeEnv, x: TensorSpec, dims: Any = None) -> TensorSpec:
 
 
 def _squeeze_index(index: Index, x: TensorSpec, dims: Any = None) -> tuple[Any, ...]:
-    gone = [a for a in _squeeze_candidates(x, dims) if x.shape[a] == 1]
+    candidates, count = _squeeze_candidates(x, dims), len(x.shape) - len(index)
+    gone = [a for a in candidates if x.shape[a] == 1]
+    if len(gone) != count:  # a symbolic size that a fact of the environment says is 1
+        gone = candidates
+    if len(gone) != count:
+        return ()  # which axes are gone is not in the shapes: no index
     rest = iter(index)
     return tuple(0 if a in gone else next(rest) for a in range(len(x.shape)))
 
