@@ -77,7 +77,8 @@ def _on_real(recorder: Recorder, scatter: Any, base: Node, value: Node, dim: int
     one: pairs of real numbers are written then."""
     if not base.tensor.dtype.is_complex or not (requires_grad(base.spec) or requires_grad(value.spec)):
         return recorder.emit_scatter(scatter, base, value, (dim, *where))
-    real = [recorder.emit_view(_aten.view_as_real.default, n, ()) for n in (base, recorder.emit(_aten.resolve_conj.default, (value,)))]
+    plain = recorder.emit(_aten.resolve_conj.default, (value,))
+    real = [recorder.emit_view(_aten.view_as_real.default, n, ()) for n in (base, plain)]
     result = recorder.emit_scatter(scatter, *real, (dim % base.tensor.ndim, *where))
     return recorder.emit_view(_aten.view_as_complex.default, result, ())
 
