@@ -3,11 +3,13 @@
     python -m benchmarks.small_call [--no-compile] [--json FILE]
 
 Without gradients; and where x requires grad: the call, the backward pass by the engine (`x.grad` is None before it),
-and the same as programs call it, by `Tensor.backward`, which is Python around the engine.
+and the same as programs call it, by `Tensor.backward`, which is Python around the engine. "no node" is what of that is
+torch's own: a backward pass from x itself, which only puts the gradient into `x.grad`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,17 +36,20 @@ def main() -> None:
     for fn in rivals.values():
         for argument in (x, y):
             torch.testing.assert_close(fn(argument), small(argument))
+    ends = {name: fn(y) for name, fn in rivals.items()} | {"no node": y}
     columns: dict[str, dict[str, Callable[[], Any]]] = {
         "no gradients": {name: (lambda fn=fn: fn(x)) for name, fn in rivals.items()},
         "forward": {name: (lambda fn=fn: fn(y)) for name, fn in rivals.items()},
-        "backward, engine": {name: by_engine(fn(y), y) for name, fn in rivals.items()},
-        "backward, Python": {name: by_python(fn(y), y) for name, fn in rivals.items()},
+        "backward, engine": {name: by_engine(end, y) for name, end in ends.items()},
+        "backward, Python": {name: by_python(end, y) for name, end in ends.items()},
     }
     nothing = timing.per_call(lambda: None, 100_000)
     seconds = {column: timing.interleaved_small(calls) for column, calls in columns.items()}
-    figures = {name: {column: (seconds[column][name] - nothing) * 1e6 for column in columns} for name in rivals}
+    figures = {name: {column: (seconds[column].get(name, math.nan) - nothing) * 1e6 for column in columns}
+               for name in ends}
     print(timing.table(["(x + 1).sin() * 2 on 16 floats, us a call", *columns],
-                       [[name, *(f"{value:.2f}" for value in row.values())] for name, row in figures.items()]))
+                       [[name, *("" if math.isnan(value) else f"{value:.2f}" for value in row.values())]
+                        for name, row in figures.items()]))
     timing.save(chosen.json, figures)
 
 

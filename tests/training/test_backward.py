@@ -347,6 +347,39 @@ def grad_of_the_unused_raises(x, y):
     return torch.autograd.grad((x * 2).sum(), [x, y])
 
 
+@case(lambda: (torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)))
+def grad_of_a_batch(x, y):
+    """The rows of a Jacobian: runs as plain Python, with eager's result."""
+    rows = torch.autograd.grad(x.sin() * y, [x, y], torch.eye(3), is_grads_batched=True, retain_graph=True)
+    (again,) = torch.autograd.grad((x * y).exp(), x, torch.eye(3)[:2], is_grads_batched=True, create_graph=True)
+    return rows, again, torch.autograd.grad(again.sum(), y)
+
+
+@case(lambda: (torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)))
+def grad_of_a_batch_unused(x, y):
+    return torch.autograd.grad(x.sin(), [x, y], torch.eye(3), is_grads_batched=True, allow_unused=True)
+
+
+@case(lambda: (torch.randn(3, requires_grad=True), torch.ones(3)))
+def gradient_given_by_the_caller(x, g):
+    x.grad = g
+    (x * 2).sum().backward()
+    found = x.grad is g, g.clone()
+    x.grad = torch.full_like(x, 5.0)
+    x.exp().sum().backward()
+    return found, x.grad.clone()
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),))
+def gradients_are_changed_between_passes(x):
+    for k in range(3):
+        (x * (k + 1)).sin().sum().backward()
+        if k == 1:
+            x.grad.zero_()
+        x.grad *= 0.5
+    return x.grad.clone()
+
+
 def _with_history():
     x = torch.randn(3, requires_grad=True)
     return x, x * 2
