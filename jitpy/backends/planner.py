@@ -1,19 +1,16 @@
-"""A graph to kernels' text and a `Plan`: where every value lives, and the order of allocations, kernels, calls and
-frees. What differs between devices is the `Target`'s part."""
+"""A graph to kernels' text and a `Plan`: the steps that allocate, run kernels and calls, and free, for what
+`arrangement.py` has decided. What differs between devices is the `Target`'s part."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 
-from jitpy import config
-
-from ..ir.alias import alias_kind, copies_before_write
-from ..ir.failures import may_fail
-from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, OWNED, Graph, Node, map_nodes, visit_nodes
+from ..ir.alias import copies_before_write
+from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
     AllocStep,
@@ -31,16 +28,18 @@ from ..runtime.plan import (
     ViewStep,
     Workspace,
 )
-from ..schedule.batches import Batch, batch_kernel, gather
-from ..schedule.fuse import Call, Fusion, Group
-from ..schedule.index import Axis, Index, flatten, of
-from ..schedule.loops import Kernel, build
-from ..schedule.lower import Lowering, lower
-from ..schedule.memory import Scratch, can_write_over
-from ..schedule.order import Memory, in_order
-from ..schedule.values import Computed, HostScalar, Stored, Value, View, base_of
-from .size_table import SizeTable
-from .target import Printed, Target
+from ..schedule.memory import Scratch
+from ..schedule.values import Stored, Value, View, base_of
+from .arguments import Argument, flat, strided, visit
+from .arrangement import LARGE_BYTES, Arrangement, Unit
+from .target import Target
+
+#: Overloads with an `out` argument, of kernels that write there without a copy.
+_WRITE_VARIANTS = {
+    f"aten.{name}.default": getattr(torch.ops.aten, name).out for name in ("mm", "bmm", "addmm", "baddbmm")
+}
+#: Bytes from which results are put into the pool's memory.
+POOLED_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -55,25 +54,7 @@ class KernelInfo:
     style: str
 
 
-@dataclass(slots=True)
-class _Unit:
-    """A kernel or call with what it touches."""
-
-    kernel: Kernel | None = None
-    call: Call | None = None
-    printed: Printed | None = None
-    in_place: dict[Value, Value] = field(default_factory=dict)
-    checks: bool = False
-    #: entries of the size table that the kernel reads
-    sizes: set[int] = field(default_factory=set)
-
-    @property
-    def may_fail(self) -> bool:
-        """Whether values that it reads may make it raise."""
-        return self.checks or self.call is not None and may_fail(self.call.node)
-
-
-class Planner:
+class Planner(Arrangement):
     """Schedules one graph for a target. `text()` is the source of all kernels ('' if there is none), `plan()` compiles
     them and gives the plan that calls them.
 
@@ -81,258 +62,9 @@ class Planner:
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
-        self.graph = graph
-        self.target = target
-        self.env = graph.sizes
-        self.table = SizeTable(graph)
-        self.low: Lowering = lower(graph, target.limits.scatters, target.device)
-        #: the values whose sizes, or numbers, tell symbols, with the nodes that say so
-        self.tellers: dict[Value, list[Node]] = {}
-        for node in self.table.told_by:
-            self.tellers.setdefault(self.low.values[node], []).append(node)
-        self.copies: dict[Value, Value] = {}
+        super().__init__(graph, target)
         self.kernels: list[KernelInfo] = []
-        #: values that must be in memory under their own strides, by the node or call that wants them
-        self._want()
-        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, target.limits, self._checking())
-        self.refusals = self.fusion.refusals
-        self._build_kernels()
-        self._find_lifetimes()
-        self._reuse_in_place()
         self._print()
-
-    # what must be in memory
-
-    def _want(self) -> None:
-        self.required: dict[Value, None] = {}
-        self.output_values: list[Any] = [self._in_memory(self.low.in_memory(n)) for n in self.graph.outputs]
-        self.mutation_values = [self._in_memory(self.low.in_memory(m.value)) for m in self.graph.mutations]
-        self.call_arguments: dict[Node, Any] = {}
-        self._used_calls()
-
-    def _used_calls(self) -> None:
-        """The eager calls that matter: those needed for outputs, and those with effects, last first."""
-        self.live_calls: list[Node] = []
-        for node in self.low.calls:
-            arguments = map_nodes((node.args, node.kwargs), self._argument)
-            self.call_arguments[node] = arguments
-            self.live_calls.append(node)
-
-    def _argument(self, node: Node) -> Any:
-        return _Argument(self._in_memory(self.low.in_memory(node)))
-
-    def _in_memory(self, value: Any) -> Any:
-        """The value itself or, where it is no strided view of memory, a copy. Its memory becomes required."""
-        if isinstance(value, tuple):
-            return tuple(self._in_memory(v) for v in value)
-        if not isinstance(value, Value) or isinstance(value, HostScalar):
-            return value
-        if isinstance(value, View) and strided(value) is None:
-            found = self.copies.get(value)
-            if found is None:
-                self.low._node = value.nodes[0] if value.nodes else None
-                found = self.copies[value] = self.low.copy(value)
-                found.nodes = list(value.nodes)
-                found.position = value.position
-            value = found
-        base = base_of(value)
-        if isinstance(base, Computed):
-            self.required[base] = None
-        return value
-
-    def _calls(self) -> list[tuple[Node, list[Value], list[Value]]]:
-        result = []
-        for node in self.live_calls:
-            operands: list[Value] = []
-            _visit(self.call_arguments[node], operands.append)
-            made = self.low.values[node]
-            results = [v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value)]
-            result.append((node, [base_of(v) for v in operands], results))
-        return result
-
-    def _checking(self) -> list[Value]:
-        """The values of kernels whose computation may raise, for whoever reads them or not."""
-        found: dict[Value, None] = {}
-        for node in self.graph.nodes:
-            made = self.low.values[node]
-            for value in made if isinstance(made, tuple) else (made,):
-                if isinstance(value, Value) and may_fail(node) and isinstance(base_of(value), Computed):
-                    found[base_of(value)] = None
-        return list(found)
-
-    # kernels
-
-    def _build_kernels(self) -> None:
-        fusion = self.fusion
-        kernels = {group: self._kernel_of(group, f"kernel{k}") for k, group in enumerate(fusion.groups)}
-        batches = config.fusion and self.target.limits.batches
-        units = gather(fusion, kernels) if batches else [*fusion.groups, *fusion.calls]
-        self.units: list[_Unit] = []
-        for unit in in_order(fusion, units, self._memory(units, kernels)):
-            if isinstance(unit, Call):
-                self.units.append(_Unit(call=unit))
-            elif isinstance(unit, Batch):
-                self.units.append(_Unit(kernel=batch_kernel([kernels[group] for group in unit.groups])))
-            else:
-                kernel = kernels[unit]
-                self.units.append(_Unit(kernel=kernel, checks=any(e.op == "check" for e in kernel.stage)))
-
-    def _memory(self, units: list[Any], kernels: dict[Group, Kernel]) -> Memory:
-        """What units read and write that has memory of its own."""
-        touched: dict[Any, tuple[list[Value], list[Value]]] = {}
-        calls = dict(zip(self.fusion.calls, self._calls(), strict=True))
-        kept = {base_of(v) for v in (*_flat(self.output_values), *self.mutation_values) if isinstance(v, Value)}
-        for unit in units:
-            if isinstance(unit, Call):
-                _, operands, results = calls[unit]
-                touched[unit] = list(dict.fromkeys(operands)), results
-                if self._may_alias(unit.node):
-                    kept.update((*operands, *results))
-            else:
-                parts = [kernels[group] for group in (unit.groups if isinstance(unit, Batch) else [unit])]
-                touched[unit] = (list(dict.fromkeys(value for kernel in parts for value in kernel.reads)),
-                                 [value for kernel in parts for value in kernel.writes])
-        in_input = {value: self.low.values[self.graph.inputs[mutation.input]]
-                    for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True)}
-
-        def size(value: Value) -> int:
-            if isinstance(value, HostScalar) or isinstance(value, Stored) and not self._is_own(value):
-                return 0
-            found = self._bytes(value)
-            return found if found >= LARGE_BYTES else 0
-
-        inputs = [self.low.values[node] for node in self.graph.inputs]
-        at_start = sum(size(value) for value in inputs if isinstance(value, Stored))
-        return Memory(touched, size, kept, in_input, at_start)
-
-    def _is_own(self, value: Stored) -> bool:
-        """Whether a value's memory is the call's: made by it, or given up to it."""
-        return value.node.meta.get(OWNED, False) if value.node.op is INPUT else value.node.op is not CONSTANT
-
-    def _kernel_of(self, group: Group, name: str) -> Kernel:
-        fusion = self.fusion
-        members = set(group.members)
-        stored = [
-            v for v in group.members
-            if v in fusion.required or any(r not in members for r in fusion.readers.get(v, ()))
-        ]
-        return build(group, name, fusion.inlined, stored, self.env)
-
-    def _find_lifetimes(self) -> None:
-        """For each value in memory the units that first and last touch it; views of calls' results keep these alive."""
-        self.first: dict[Value, int] = {}
-        self.last: dict[Value, int] = {}
-        end = len(self.units)
-
-        def touch(value: Any, k: int) -> None:
-            if isinstance(value, Value):
-                value = base_of(value)
-                self.first.setdefault(value, k)
-                self.last[value] = max(self.last.get(value, k), k)
-
-        self.keep: set[Value] = set()  # owners whose results may be views: their memory must outlive the results
-        for k, unit in enumerate(self.units):
-            if unit.kernel is not None:
-                for value in (*unit.kernel.reads, *unit.kernel.writes):
-                    touch(value, k)
-            else:
-                assert unit.call is not None
-                operands: list[Value] = []
-                _visit(self.call_arguments[unit.call.node], operands.append)
-                for value in operands:
-                    touch(value, k)
-                made = self.low.values[unit.call.node]
-                for value in made if isinstance(made, tuple) else (made,):
-                    touch(value, k)
-                if self._may_alias(unit.call.node):
-                    self.keep.update(base_of(v) for v in operands)
-                    self.keep.update(v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value))
-        for value in (*_flat(self.output_values), *self.mutation_values):
-            touch(value, end)
-        for value in self.keep:
-            self.last[value] = end
-
-    def _may_alias(self, node: Node) -> bool:
-        """Whether an eager call's result may share memory with an argument."""
-        return alias_kind(self.graph, node) != "copy"
-
-    def _reuse_in_place(self) -> None:
-        """Kernels write over operands that nobody reads afterwards, and over inputs that receive their result."""
-        outputs = {base_of(v) for v in _flat(self.output_values) if isinstance(v, Value)}
-        mutated = {}
-        for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
-            mutated.setdefault(value, []).append(self.low.values[self.graph.inputs[mutation.input]])
-        self.last_failure = max((k for k, unit in enumerate(self.units) if unit.may_fail), default=-1)
-        self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
-        self.in_input: set[Value] = set()
-        for k, unit in enumerate(self.units):
-            kernel = unit.kernel
-            if kernel is None:
-                continue
-            for target in kernel.writes:
-                found = self._input_home(kernel, target, mutated, outputs, k, unit)
-                if found is None:
-                    for source in kernel.part_of(target).reads:
-                        if source in unit.in_place.values() or not self._dies_here(source, k, outputs):
-                            continue
-                        if target in outputs and self.env.unbacked_in_all(target.stride):
-                            continue  # the strides of a result without elements are those of a fresh tensor
-                        if self._is_in_input(source) and (target in outputs or self.target.device.type != "cpu"):
-                            continue  # results are fresh tensors
-                        if target in outputs and target.stride != source.stride:
-                            continue  # those of axes with one element show
-                        if self._same_layout(target, source) and can_write_over(kernel, target, source, self.env):
-                            found = source
-                            break
-                if found is not None:
-                    unit.in_place[target] = found
-                    self.home[target] = found
-
-    def _input_home(
-        self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, unit: _Unit
-    ) -> Value | None:
-        """The input that `target` is copied to at the end, if the kernel may write there at once."""
-        if self.tellers or k < self.last_failure:
-            return None  # the call may still be given up, and then nothing may have changed
-        wanted = mutated.get(target)
-        if wanted is None or len(wanted) != 1 or target in outputs or unit.checks:
-            return None
-        source = wanted[0]
-        if any(self._reads_later(value, source) for value in (*_flat(self.output_values), *self.mutation_values)):
-            return None
-        if self.last.get(source, k) > k or not self._same_layout(target, source):
-            return None
-        if not can_write_over(kernel, target, source, self.env):
-            return None
-        self.in_input.add(target)
-        return source
-
-    def _is_in_input(self, value: Value) -> bool:
-        """Whether a value's memory came with an input."""
-        while value in self.home:
-            value = self.home[value]
-        return isinstance(value, Stored) and value.node.op is INPUT
-
-    def _reads_later(self, value: Any, source: Value) -> bool:
-        return isinstance(value, Value) and base_of(value) is source
-
-    def _dies_here(self, source: Value, k: int, outputs: set[Value]) -> bool:
-        """Whether memory of the graph's own is read for the last time by unit `k`."""
-        if self.last.get(source) != k or source in outputs or source in self.keep or source in self.in_input:
-            return False
-        if isinstance(source, HostScalar):
-            return False
-        if isinstance(source, Stored):
-            return self._is_own(source) and (source.node.op is INPUT or not self._may_alias(source.node))
-        return True
-
-    def _same_layout(self, target: Value, source: Value) -> bool:
-        return (
-            target.dtype is source.dtype
-            and len(target.shape) == len(source.shape)
-            and all(a == b for a, b in zip(target.shape, source.shape, strict=True))
-            and all(a == b or s == 1 for a, b, s in zip(target.stride, source.stride, target.shape, strict=True))
-        )
 
     def _print(self) -> None:
         for unit in self.units:
@@ -363,9 +95,6 @@ class Planner:
         if isinstance(found, SizeRef):
             self._sizes_used.add(found.index)
         return found
-
-    def _bytes(self, value: Value) -> int:
-        return self.env.hint(value.numel) * value.dtype.itemsize
 
     def text(self) -> str:
         """The source of every kernel; '' where there is none."""
@@ -459,8 +188,8 @@ class Planner:
         """Values that calls, outputs or mutations read: these need a tensor, not just memory."""
         found: set[Value] = set()
         for arguments in self.call_arguments.values():
-            _visit(arguments, lambda v: found.add(base_of(v)))
-        for value in (*_flat(self.output_values), *self.mutation_values):
+            visit(arguments, lambda v: found.add(base_of(v)))
+        for value in (*flat(self.output_values), *self.mutation_values):
             if isinstance(value, Value):
                 found.add(base_of(value))
         grown = True
@@ -496,7 +225,7 @@ class Planner:
         self.steps.append(CallStep(_same, (value.node.args[0],), {}, (slot,)))
         return slot
 
-    def _kernel(self, k: int, unit: _Unit) -> None:
+    def _kernel(self, k: int, unit: Unit) -> None:
         kernel = unit.kernel
         assert kernel is not None and unit.printed is not None
         writes: list[int] = []
@@ -572,16 +301,16 @@ class Planner:
             if slot not in self.free_at[k]:
                 self.free_at[k].append(slot)
 
-    def _call(self, k: int, unit: _Unit) -> None:
+    def _call(self, k: int, unit: Unit) -> None:
         assert unit.call is not None
         node = unit.call.node
         temporary: list[int] = []
 
         def resolve(value: Any) -> Any:
-            if isinstance(value, _Argument):
+            if isinstance(value, Argument):
                 inner = value.value
                 if isinstance(inner, tuple):
-                    return tuple(resolve(_Argument(v)) for v in inner)
+                    return tuple(resolve(Argument(v)) for v in inner)
                 if isinstance(inner, Stored) and inner.node.op is CONSTANT and inner not in self.slots:
                     return inner.node.args[0]
                 if not isinstance(inner, Value):
@@ -632,7 +361,7 @@ class Planner:
             if isinstance(made, Stored):
                 self._conform(node, made)
         operands: list[Value] = []
-        _visit(self.call_arguments[node], operands.append)
+        visit(self.call_arguments[node], operands.append)
         for value in {base_of(v) for v in operands} | {
             v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value)
         }:
@@ -703,31 +432,13 @@ class Planner:
             workspace=self.scratch.size,
             overwritten=tuple(dict.fromkeys(self.overwritten)),
             device=self.target.device,
-            several_devices=any(map(self.low.is_on_host, self.live_calls)),
+            several_devices=any(map(self.low.is_on_host, self.low.calls)),
             keep_alive=linked.keep_alive,
             notes=ScheduleNotes(
                 self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals
             ),
         )
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Argument:
-    """A value inside the arguments of a call."""
-
-    value: Any
-
-
-#: Overloads with an `out` argument, of kernels that write there without a copy.
-_WRITE_VARIANTS = {
-    f"aten.{name}.default": getattr(torch.ops.aten, name).out for name in ("mm", "bmm", "addmm", "baddbmm")
-}
-#: Bytes from which results are put into the pool's memory.
-POOLED_BYTES = 1 << 16
-
-#: Bytes from which a value between kernels has memory of its own, free for others when it is read; smaller ones share
-#: what is there for the whole call.
-LARGE_BYTES = 1 << 20
 
 #: Eager kernels whose results are always row-major.
 _ROW_MAJOR = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "linear")}
@@ -771,47 +482,4 @@ def sizes_in(value: Any) -> set[int]:
     return set().union(*map(sizes_in, value)) if isinstance(value, (tuple, list)) else set()
 
 
-def _visit(arguments: Any, fn: Any) -> None:
-    """Call `fn` on every Value inside call arguments."""
-    if isinstance(arguments, _Argument):
-        _visit(arguments.value, fn)
-    elif isinstance(arguments, Value):
-        fn(arguments)
-    elif isinstance(arguments, (tuple, list)):
-        for item in arguments:
-            _visit(item, fn)
-    elif isinstance(arguments, dict):
-        for item in arguments.values():
-            _visit(item, fn)
-
-
-def _flat(values: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        found.extend(_flat(list(value)) if isinstance(value, tuple) else [value])
-    return found
-
-
-def strided(value: View) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim] | None:
-    """`(shape, stride, offset)` of a view over its base's memory, None where no strides describe it."""
-    axes = [Axis(size) for size in value.shape]
-    index: tuple[Index, ...] = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in axes)
-    current: Value = value
-    while isinstance(current, View):
-        index = current.remap(index)
-        current = current.base
-    position = flatten(index, current.stride)
-    steps = []
-    known = set(axes)
-    if any(not isinstance(atom, Axis) or atom not in known for atom, _ in position.terms):
-        return None
-    for k, axis in enumerate(axes):
-        step = position.coefficient(axis)
-        assert step is not None
-        if type(axis.size) is int and axis.size == 1 and value.spec is not None:
-            step = value.spec.stride[k]  # any will do: eager's
-        steps.append(step)
-    return value.shape, tuple(steps), position.const
-
-
-__all__ = ["GETITEM", "KernelInfo", "Planner", "Size", "strided", "visit_nodes"]
+__all__ = ["KernelInfo", "Planner"]
