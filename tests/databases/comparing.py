@@ -213,7 +213,8 @@ def compare(plain: Outcome, jitted: Outcome, values: bool = True, tolerance: flo
 
 def further_off(plain: Outcome, jitted: Outcome, exact: Outcome) -> str | None:
     """The first tensor of `jitted` that is further from the one of `exact`, computed in float64, than that of `plain`
-    is: twice as far, or some units of the last place of the largest element, is noise."""
+    is: some times as far (sums in another order are), or some units of the last place of the largest element, is
+    noise."""
     for name in ("result", "arguments", "gradients"):
         triples = zip(*(tensors_in(getattr(one, name)) for one in (plain, jitted, exact)), strict=True)
         for number, (own, found, reference) in enumerate(triples):
@@ -224,7 +225,7 @@ def further_off(plain: Outcome, jitted: Outcome, exact: Outcome) -> str | None:
             errors = [(t.detach().double() - reference.detach()).abs().nan_to_num(0.0) for t in (own, found)]
             size = reference.detach().abs().nan_to_num(0.0)
             theirs, ours, largest = (float(t.max()) if t.numel() else 0.0 for t in (*errors, size))
-            allowed = 2 * theirs + 32 * torch.finfo(own.dtype).eps * largest
+            allowed = 4 * theirs + 32 * torch.finfo(own.dtype).eps * largest
             if ours > allowed or not torch.equal(own.isnan(), found.isnan()):
                 return f"tensor {number} of {name} is off by {ours:.3g}, where eager is off by {theirs:.3g}"
     return None
