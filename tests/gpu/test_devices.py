@@ -234,6 +234,23 @@ def test_numbers_on_the_cpu(cuda: torch.device, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_gradients_with_numbers_on_the_cpu(cuda: torch.device, mode: str) -> None:
+    factor, shift = torch.tensor(0.25), torch.arange(64.0)
+
+    def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(x @ weight * factor + shift.to(x.device), -1)
+        return (y * torch.tensor(2.0)).square().sum()
+
+    jitted = jitpy.jit(loss, mode=mode)
+    weight = torch.randn(64, 64, device=cuda, requires_grad=True)
+    for number in range(5):
+        factor.fill_(number)
+        x = torch.randn(16, 64, device=cuda)
+        found, expected = (torch.autograd.grad(one(x, weight), weight)[0] for one in (jitted, loss))
+        same(found, expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_out_of_memory(cuda: torch.device, mode: str) -> None:
     """torch's own error; nothing stays, and the next call works."""
 
