@@ -8,8 +8,9 @@ both are held, the plan runs without a graph. So no result that a program can st
 graphs use in between comes from one pool for all of them, which is right as long as replays do not overlap: a replay on
 another stream waits for the last one.
 
-One case is left to the program, as with torch's own graphs: memory given up by Python while another stream still reads
-it (`Tensor.record_stream`) may be written by the next replay.
+Two cases are left to the program, as with torch's own graphs: memory given up by Python while another stream still
+reads it (`Tensor.record_stream`) may be written by the next replay; and while one thread records, torch refuses its
+default generator of that GPU to other threads, with an error.
 """
 
 from __future__ import annotations
