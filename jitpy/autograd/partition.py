@@ -248,9 +248,14 @@ _LIGHT = frozenset({
 })
 
 
+#: The same on GPUs, whose units for such functions wait for memory as a rule.
+_LIGHT_ON_GPUS = _LIGHT | {"exp"}
+
+
 def is_light(node: Node) -> bool:
     """Whether an elementwise op is next to free."""
-    return node.op.name.split(".")[1] in _LIGHT
+    on_gpu = isinstance(node.spec, TensorSpec) and (node.spec.device.type == "cuda" or config.triton_on_cpu)
+    return node.op.name.split(".")[1] in (_LIGHT_ON_GPUS if on_gpu else _LIGHT)
 
 
 def fuses(node: Node) -> bool:

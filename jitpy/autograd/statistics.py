@@ -1,9 +1,10 @@
-"""Large log-probabilities on GPUs: the backward pass computes them again, from the scores and two numbers a row.
+"""Large probabilities on GPUs: the backward pass computes them again, from the scores and two numbers a row.
 
     y = log_softmax(x)      becomes      y = (x - top) - total      top = max(x), total = log(sum(exp(x - top)))
+    y = softmax(x)          becomes      y = exp(x - top) / total   top = max(x), total = sum(exp(x - top))
 
 What is kept of a softmax over many classes is then the scores, which were in memory anyway and often have 16 bits
-where `y` has 32. The arithmetic is that of `log_softmax` itself.
+where `y` has 32; a softmax whose scores have as many bits is kept itself. The arithmetic is that of eager's functions.
 """
 
 from __future__ import annotations
@@ -21,20 +22,31 @@ from ..ir.passes.cleanup import remove_dead_code
 
 #: Bytes of log-probabilities that are worth another node or two.
 LARGE = 1 << 24
-_NAMES = ("aten.log_softmax.int", "aten._log_softmax.default")
-_GRADIENT = "aten._log_softmax_backward_data.default"
+_LOGARITHMS = ("aten.log_softmax.int", "aten._log_softmax.default")
+#: What programs do to scores in front of a softmax.
+_SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar", "aten.add.Tensor",
+                      "aten.masked_fill.Scalar", "aten.where.ScalarOther"})
+#: By op: the one of its gradient.
+_GRADIENTS = {
+    **dict.fromkeys(_LOGARITHMS, "aten._log_softmax_backward_data.default"),
+    **dict.fromkeys(("aten.softmax.int", "aten._softmax.default"), "aten._softmax_backward_data.default"),
+}
 
 
 def keep_statistics(graph: Graph) -> None:
-    """Rewrite the joint graph's large `log_softmax` nodes, where a gradient reads them and they are no results."""
+    """Rewrite the joint graph's large `log_softmax` and `softmax` nodes, where a gradient reads them and they are no
+    results."""
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         for source in node.input_nodes():
             readers.setdefault(source, []).append(node)
     mapping = {}
     for node in list(graph.nodes):
-        if node.op.name in _NAMES and node not in graph.outputs and _is_large(graph, node):
-            if any(reader.op.name == _GRADIENT for reader in readers.get(node, ())):
+        gradient = _GRADIENTS.get(node.op.name)
+        if gradient is not None and node not in graph.outputs and _is_large(graph, node):
+            if node.op.name not in _LOGARITHMS and not _is_widening(node.args[0], compute_dtype(node.tensor.dtype)):
+                continue
+            if any(reader.op.name == gradient for reader in readers.get(node, ())):
                 mapping[node] = _from_statistics(Builder(graph, before=node), node, *node.args[:2])
     if mapping:
         graph.replace(mapping)
@@ -48,24 +60,39 @@ def _is_large(graph: Graph, node: Node) -> bool:
 
 
 def _from_statistics(b: Builder, node: Node, x: Any, dim: int) -> Node:
-    """`log_softmax(x, dim)`, the last steps of which share no node with the statistics: they may be repeated alone."""
+    """The node's value, the last steps of which share no node with the statistics: they may be repeated alone."""
     compute = compute_dtype(node.tensor.dtype)
     source = x.args[0] if _is_widening(x, compute) else x
-    scores, again = cast(b, source, compute), cast(b, source, compute)
+    scores, again = cast(b, source, compute), cast(b, _repeated(b, source), compute)
     top = b.call("aten.amax.default", scores, [dim], True)
     powers = b.call("aten.exp.default", b.call("aten.sub.Tensor", scores, top))
-    total = b.call("aten.log.default", b.call("aten.sum.dim_IntList", powers, [dim], True))
-    return cast(b, b.call("aten.sub.Tensor", b.call("aten.sub.Tensor", again, top), total), node.tensor.dtype)
+    total = b.call("aten.sum.dim_IntList", powers, [dim], True)
+    shifted = b.call("aten.sub.Tensor", again, top)
+    if node.op.name in _LOGARITHMS:
+        found = b.call("aten.sub.Tensor", shifted, b.call("aten.log.default", total))
+    else:
+        found = b.call("aten.div.Tensor", b.call("aten.exp.default", shifted), total)
+    return cast(b, found, node.tensor.dtype)
+
+
+def _repeated(b: Builder, node: Node, depth: int = 4) -> Node:
+    """The same scores by nodes of their own, back to what a product wrote: kept is that, not what was made of it."""
+    if node.op.name not in _SCALING or not depth:
+        return node
+    args = [_repeated(b, value, depth - 1) if isinstance(value, Node) and value.spec == node.spec else value
+            for value in node.args]
+    return b.call(node.op.name, *args, **node.kwargs)
 
 
 def _is_widening(x: Node, compute: torch.dtype) -> bool:
     """Whether `x` is a plain conversion of fewer bits."""
-    plain = x.op.name == "aten.to.dtype" and len(x.args) == 2 or x.op.name == "aten._to_copy.default" and \
-        len(x.args) == 1 and set(x.kwargs) == {"dtype"}
-    if not plain or x.kwargs.keys() - {"dtype"} or x.tensor.dtype is not compute:
+    if (x.op.name, len(x.args)) not in (("aten.to.dtype", 2), ("aten._to_copy.default", 1)):
+        return False
+    if x.kwargs.keys() - {"dtype", "layout", "device"} or x.tensor.dtype is not compute:
         return False
     source = x.args[0].tensor
-    return source.dtype.is_floating_point and source.dtype.itemsize < compute.itemsize
+    return source.device == x.tensor.device and source.dtype.is_floating_point and \
+        source.dtype.itemsize < compute.itemsize
 
 
 __all__ = ["keep_statistics"]

@@ -110,3 +110,22 @@ def test_large_log_probabilities_are_computed_again(shown: bool) -> None:
     assert all(node.tensor.dtype is torch.bfloat16 or node.tensor.numel <= 512 for node in saved)
     names = [node.op.name for node in split(joint, saved).backward.nodes]
     assert "aten._log_softmax_backward_data.default" in names and "aten.amax.default" not in names
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_large_probabilities_are_computed_again(steps: int) -> None:
+    """Of attention in 16 bits the product and two numbers a row are kept, whatever scales it."""
+    graph, (q, k, v), b = graph_of((8, 1024, 64), (8, 64, 1024), (8, 1024, 64))
+    scores = b.call("aten.bmm.default", q, k)
+    for _ in range(steps):
+        scores = b.call("aten.mul.Tensor", scores, 0.125)
+    wide = b.call("aten._to_copy.default", scores, dtype=torch.float32)
+    weights = b.call("aten._to_copy.default", b.call("aten._softmax.default", wide, -1, False), dtype=torch.bfloat16)
+    graph.outputs = [b.call("aten.bmm.default", weights, v)]
+    joint = differentiate(graph)
+    saved = choose_saved(joint)
+    assert all(node.tensor.dtype is torch.bfloat16 or node.tensor.numel <= 8 * 1024 for node in saved), saved
+    assert sorted(node.op.name for node in saved if node.tensor.numel == 8 * 1024 * 1024) == [
+        "aten._to_copy.default", "aten.bmm.default"]
+    names = [node.op.name for node in split(joint, saved).backward.nodes]
+    assert "aten._softmax_backward_data.default" in names and "aten.amax.default" not in names

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import jitpy
 from jitpy import config
+from jitpy.autograd import statistics
 
 pytest.importorskip("triton")
 Tensor = torch.Tensor
@@ -162,3 +163,26 @@ def test_a_step_of_a_convolutional_network() -> None:
     for p, q in zip(net.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4)
     same(list(net.buffers()), list(plain.buffers()))
+
+
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_probabilities_computed_again(logarithm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backward pass has the scores in 16 bits and two numbers a row."""
+    monkeypatch.setattr(statistics, "LARGE", 0)
+    function = torch.log_softmax if logarithm else torch.softmax
+
+    def weighted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = (q @ k) * 0.25
+        scores = scores.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf if not logarithm else -9.0)
+        return function(scores.float(), -1).to(v.dtype) @ v
+
+    torch.manual_seed(0)
+    ours, theirs = ([torch.randn(2, 6, 6, dtype=torch.bfloat16).requires_grad_() for _ in range(3)] for _ in range(2))
+    for one, other in zip(theirs, ours, strict=True):
+        one.data.copy_(other.data)
+    found, expected = jitpy.jit(weighted)(*ours), weighted(*theirs)
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    found.float().square().sum().backward()
+    expected.float().square().sum().backward()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=5e-2, atol=5e-2)
