@@ -23,7 +23,7 @@ from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_diffe
 from .joint import Halves, Joint, differentiate, split
 from .partition import choose_saved
 from .paths import find_paths
-from .results import Views
+from .results import Views, separate
 from .variants import select
 from .watching import Watched
 
@@ -89,15 +89,32 @@ def _watched(joint: Joint, halves: Halves) -> list[Watched]:
     return [one for one in joint.watched if one.text or one.place not in halves.saved]
 
 
+def compile_with_views(graph: Graph, compile: Compile, compile_eager: Compile) -> Compiled:
+    """Make a graph callable in which nothing requires grad, its results that are views by torch itself."""
+    graph = specialize(graph, {})
+    views = separate(graph, all_views=False)
+    return compile(graph) if views is None else _with_views(compile(graph), views, compile_eager)
+
+
 def _with_views(node: Compiled, views: Views, compile_eager: Compile) -> Compiled:
-    make = compile_eager(views.graph)
+    early, late, order = views.in_order()
+    make = compile_eager(late)
     sources = tuple((kind == "output", i) for kind, i in views.sources)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
         outputs = node(*inputs)
         return make(*(outputs[i] if is_output else inputs[i] for is_output, i in sources))
 
-    return call
+    if early is None:
+        return call
+    make_early = compile_eager(early)
+
+    def call_in_order(*inputs: Any) -> tuple[Any, ...]:
+        first = make_early(*(None if is_output else inputs[i] for is_output, i in sources))
+        results = *call(*inputs), *first
+        return tuple([results[k] for k in order])
+
+    return call_in_order
 
 
 def _reading(positions: tuple[int, ...], run: Compiled) -> Compiled:

@@ -8,13 +8,21 @@ graph of view ops, run under torch's autograd, makes the results from that and f
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+
+import torch
 
 from ..ir.alias import alias_kind, has_tensor, hidden_history
 from ..ir.autograd_function import NAME as AUTOGRAD_FUNCTION
-from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
+from ..ir.graph import BEFORE_WRITES, CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
 from ..ir.op import NotCovered
+from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import ScalarSpec, TensorSpec
+from ..ir.specialize import specialize
+
+
+_DETACH = torch.ops.aten.detach.default
 
 
 @dataclass
@@ -23,6 +31,23 @@ class Views:
 
     graph: Graph
     sources: tuple[tuple[str, int], ...]
+
+    def in_order(self) -> tuple[Graph | None, Graph, tuple[int, ...]]:
+        """The views of inputs that the program made before it wrote to these (None where there are none), the other
+        results, and the place of each result in (others, those)."""
+        early = [node for node in self.graph.outputs if BEFORE_WRITES in node.meta]
+        if not early:
+            return None, self.graph, tuple(range(len(self.graph.outputs)))
+        late = [node for node in self.graph.outputs if BEFORE_WRITES not in node.meta]
+        order = {node: k for k, node in enumerate((*late, *early))}
+        return self._only(early), self._only(late), tuple(order[node] for node in self.graph.outputs)
+
+    def _only(self, results: list[Node]) -> Graph:
+        everything, self.graph.outputs = self.graph.outputs, results
+        copy = specialize(self.graph, {})
+        self.graph.outputs = everything
+        remove_dead_code(copy)
+        return copy
 
 
 class Bases:
@@ -77,13 +102,40 @@ def separate(graph: Graph, all_views: bool) -> Views | None:
         if isinstance(node.spec, ScalarSpec) or not isinstance(node.spec, TensorSpec):
             raise NotCovered("a number as a result")
         shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own) or _is_custom_view(node) or \
-            hidden_history(graph, node) is not None
+            hidden_history(graph, node) is not None or _is_restricted(bases, node)
         results.append(made.again(node) if shared or all_views else made.given(node))
     if results == made.graph.inputs and len(made.core) == len(graph.outputs):
         return None
     made.graph.outputs = results
     graph.outputs = made.core
     return Views(made.graph, tuple(made.sources))
+
+
+def has_odd_views(graph: Graph) -> bool:
+    """Whether autograd would tell a result of a graph without gradients from a plain strided view: one that it lets
+    nobody write to with a gradient, or one that does not come to require grad with what it shows."""
+    bases = Bases(graph)
+    shown = Counter(base for node in graph.outputs for base in bases.of(node))
+    return any(_is_restricted(bases, node) or _is_detached(bases, node) and any(
+        shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in bases.of(node)) for node in graph.outputs)
+
+
+def _is_restricted(bases: Bases, node: Node) -> bool:
+    """Whether a result is a view, or shows one, that was made as one of several or under no_grad: what has a gradient
+    must not be written to it."""
+    while bases.is_view(node):
+        if node.op is GETITEM or not node.grad_enabled and node.op.target is not _DETACH:
+            return isinstance(node.spec, TensorSpec) and node.spec.dtype.is_floating_point
+        node = node.input_nodes()[0]
+    return False
+
+
+def _is_detached(bases: Bases, node: Node) -> bool:
+    while bases.is_view(node):
+        if node.op.target is _DETACH:
+            return isinstance(node.spec, TensorSpec) and node.spec.dtype.is_floating_point
+        node = node.input_nodes()[0]
+    return False
 
 
 def _is_custom_view(node: Node) -> bool:
@@ -141,5 +193,6 @@ class _Maker:
             kwargs = {key: map_nodes(value, operand) for key, value in node.kwargs.items()}
             found = self._made[node] = self.graph.add(node.op, args, kwargs, node.spec, node.loc, node.name,
                                                       node.grad_enabled)
+            found.meta.update(node.meta)
         return found
 

@@ -11,7 +11,7 @@ import torch
 from jitpy import config, logs
 
 from ..ir.alias import any_needs_grad, shows_grad_input
-from ..ir.graph import Graph, Node
+from ..ir.graph import GETITEM, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.spec import TensorSpec
 
@@ -39,7 +39,7 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
     A graph whose results are computed from each other is compiled in parts: see `autograd.cuts`.
     """
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
-        return compile(graph)
+        return _with_odd_views(graph, compile)
     from ..autograd.cuts import cut
     from . import eager
 
@@ -57,7 +57,7 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
 def _differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
     """A graph no results of which are computed from each other."""
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
-        return compile(graph)
+        return _with_odd_views(graph, compile)
     from ..autograd import compile_differentiable
     from . import eager
 
@@ -100,6 +100,22 @@ def _joined(graph: Graph, parts: list[Part], compiled: list[Callable[..., Any]])
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _with_odd_views(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
+    """A graph without gradients. Results that autograd would tell from plain strided views are made by torch itself."""
+    if not torch.is_grad_enabled() or not any(node.op.is_view or node.op is GETITEM for node in graph.outputs):
+        return compile(graph)
+    from ..autograd.compile import compile_with_views
+    from ..autograd.results import has_odd_views
+    from . import eager
+
+    try:
+        if has_odd_views(graph):
+            return compile_with_views(graph, compile, lambda made: eager.compile_graph(made, {}))
+    except NotCovered as reason:
+        logs.log("fusion", f"{graph.name}: results are plain views: {reason}")
+    return compile(graph)
 
 
 def device_of(graph: Graph) -> torch.device | None:

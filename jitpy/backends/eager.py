@@ -11,6 +11,7 @@ import torch
 
 from ..ir import CONSTANT, GETITEM, Graph, Node
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
+from ..ir.graph import BEFORE_WRITES
 from ..runtime.autograd_node import watch_change
 from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
 from .size_table import SizeTable
@@ -67,7 +68,8 @@ class _Planner:
                     size_entries=self.table.start_entries, n_symbols=self.table.n_symbols, autograd=self.autograd)
 
     def _views_of_written(self) -> set[Node]:
-        """Results that are views of inputs that are written at the end: autograd wants them made behind the write."""
+        """Results that are views of inputs that are written at the end, and that the program made behind the writes:
+        autograd tells the order."""
         graph = self.graph
         shown = {graph.inputs[mutation.input] for mutation in graph.mutations}
         for node in graph.nodes:
@@ -78,7 +80,8 @@ class _Planner:
         outputs, found = set(graph.outputs), set[Node]()
         for node in reversed(graph.nodes):
             own = users.get(node, ())
-            if node in shown and node not in values and (own or node in outputs) and all(n in found for n in own):
+            if node in shown and node not in values and BEFORE_WRITES not in node.meta and \
+                    (own or node in outputs) and all(n in found for n in own):
                 found.add(node)
         return found
 

@@ -93,12 +93,17 @@ def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> No
 
 
 def _as_strided(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(
-        _aten.as_strided_scatter.default,
-        base,
-        value,
-        (argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")),
-    )
+    where = argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")
+    if not (base.tensor.requires_grad or value.tensor.requires_grad):
+        return recorder.emit_scatter(_aten.as_strided_scatter.default, base, value, where)
+    # torch's gradient of as_strided_scatter is wrong where the view shows only a part of the base
+    if not base.tensor.is_static or not all(type(n) is int for numbers in where[:2] for n in numbers):
+        raise Uncapturable("unsupported_op", "a write through as_strided() with gradients")
+    places = torch.arange(base.tensor.numel).as_strided(*where).flatten()
+    rows = recorder.emit(_aten.reshape.default, (base, [-1]), {})
+    values = recorder.emit(_aten.reshape.default, (value, [-1]), {})
+    written = recorder.emit(_aten.index_put.default, (rows, [recorder.constant(places)], values), {})
+    return recorder.emit(_aten.reshape.default, (written, base.tensor.shape), {})
 
 
 def _transpose(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:

@@ -9,6 +9,7 @@ import torch
 from jitpy.ir import GETITEM, INPUT, Mutation, Node
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import lower
+from jitpy.ir.graph import BEFORE_WRITES
 
 from .autograd_facts import requires_grad
 from .history import drop_unused_history
@@ -138,10 +139,14 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Nod
         node = recorder.graph.inputs[storage.input]
         if payload.generation == 0 == storage.generation and payload.anchored:
             return payload.node
-        for step in payload.chain:
-            node = recorder._apply_step(step, node, as_made=True)
         if not payload.chain:
             raise Uncapturable("unsupported_op", "a second object for a whole input")
+        first = len(recorder.graph.nodes)
+        for step in payload.chain:
+            node = recorder._apply_step(step, node, as_made=True)
+        if payload.made < storage.generation:
+            for made in recorder.graph.nodes[first:]:
+                made.meta[BEFORE_WRITES] = True
         return node
     if payload.generation != storage.generation or not payload.anchored:
         recorder._refresh(payload, as_made=True)

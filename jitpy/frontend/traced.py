@@ -126,9 +126,10 @@ class TracedTensor:
     node          its value as of `generation`; `recorder.node(t)` brings it up to date
     anchored      `node` is built by view ops from the storage's base node (not just equal to that)
     is_leaf       whether eager's `t.is_leaf` reads True although it requires grad
+    made          the storage's generation when this object was made
     """
 
-    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "_spec")
+    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "made", "_spec")
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class TracedTensor:
         self.storage = storage
         self.chain = chain
         self.node = node
-        self.generation = storage.generation
+        self.generation = self.made = storage.generation
         self.anchored = anchored
         self.is_leaf = is_leaf
         self._spec = spec
@@ -197,10 +198,11 @@ class TracedTensor:
         return targets.count(_CONJ) % 2 == 1, targets.count(_NEG) % 2 == 1
 
     def state(self) -> tuple[Any, ...]:
-        return self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self._spec
+        return self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made, self._spec
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self._spec) = state
+        (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made,
+         self._spec) = state
 
     def __repr__(self) -> str:
         return f"TracedTensor({self.node.name}: {self._spec})"

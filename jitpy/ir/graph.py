@@ -27,6 +27,8 @@ OWNED = "owned"
 REENTRANT = "reentrant"
 #: In an input's `meta`: its `.grad` is assigned when the graph has run. What is in it now may go once nothing can fail.
 DROPS_GRAD = "drops .grad"
+#: In the `meta` of a view of an input: the program made it before it wrote to that input. Autograd tells the order.
+BEFORE_WRITES = "made before writes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,7 @@ def observe(fn: Callable[..., Any], program: TensorProgram) -> list[Any]:
 
 def _named(error: Exception) -> str:
     """Type and text, without how often a tensor was written to and by which node of autograd's it was made."""
-    text = re.sub(r"version \d+", "version N", str(error))
+    text = re.sub(r"Output \d+ of \w+ is", "This is", re.sub(r"version \d+", "version N", str(error)))
     return f"{type(error).__name__}: {re.sub(r', which is output [0-9]+ of [A-Za-z0-9:]+,', '', text)}"
 
 

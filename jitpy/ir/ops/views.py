@@ -624,10 +624,13 @@ def _chunk(env: SizeEnv, x: TensorSpec, chunks: int, dim: int = 0) -> tuple[Tens
     if not x.shape or type(chunks) is not int or chunks < 1:
         raise Invalid("chunk")
     size = x.shape[normalize_dim(dim, len(x.shape))]
-    piece = floordiv(size + chunks - 1, chunks)
     if type(size) is int and size == 0:
         raise NotCovered("chunks of nothing")
-    return _split(env, x, piece, dim)
+    return _split(env, x, _chunk_size(size, chunks), dim)
+
+
+def _chunk_size(size: Dim, chunks: int) -> Dim:
+    return floordiv(size + chunks - 1, chunks)
 
 
 def _unbind(env: SizeEnv, x: TensorSpec, dim: int = 0) -> tuple[TensorSpec, ...]:
@@ -637,25 +640,27 @@ def _unbind(env: SizeEnv, x: TensorSpec, dim: int = 0) -> tuple[TensorSpec, ...]
     return tuple(select(env, x, axis, i) for i in range(env.specialize(x.shape[axis], "unbind")))
 
 
-def _piece_index(rule: Callable[..., tuple[TensorSpec, ...]], default_dim: int = 0) -> Callable[..., tuple[Any, ...]]:
-    def index_map(index: Index, x: TensorSpec, what: Any, dim: int = default_dim, *, output: int) -> tuple[Any, ...]:
+def _piece_index(start_of: Callable[[Dim, Any, int], Dim]) -> Callable[..., tuple[Any, ...]]:
+    """The index map of pieces; `start_of(size, what, output)` says where piece number `output` starts."""
+
+    def index_map(index: Index, x: TensorSpec, what: Any, dim: int = 0, *, output: int) -> tuple[Any, ...]:
         axis = normalize_dim(dim, len(x.shape))
-        known = isinstance(what, (tuple, list))
-        start = sum(what[:output] if known else (p.shape[axis] for p in rule(_NOWHERE, x, what, dim)[:output]))
+        start = start_of(x.shape[axis], what, output)
         return (*index[:axis], index[axis] + start if start != 0 else index[axis], *index[axis + 1 :])
 
     return index_map
 
 
-define("aten.split.Tensor", kind="view", infer=_split, index=_piece_index(_split))
+define("aten.split.Tensor", kind="view", infer=_split, index=_piece_index(lambda size, piece, output: piece * output))
 define(
     "aten.split.sizes",
     "aten.split_with_sizes.default",
     kind="view",
     infer=_split_with_sizes,
-    index=_piece_index(_split_with_sizes),
+    index=_piece_index(lambda size, pieces, output: sum(pieces[:output])),
 )
-define("aten.chunk.default", kind="view", infer=_chunk, index=_piece_index(_chunk))
+define("aten.chunk.default", kind="view", infer=_chunk, index=_piece_index(
+    lambda size, chunks, output: _chunk_size(size, chunks) * output))
 define(
     "aten.unbind.int",
     kind="view",

@@ -1,0 +1,156 @@
+"""What autograd tells of views: when they were made, how, and what may be written to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import jitpy
+
+Facts = list[Any]
+
+
+def _leaf() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3).requires_grad_()
+
+
+def _plain() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3)
+
+
+def _computed() -> torch.Tensor:
+    return _leaf() * 2
+
+
+def view_made_before_a_leaf_is_written(x):
+    with torch.no_grad():
+        view = x.t()
+        x.mul_(x)
+    return view
+
+
+def view_made_behind_a_write_to_a_leaf(x):
+    with torch.no_grad():
+        x.mul_(x)
+        view = x.t()
+    return view
+
+
+def one_of_several_made_before_a_write(x):
+    part = x.split(1)[0]
+    x += 1
+    return part
+
+
+def one_of_several_made_behind_a_write(x):
+    x += 1
+    return x.split(1)[0]
+
+
+def two_of_several_around_a_write(x):
+    before = x.unbind(0)[0]
+    x *= 2
+    return before, x.unbind(0)[0]
+
+
+def one_of_several_of_a_result(x):
+    return (x * 2).unbind(0)[-1]
+
+
+def part_of_one_of_several(x):
+    return (x * 2).split(1)[0][0]
+
+
+def detached(x):
+    return x.detach()
+
+
+def detached_result_and_result(x):
+    y = x * 2
+    return y.detach(), y
+
+
+def data_of_an_argument(x):
+    return x.data, x * 2
+
+
+def view_without_grad_mode(x):
+    with torch.no_grad():
+        return x.detach().clone()[0]
+
+
+def plain_view(x):
+    return x[0], x.t()
+
+
+def strided_part_written(x):
+    part = x.as_strided((2, 2), (1, 2))
+    part.mul_(3)
+    return part
+
+
+def strided_part_of_a_result_written(x):
+    y = x * 1
+    part = y.as_strided((2, 2), (1, 2))
+    part[0] += 1
+    return part, y * 1
+
+
+def _error(run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except RuntimeError as error:
+        return re.sub(r"Output \d+ of \w+ is", "This is", str(error))[:60]
+
+
+def _gradients(x: torch.Tensor, parts: list[torch.Tensor]) -> list[Any]:
+    if not parts:
+        return []
+    found = torch.autograd.grad(sum(parts), [x], retain_graph=True, allow_unused=True)
+    return [None if g is None else g.tolist() for g in found]
+
+
+def _facts(x: torch.Tensor, out: Any) -> Facts:
+    """What a caller finds out about the results: asked, written to, and behind a backward pass."""
+    tensors = out if isinstance(out, tuple) else (out,)
+    facts: Facts = []
+    for t in tensors:
+        facts += [t.requires_grad, _error(lambda t=t: t.is_leaf)]
+    if not x.requires_grad:
+        x.requires_grad_()
+        facts += [(t.requires_grad, _error(lambda t=t: t.is_leaf)) for t in tensors]
+        x.requires_grad_(False)
+    facts.append(_error(lambda: _gradients(x, [(t * (k + 2)).sum() for k, t in enumerate((x, *tensors))
+                                               if t.requires_grad])))
+    weight = torch.full((), 2.0, requires_grad=True)
+    for t in tensors:
+        facts.append(_error(lambda t=t: t.mul_(weight).tolist()))
+    with torch.no_grad():
+        for t in tensors:
+            facts.append(_error(lambda t=t: t.add_(1).tolist()))
+    return [*facts, x.tolist(), [t.tolist() for t in tensors]]
+
+
+_PROGRAMS = [fn for name, fn in list(globals().items()) if callable(fn) and getattr(fn, "__module__", "") == __name__
+             and not name.startswith("_")]
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("made", [_leaf, _plain, _computed])
+@pytest.mark.parametrize("fn", _PROGRAMS, ids=lambda fn: fn.__name__)
+def test_like_eager(fn: Callable[..., Any], made: Callable[[], torch.Tensor], backend: str) -> None:
+    def run(called: Callable[..., Any]) -> Facts:
+        x = made()
+        try:
+            out = called(x)
+        except RuntimeError as error:
+            return [str(error)[:60]]
+        return _facts(x, out)
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for _ in range(2):
+        assert run(jitted) == run(fn)
