@@ -21,7 +21,6 @@ from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import ScalarSpec, TensorSpec
 from ..ir.specialize import specialize
 
-
 _DETACH = torch.ops.aten.detach.default
 
 
