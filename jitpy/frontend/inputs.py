@@ -200,7 +200,7 @@ def check_write_under_grad(recorder: Recorder, entry: GraphInput, through_view: 
     """An in-place operation on an input, recorded by autograd. Raises UserError where eager would."""
     real: torch.Tensor = entry.value
     if real.requires_grad and entry.payload.is_leaf:
-        what = "a view of a leaf" if through_view else "a leaf"
+        what = "a view of a leaf" if through_view or real._base is not None else "a leaf"
         raise UserError(RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation."))
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")

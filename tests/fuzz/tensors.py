@@ -301,9 +301,16 @@ def difference(wanted: list[Any], found: list[Any]) -> str | None:
 
 
 class _Looked(TorchFunctionMode):
-    """Asks each operand for its `grad_fn` before an operation."""
+    """Asks each operand for its `grad_fn` before an operation; `written`: a tensor that comes to require grad has been
+    written to just before."""
+
+    def __init__(self, written: bool) -> None:
+        super().__init__()
+        self.written = written
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.written and func in _TURNS:
+            torch._C._autograd._unsafe_set_version_counter((args[0],), (args[0]._version + 1,))
         for operand in args:
             if isinstance(operand, torch.Tensor):
                 try:
@@ -314,10 +321,18 @@ class _Looked(TorchFunctionMode):
 
 
 def is_accident(wanted: list[Any], fn: Callable[..., Any], program: TensorProgram) -> bool:
-    """Whether eager answers otherwise once somebody has looked at a `grad_fn`: a view of what came to require grad
-    later may not be written until then."""
-    with _Looked():
-        return difference(wanted, observe(fn, program)) is not None
+    """Whether eager answers otherwise once somebody has looked at a `grad_fn`, or has written the same values again: a
+    view of what came to require grad later may not be written until then, and is a leaf or not depending on whether
+    anything was written between the two."""
+    for written in (False, True):
+        with _Looked(written):
+            if difference(wanted, observe(fn, program)) is not None:
+                return True
+    return False
+
+
+#: What makes a tensor require grad.
+_TURNS = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 
 
 def check(program: TensorProgram, backend: str) -> str | None:

@@ -154,3 +154,25 @@ def test_like_eager(fn: Callable[..., Any], made: Callable[[], torch.Tensor], ba
     jitted = jitpy.jit(fn, backend=backend)
     for _ in range(2):
         assert run(jitted) == run(fn)
+
+
+def test_a_value_made_without_grad_mode_is_no_view() -> None:
+    def fn(g):
+        part = g[1:]
+        with torch.no_grad():
+            chosen = torch.where(part > 0, part, part)
+        g.fill_(0.5)
+        chosen.fill_(0.25)
+        return chosen
+
+    for backend in ("eager", "codegen"):
+        assert not jitpy.jit(fn, backend=backend)(_computed()).requires_grad
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_chunks_of_symbolic_sizes(backend: str) -> None:
+    jitted = jitpy.jit(lambda x: [part * 2 for part in x.chunk(2)], backend=backend)
+    for size in (4, 6, 5, 7, 9):
+        x = torch.randn(size)
+        for found, wanted in zip(jitted(x), x.chunk(2), strict=True):
+            torch.testing.assert_close(found, wanted * 2)

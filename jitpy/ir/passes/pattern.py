@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..alias import AliasGroups, alias_kind, any_needs_grad, shown_results
+from ..alias import AliasGroups, alias_kind, any_needs_grad, hidden_history, shown_results
 from ..builder import Builder
 from ..graph import REGION, Graph, Node
 from ..spec import Dim, TensorSpec
@@ -348,6 +348,8 @@ class Rewriter:
             return "other strides"
         if a.requires_grad != b.requires_grad or (a.requires_grad and not node.grad_enabled):
             return "another requires_grad"
+        if self.autograd and not a.requires_grad and hidden_history(self.graph, new) is not None:
+            return "a view made under no_grad requires grad as what it shows does"
         if new not in self.groups:
             # built by the rule: its memory is new, or that of the arguments
             sources = self._memory_of(new)
