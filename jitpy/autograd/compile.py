@@ -85,8 +85,10 @@ def _halves(graph: Graph) -> tuple[Joint, Halves]:
 
 
 def _watched(joint: Joint, halves: Halves) -> list[Watched]:
-    """What must be watched besides the kept inputs: those torch checks itself, and names as eager would."""
-    return [one for one in joint.watched if one.text or one.place not in halves.saved]
+    """What must be watched besides the kept inputs: those torch checks itself, and names as eager would. It does so
+    behind all that is watched, so that one in front of others, of which eager would tell first, is watched, too."""
+    apart = [bool(one.text) or one.place not in halves.saved for one in joint.watched]
+    return [one for k, one in enumerate(joint.watched) if any(apart[k:])]
 
 
 def compile_with_views(graph: Graph, compile: Compile, compile_eager: Compile) -> Compiled:

@@ -322,7 +322,8 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
             methods.append(TupleValue([world.const_object(found), left, right]))
         elif found is not MISSING and found is not None and (
                 not isinstance(left, _BUILTIN_OPERANDS) or isinstance(right, PyValue) and
-                isinstance(right.obj, torch.Tensor)):  # a tensor that the graph does not take was not asked
+                isinstance(right.obj, torch.Tensor)  # a tensor that the graph does not take was not asked
+                or isinstance(left, DictValue) and issubclass(right.cls, dict)):  # nor were dicts of other classes
             raise unsupported(left, f"operator {_SYMBOLS[name]}")
     if name == "MULTIPLY" and any(issubclass(x.cls, (list, tuple, str, bytes)) and hasattr(y.cls, "__index__")
                                   for x, y in ((a, b), (b, a))):

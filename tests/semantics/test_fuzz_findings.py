@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import torch
 
 from tests.semantics.harness import case, make_test
@@ -346,6 +348,20 @@ def text_of_data_under_a_handler(x, table, log):
     except Exception as error:
         log.append(type(error).__name__)
     return x + 1, text
+
+
+# The C operators of dicts were taken to have answered already, so that other classes of dict raised TypeError.
+@case(lambda: (torch.ones(2), {"k": 1, "b": 2}))
+def unions_of_dicts_of_several_classes(x, d):
+    found = []
+    for left, right in ((d, collections.Counter("bc")), (collections.Counter("a"), d),
+                        (d, collections.OrderedDict(b=1)), (collections.OrderedDict(b=1), d),
+                        (d, collections.defaultdict(int, z=3)), (d, [1])):
+        try:
+            found.append(left | right)
+        except TypeError as error:
+            found.append(str(error))
+    return x + 1, found
 
 
 test_all = make_test(__name__)

@@ -271,6 +271,11 @@ def exp_kept_twice(w):
     return e, e * e
 
 
+@then(lambda args, result: (write_result(0)(args, result), write("w")(args, result)))
+def norm_of_what_is_written_later(w):
+    return w.norm(), w * 1
+
+
 @then(write_result(0))
 def not_kept(w):
     return w * 3, w + 1
