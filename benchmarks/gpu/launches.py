@@ -6,8 +6,8 @@
 A launch is a list of changes to what `backends/triton/tiles.py` chooses: `x64` (or y, r) sets a tile's block, `w8` the
 warps, `s32` the programs that share a reduction, `t4` the blocks read together, `a3` the steps that loads of a loop
 are ahead, `m64` the most registers a thread, `c` the hints for rows that stay in the cache, `b` a last pass from the
-end of the row, `e` stores that leave the cache first, `d` stores behind the loads of all blocks that are read together,
-`o` the other order of tiles, `q8` the warps of the launch that combines; `-` changes nothing.
+end of the row (`f`: from its beginning), `o` the other order of tiles, `q8` the warps of the launch that combines;
+`-` changes nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ def changed(launch: Launch, text: str) -> Launch:
         launch, tiles=tiles, r=tile(launch.r), warps=numbers.get("w", launch.warps),
         splits=numbers.get("s", launch.splits), together=numbers.get("t", launch.together),
         ahead=numbers.get("a", launch.ahead), cached="c" in text.split() or launch.cached,
-        backward="b" in text.split() or launch.backward, passing="e" in text.split() or launch.passing,
-        writes_last="d" in text.split() or launch.writes_last)
+        backward=("b" in text.split() or launch.backward) and "f" not in text.split())
 
 
 def plan_with(case: Case, inputs: tuple[torch.Tensor, ...], text: str) -> Plan:

@@ -56,14 +56,13 @@ LONG = [
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("case", LONG, ids=str)
 def test_ways_to_write_long_rows(case: Case, cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last pass may walk backwards, and store a chunk's blocks behind its loads."""
+    """The last pass may walk backwards."""
     original = reductions.reduction_launch
 
     def other(kernel: Kernel, stages: int, passes: int) -> Launch:
         launch = original(kernel, stages, passes)
         assert launch.together > 1
-        return dataclasses.replace(launch, backward=not launch.backward, writes_last=not launch.writes_last,
-                                   cached=cached)
+        return dataclasses.replace(launch, backward=not launch.backward, cached=cached)
 
     monkeypatch.setattr(reductions, "reduction_launch", other)
     inputs = case.make()

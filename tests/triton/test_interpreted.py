@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from jitpy import config
 from jitpy.backends.triton import plan_graph
@@ -80,6 +81,15 @@ def test_equal_kernels_are_one() -> None:
 
     plan = plan_graph(trace(layers, [torch.randn(16, 16)]))
     assert len(launches(plan)) == 3 and len({step.kernel for step in launches(plan)}) == 1
+
+
+def test_what_decompositions_make_is_where_the_graph_is() -> None:
+    """A graph for another device than the default one: nothing of it is left to eager."""
+    logits = torch.empty(64, 501, dtype=torch.bfloat16, device="meta")
+    target = torch.empty(64, dtype=torch.int64, device="meta")
+    for reduction in ("none", "mean", "sum"):
+        graph = trace(lambda x, t, how=reduction: F.cross_entropy(x, t, reduction=how), [logits, target])
+        assert not plan_graph(graph).notes.eager
 
 
 def test_index_out_of_range_stops_the_kernel() -> None:

@@ -370,8 +370,6 @@ class Emitter:
 
     def write(self, pointer: str, index: str, value: str, masks: list[str]) -> None:
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        if self.launch.passing and self.last_pass:
-            mask += ', eviction_policy="evict_first"'
         if self.waiting is None:
             self.add(f"tl.store({_pointer(pointer, index)}, {value}{mask})")
             return

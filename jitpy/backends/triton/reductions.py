@@ -88,11 +88,6 @@ def combine_name(kind: str) -> str:
     return f"combine_{_COMBINE.get(kind, kind)}"
 
 
-def _free_bits(expr: Expr) -> int:
-    """How many low bits of a number of 32 bits are zero, because it was loaded as one of 16 bits."""
-    return {torch.bfloat16: 16, torch.float16: 13}.get(expr.attr[0].dtype, 0) if expr.op == "load" else 0
-
-
 @dataclass(frozen=True, slots=True)
 class Aligned:
     """Rows that start anywhere, walked from the multiple of 16 bytes in front: the index of a row's start, and how
@@ -192,9 +187,6 @@ class ReductionEmitter(Emitter):
 
     def _where_best(self, reduction: Reduce) -> list[str]:
         """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
-        free = _free_bits(reduction.expr)
-        if free and type(self.r.size) is int and self.r.size <= 1 << free:
-            return self._where_best_short(reduction, free)
         values, best, found, at = self.fresh("x"), self.fresh("best"), self.fresh("hit"), self.fresh(reduction.kind)
         self.add(f"{values} = {self.operand_of(reduction)}")
         combine = combine_name(reduction.kind.removeprefix("arg"))
@@ -205,24 +197,6 @@ class ReductionEmitter(Emitter):
         self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(NOWHERE, self.positions)})")
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
-        return [best, at]
-
-    def _where_best_short(self, reduction: Reduce, free: int) -> list[str]:
-        """The same by one reduction of integers, which hold a value in their high bits and its place in the low ones,
-        so many of which no value needs."""
-        bits, key, best, at = self.fresh("bits"), self.fresh("key"), self.fresh("best"), self.fresh(reduction.kind)
-        last, most = (1 << free) - 1, reduction.kind == "argmax"
-        assert reduction.position is not None
-        place = closed(self.index(reduction.position))
-        self.add(f"{bits} = ({self.operand_of(reduction)} + 0.0).to(tl.int32, bitcast=True)  # no negative zero")
-        self.add(f"{key} = {bits} ^ (({bits} >> 31) & {(1 << 31) - 1 - last})  # integers in the order of the floats")
-        nan = (1 << 31) - 1 - last if most else -(1 << 31)
-        self.add(f"{key} = tl.where(({bits} & {(1 << 31) - 1}) > {0x7F800000}, {nan}, {key})  # NaN is best")
-        self.add(f"{key} |= {f'{last} - {place}' if most else place}")
-        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
-        combine = combine_name(reduction.kind.removeprefix("arg"))
-        self.add(f"{best} = tl.reduce({key}, {self.r.place}, {combine}{keep})")
-        self.add(f"{at} = {f'{last} - ({best} & {last})' if most else f'{best} & {last}'}")
         return [best, at]
 
     def stores(self, stores: list[Store]) -> None:
@@ -299,7 +273,7 @@ class ReductionEmitter(Emitter):
         def body(starts: list[str]) -> None:
             """Take these blocks, whose loads are under way together, into the running values."""
             operands: dict[Reduce, list[list[str]]] = {reduction: [] for reduction in plain}
-            self.waiting = [] if self.launch.writes_last and len(starts) > 1 and not r.masked else None
+            self.waiting = [] if len(starts) > 1 and not r.masked else None  # loads would wait for stores
             for start in starts:
                 self.names = dict(outer)
                 text = f"{start} + tl.arange(0, {r.block}){self.shape_suffix(r)}"

@@ -21,6 +21,8 @@ ENOUGH_PROGRAMS = 1024
 LONGEST_ROW = 16384
 #: Points of a kernel that is bound by bandwidth alone.
 LARGE = 1 << 25
+#: Bytes of a row up to which the second level cache holds all the rows that the chip works on at a time.
+CACHED_ROW = 3 << 16
 #: Side of the tiles of transposing kernels, in elements.
 SQUARE = 64
 
@@ -72,12 +74,8 @@ class Launch:
     cached: bool = False
     #: loads of a loop so many steps ahead go through shared memory; 0: none do
     ahead: int = 0
-    #: the last pass begins with what the one before it read last, and the nearest cache still has
+    #: the last pass begins with what the one before it read last, and a cache still has
     backward: bool = False
-    #: what the last pass writes does not push rows out of the cache
-    passing: bool = False
-    #: blocks that are read together are written together, behind all loads: these need not wait for stores
-    writes_last: bool = False
 
 
 def ceil_div(size: Dim, width: Dim) -> Dim:
@@ -194,15 +192,22 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
             warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
-        if stages == 1:  # many programs with a few blocks each
+        if stages == 1 and count < ENOUGH_PROGRAMS // 2 and hint(kernel.points) >= LARGE:
+            block, warps, together = 4 * tile, 16, 1  # one block a program: two wide loads a thread
+        elif stages == 1:  # many programs with a few blocks each
             block, warps, together = 4096 if widest(kernel) <= 4 else 2048, 4, 1
-        elif passes > 1:  # few rows at a time, so that the second level cache holds them for the next pass
-            block, warps, together = 4096, 16, 4 if _start_aligned(kernel, length) else 2
+        elif passes > 1 and _row_bytes(kernel) > CACHED_ROW:  # what a row's last part left in the cache is read first
+            block, warps, together = 4096, 32, 2
+        elif passes > 1 and _start_aligned(kernel, length):  # few rows at a time, in the cache for the next pass
+            block, warps, together = 4096, 16, 4
+        elif passes > 1:  # the same with narrower loads
+            block, warps, together = 2048, 16, 4
         else:
             block, warps, together = 1024, 4, 8
         block = min(row, block)
         launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
         launch.together, launch.cached = together, passes > 1
+        launch.backward = passes > 1 and _row_bytes(kernel) > CACHED_ROW
     else:
         width = min(power_of_two(hint(parallel[-1].size)), 256 // widest(kernel))
         if static and row * width <= 8192 and (stages > 1 or row <= 64):
@@ -231,10 +236,19 @@ def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
     blocks = -(-kernel.hint(launch.r.size) // launch.r.block)
     if programs >= ENOUGH_PROGRAMS // 2 or blocks < 4:
         return 1
-    wanted = ENOUGH_PROGRAMS
+    wanted, most = ENOUGH_PROGRAMS, blocks // 2
     if kernel.hint(kernel.points) >= LARGE:  # short programs for rows, long ones for columns
-        wanted = 4 * ENOUGH_PROGRAMS if len(launch.tiles) == 1 and launch.tiles[0].block == 1 else ENOUGH_PROGRAMS // 2
-    return max(1, min(blocks // 2, -(-wanted // programs), 4096))
+        rows = len(launch.tiles) == 1 and launch.tiles[0].block == 1
+        wanted, most = (8 * ENOUGH_PROGRAMS, blocks) if rows else (ENOUGH_PROGRAMS // 2, blocks // 2)
+    return max(1, min(most, -(-wanted // programs), 8192))
+
+
+def _row_bytes(kernel: Kernel) -> int:
+    """The bytes of the operands that belong to one row."""
+    hint = kernel.hint
+    rows = max(1, hint(prod(tuple(a.size for a in kernel.parallel))))
+    large = [v for v in kernel.reads if 2 * hint(v.numel) >= hint(kernel.points)]
+    return sum(hint(v.numel) * v.dtype.itemsize for v in large) // rows
 
 
 def _start_aligned(kernel: Kernel, length: Dim) -> bool:

@@ -249,7 +249,7 @@ def _nll_forward(
         reduction = 2  # eager sums the one sample, and tells its weight
     value, total = nll_of(b, logs, target, weight, reduction, ignore_index, axis)
     if total is None:
-        total = b.call("aten.zeros.default", [], dtype=dtype)
+        total = b.call("aten.zeros.default", [], dtype=dtype, device=x.spec.device)
     return cast(b, value, dtype), cast(b, total, dtype)
 
 
