@@ -253,3 +253,18 @@ def test_sums_at_computed_places_of_each_channel(format: torch.memory_format) ->
     torch.testing.assert_close(found, torch.zeros(6, 3, 40).scatter_add(1, at, rows))
     found = run(lambda r, a: torch.zeros(6, 1, 40).scatter_add(2, a, r), rows, at)
     torch.testing.assert_close(found, torch.zeros(6, 1, 40).scatter_add(2, at, rows))
+
+
+def test_long_rows_of_several_axes_are_summed_line_by_line() -> None:
+    """The lines of a long row are summed in float32, the row in float64: no further off than eager."""
+    x = torch.randn(40, 3, 37, 27) + 3
+    y = torch.randn(160, 2, 300)
+    y[7, 1, 299] = math.inf
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.sum((0, 2, 3)), (x * x).mean((0, 2, 3)), y.sum((0, 2)), y.amax((0, 2)), (y > 0).sum((0, 2))
+
+    exact = program(x.double(), y.double())
+    for found, eager, wanted in zip(run(program, x, y), program(x, y), exact, strict=True):
+        assert found.dtype is eager.dtype
+        torch.testing.assert_close(found.double(), wanted.double(), rtol=1e-6, atol=1e-2)

@@ -13,6 +13,8 @@ from .reductions import ReductionPrinter
 
 #: Length of a row from which float32 sums are kept in float64 lanes.
 LONG_ROW = 1 << 15
+#: Length of a line of a row from which its float32 sum is made before it is added to the row's.
+LINE = 256
 #: Bytes of a row's buffer that may lie on the stack.
 STACK = 1 << 17
 
@@ -28,6 +30,11 @@ class RowPrinter(ReductionPrinter):
         ):
             return torch.float64
         return self.accumulator(reduction)
+
+    def _sums_lines(self, reduction: Reduce) -> bool:
+        """Whether a long row has lines short enough to be summed in float32, and long enough for that to pay."""
+        reduced = self.kernel.reduced
+        return reduction.kind == "sum" and len(reduced) > 1 and LINE <= self.kernel.hint(reduced[-1].size) < LONG_ROW
 
     def print_loops(self) -> Units:
         kernel = self.kernel
@@ -121,12 +128,14 @@ class RowPrinter(ReductionPrinter):
                         self.store(store.value, store.index, store.expr, inner_names)
             return
         dtypes = [self._row_accumulator(r, length) for r in reductions]
-        lanes = self.lane_count(vector.size, dtypes)
-        accumulators = []
-        for reduction, dtype in zip(reductions, dtypes, strict=True):
-            accumulators.append(self.declare_lanes(reduction, dtype, str(lanes), length))
+        in_lines = {r for r, d in zip(reductions, dtypes, strict=True) if d is not r.dtype and self._sums_lines(r)}
+        lanes = self.lane_count(vector.size, [r.dtype if r in in_lines else d
+                                              for r, d in zip(reductions, dtypes, strict=True)])
+        totals = [self.declare_lanes(r, d, str(lanes), length) for r, d in zip(reductions, dtypes, strict=True)]
         with self.loops(others):
             v, n = vector.name, self.size(vector.size)
+            accumulators = [self.declare_lanes(r, r.dtype, str(lanes), length) if r in in_lines else total
+                            for r, total in zip(reductions, totals, strict=True)]
 
             def body() -> None:
                 inner_names = dict(names)
@@ -158,5 +167,8 @@ class RowPrinter(ReductionPrinter):
                 with self.text.block(f"for (int64_t l = 0; l < {n} - {start}; ++l)"):
                     self.text.add(f"const int64_t {v} = {start} + l;" if not short else f"const int64_t {v} = l;")
                     body()
-        for reduction, accumulator in zip(reductions, accumulators, strict=True):
-            outer[reduction.result] = self.fold(reduction, accumulator, lanes)
+            for accumulator, total in zip(accumulators, totals, strict=True):
+                if accumulator is not total:
+                    self.text.add(f"for (int64_t l = 0; l < {lanes}; ++l) {total.name}[l] += {accumulator.name}[l];")
+        for reduction, total in zip(reductions, totals, strict=True):
+            outer[reduction.result] = self.fold(reduction, total, lanes)
