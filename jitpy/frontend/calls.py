@@ -570,7 +570,7 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
         if real in SUBSTITUTES:
             return call(ex, ex.world.const_object(SUBSTITUTES[real]), args, kwargs)
-        if real.__module__ and real.__module__.startswith(_SKIPPED_MODULES):
+        if real.__module__ and _is_skipped(real.__module__):
             raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
     model = CODE_MODELS.get(id(code)) if fn.closure else None
     if model is not None:
@@ -621,13 +621,22 @@ def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str,
     return PUSHED
 
 
-_SKIPPED_MODULES = (
+#: Functions of these modules, and of what is inside them, run as they are: they do what no graph holds, or draw numbers
+#: that are others at each call.
+_SKIPPED_MODULES = frozenset((
     "torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
     "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension", "threading",
     "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb", "bdb", "linecache",
     "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime", "jitpy.ir", "jitpy.backends",
-    "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export", "warnings",
-)
+    "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export", "warnings", "random", "secrets",
+))
+
+
+@functools.lru_cache(None)
+def _is_skipped(module: str) -> bool:
+    """Whether the functions of a module are not traced."""
+    parts = module.split(".")
+    return any(".".join(parts[:count]) in _SKIPPED_MODULES for count in range(1, len(parts) + 1))
 
 
 def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:

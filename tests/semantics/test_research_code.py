@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 
 from .harness import case, make_test
@@ -60,6 +62,23 @@ def own_update():
 @case(*[lambda n=n: (torch.randn(3), n) for n in (3, 4, 5)], fullgraph=True)
 def factors_by_keyword(x, n):
     return torch.sub(x, alpha=n, other=x * 2), torch.addcdiv(x, tensor2=x.abs() + 9, tensor1=x, value=n / 3)
+
+
+@case(*[lambda n=n: (torch.randn(3), n) for n in (3, 4, 5, 6, 7)], breaks=("skipped",) * 5 + ("unsupported_call",),
+      factory=True)
+def numbers_at_random():
+    """Drawing a number is one break, whatever the generator runs for it."""
+    drawn = []
+    own = random.Random(5)
+
+    def step(x, seed):
+        random.seed(seed)
+        order = list(range(4))
+        random.shuffle(order)
+        drawn.append((order, random.sample(range(9), 3)))
+        return x * random.randrange(5) + own.choice([1, 2]) * (x if own.random() < 0.5 else -x)
+
+    return step, drawn
 
 
 test_all = make_test(__name__)
