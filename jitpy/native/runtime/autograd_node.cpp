@@ -611,7 +611,12 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
     // an output is nobody's view: what it may be a view of, nobody sees
     if (output.is_view()) output = output.variable_data();
     TORCH_CHECK(!output.requires_grad(), spec.name, ": output ", i, " has a history already");
-    torch::autograd::set_history(output, owned);
+    if (spec.grad_outputs.size() == 1) {
+      torch::autograd::set_history(output, owned);
+    } else {
+      auto number = owned->add_input_metadata(output);
+      torch::autograd::set_history(output, own(new ResultNode({owned, number})));
+    }
   }
   if (results.size() > static_cast<size_t>(spec.n_outputs)) share_versions(results, spec.n_outputs, inputs);
   auto value = [&](Place place) -> const Slot& {
@@ -813,6 +818,7 @@ int init_autograd_node(PyObject* module) {
   // `type(tensor.grad_fn)`, with the methods that every node has
   torch::autograd::_initFunctionPyTypeObject(node_type, "JitBackward", nullptr, nullptr);
   torch::autograd::registerCppFunction(typeid(JitNode), &node_type);
+  torch::autograd::registerCppFunction(typeid(ResultNode), &node_type);
   if (PyModule_AddFunctions(module, functions) < 0) return -1;
   Py_INCREF(&type);
   if (PyModule_AddObject(module, "Differentiable", reinterpret_cast<PyObject*>(&type)) < 0) {
