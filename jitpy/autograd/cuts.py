@@ -20,6 +20,7 @@ from ..ir.op import NotCovered
 from ..ir.spec import ScalarSpec, TensorSpec
 from .joint import check, narrow_specs, symbols_in
 from .results import Bases
+from .watching import MADE_BY
 
 
 @dataclass
@@ -225,8 +226,10 @@ class _Cutter:
             made.meta.update(node.meta)
             if stage < len(self.parts) - 1:
                 made.meta.pop(DROPS_GRAD, None)  # something may still fail
-        elif "memory" in node.meta:
-            made.meta["memory"] = node.meta["memory"]
+        else:
+            made.meta[MADE_BY] = self.graph, node
+            if "memory" in node.meta:
+                made.meta["memory"] = node.meta["memory"]
         part.reads.append(node)
         self.made[stage][node] = made
         return made

@@ -16,6 +16,8 @@ from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node
 from ..ir.spec import TensorSpec
 from .results import Bases
 
+#: In the meta of a part's input: the whole graph, and its node that an earlier part computes.
+MADE_BY = "made by"
 #: ('input', i) or ('output', k)
 Place = tuple[str, int]
 
@@ -151,6 +153,8 @@ def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
 
 def _text(graph: Graph, value: Node) -> str:
     """How eager's error names a kept value."""
+    if MADE_BY in value.meta:
+        return _text(*value.meta[MADE_BY])
     spec = value.tensor
     if value.op is INPUT or not all(isinstance(size, int) for size in spec.shape):
         return ""

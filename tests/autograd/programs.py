@@ -497,7 +497,7 @@ def node_hooks(F):
     s = F(x, w)[0]
     seen = []
     handle = s.grad_fn.register_prehook(lambda grads: tuple(g * 2 if g is not None else None for g in grads))
-    s.grad_fn.register_hook(lambda results, grads: seen.append(len(grads)))
+    s.grad_fn.register_hook(lambda results, grads: seen.append(grads[0]))
     s.sum().backward()
     handle.remove()
     return x.grad, w.grad, seen
