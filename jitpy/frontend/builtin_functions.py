@@ -58,6 +58,7 @@ from .polyfills import ORIGINALS, builtins_
 from .polyfills.classes import make_type
 from .source import attr
 from .subscripts import contains, delete_item, get_item, set_item
+from .texts import TextValue, is_made_of_numbers, text
 from .values.base import (
     FALSE,
     NONE,
@@ -525,6 +526,8 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
     """`str(value)` or `repr(value)`."""
     if isinstance(value, ConstValue):
         return fold(ex, function, [value], {})
+    if is_made_of_numbers(value):
+        return value if function is str and isinstance(value, TextValue) else text(ex, function, value)
     name = "__str__" if function is str else "__repr__"
     found = ex.world.class_lookup(value.cls, name)
     if found is object.__str__:
@@ -562,6 +565,8 @@ def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return call(ex, ex.world.const_object(hook), [args[0], spec], {})
     if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
         return to_str(ex, args[0])
+    if is_made_of_numbers(args[0]) or is_made_of_numbers(spec):
+        return text(ex, format, args[0], spec)
     try:
         return const(format(formatting_constant(ex, args[0]), constant_of(ex, spec)))
     except (TypeError, ValueError) as error:
@@ -585,7 +590,7 @@ def host_call(function: Any) -> Any:
 
 def freeze(ex: Executor, value: Value) -> Value:
     """The value as it is now, so that a later change does not show in a deferred call."""
-    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue)):
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
         return value
     if isinstance(value, TensorValue):
         return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
@@ -738,7 +743,7 @@ def copy_deepcopy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
-    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue)):
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
         return value
     if id(value) in memo:
         return memo[id(value)]

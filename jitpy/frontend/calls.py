@@ -403,7 +403,7 @@ def deep_constant(ex: Executor, value: Value) -> Any:
         return {k: deep_constant(ex, v) for k, v in ex.world.dict_items(value)}
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
         return value.cls(deep_constant(ex, v) for v in value.items.values())
-    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type)):
+    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)):
         return ex.world.pin(value)
     raise NotConstant
 

@@ -36,6 +36,7 @@ from .iteration import (
 )
 from .polyfills import ORIGINALS
 from .source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
+from .texts import TextValue
 from .values.base import (
     BuiltinMethodValue,
     CellValue,
@@ -551,6 +552,14 @@ class Emitter:
         # the owner is passed because CPython 3.11 does not check for its absence
         self.call(value.descriptor.__get__, lambda: self.load(value.self), lambda: self.const_object(value.self.cls))
 
+    def _build_text(self, value: TextValue) -> None:
+        if value.source is not None:
+            self.load_source(value.source)
+            return
+        function = value.function
+        self.call(lambda: self.const(function), *(_later(self.load, arg) for arg in value.args))
+        self.remember(value)
+
     def _build_super(self, value: SuperValue) -> None:
         self.call(super, lambda: self.const_object(value.start), lambda: self.load(value.obj))
 
@@ -864,5 +873,5 @@ _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     ListIterator: Emitter._build_list_iterator, SequenceIterator: Emitter._build_sequence_iterator,
     ReverseIterator: Emitter._build_reverse_iterator,
     ZipIterator: Emitter._build_zip, EnumerateIterator: Emitter._build_enumerate, MapIterator: Emitter._build_map,
-    FilterIterator: Emitter._build_filter,
+    FilterIterator: Emitter._build_filter, TextValue: Emitter._build_text,
 }

@@ -19,6 +19,7 @@ from ..ir import Loc, SizeUnknown
 from .breaks import GraphBreak, Restart, Signal
 from .code import CodeView, Ins, view_of
 from .known_numbers import pin
+from .texts import TextValue
 from .values.base import (
     CellValue,
     ConstValue,
@@ -26,7 +27,6 @@ from .values.base import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
-    PyValue,
     ScalarValue,
     Value,
 )
@@ -240,6 +240,12 @@ class Executor:
                 number = pin(self.recorder, value.traced, f"an operand of {ins.name}, {self.loc()}")
                 frame.stack[position] = ConstValue(number, value.source)
                 found = True
+            elif isinstance(value, TextValue) and value.source is None:
+                try:
+                    frame.stack[position] = ConstValue(self.world.pin(value))
+                except GraphBreak:
+                    continue
+                found = True
         return found
 
     def polyfill_caller(self) -> int | None:
@@ -385,8 +391,7 @@ class Executor:
 
 def _is_about_text(error: TracedException, operands: list[Value]) -> bool:
     """Whether an instruction may have raised only since tracing does not know one of its operands, a text."""
-    return issubclass(error.value.cls, TypeError) and \
-        any(type(v) is PyValue and not v.pinned and type(v.obj) is str for v in operands)
+    return issubclass(error.value.cls, TypeError) and any(isinstance(v, TextValue) for v in operands)
 
 
 def _cut_context(chain: Value, value: ExceptionValue) -> None:

@@ -23,6 +23,7 @@ from .numpy_values import DTYPE_TYPES, ArrayValue, is_number
 from .polyfills import construct
 from .source import ConstSource
 from .stand_ins import changed
+from .texts import TextValue, is_made_of_numbers, joined, percent, text
 from .traced import TracedScalar
 from .values.base import (
     ConstValue,
@@ -247,6 +248,8 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
                     x.items = x.items * times
                     return x
                 return type(x)(x.items * times)
+    if name == "ADD" and a.cls is b.cls is str and not (isinstance(a, ConstValue) and isinstance(b, ConstValue)):
+        return text(ex, joined, a, b)
     if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, str):
         return format_percent(ex, a.value, b)
     if isinstance(a, SetValue) or isinstance(a, DictViewValue) and name in ("AND", "OR", "SUBTRACT", "XOR"):
@@ -269,8 +272,10 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
 
 
 def format_percent(ex: Executor, template: str, argument: Value) -> Value:
-    """`"..." % argument` where all parts are constants."""
+    """`"..." % argument` where all parts are constants, or numbers."""
     items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    if any(map(is_made_of_numbers, items)):
+        return text(ex, percent, const(template), *items)
     plain = [constant_of(ex, v) for v in items]
     return fold_constants(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
 
@@ -293,7 +298,8 @@ def constant_of(ex: Executor, value: Value) -> Any:
         known = pin(ex.recorder, value.traced, f"use as a constant, {ex.loc()}")
         if known is not None:
             return known
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, enum.Enum, types.ModuleType)):
+    if isinstance(value, TextValue) or \
+            isinstance(value, PyValue) and isinstance(value.obj, (type, enum.Enum, types.ModuleType)):
         return ex.world.pin(value)
     return _refuse(value)
 
@@ -619,7 +625,7 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
         cls = type(obj)
         if not hasattr(cls, "__bool__") and not hasattr(cls, "__len__"):
             return True
-        if isinstance(obj, (type, enum.Enum)):
+        if isinstance(obj, (type, enum.Enum, str)):
             return bool(ex.world.pin(value))
         raise unsupported(value, "truth")
     return True

@@ -12,6 +12,7 @@ from .calls import BUILTINS, builtin, fold_deep
 from .executor import Executor
 from .iteration import iterate
 from .operators import constant_of
+from .texts import formatted, is_made_of_numbers, separated, text
 from .values.base import (
     ConstValue,
     Value,
@@ -31,6 +32,8 @@ def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
         except TypeError as error:
             raise ex.raise_real(error) from None
+    if args[0].cls is str and all(p.cls is str for p in parts):
+        return text(ex, separated, args[0], *parts)
     raise unsupported(args[0], ".join() of computed strings")
 
 
@@ -38,11 +41,19 @@ def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def str_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     from .builtin_functions import formatting_constant
 
+    if any(map(is_made_of_numbers, (*args, *kwargs.values()))):
+        return text(ex, formatted(tuple(kwargs)), *args, *kwargs.values())
     template, *rest = (formatting_constant(ex, a) for a in args)
     try:
         return const(template.format(*rest, **{k: formatting_constant(ex, v) for k, v in kwargs.items()}))
     except Exception as error:
         raise ex.raise_real(error) from None
+
+
+@builtin(int.__format__, float.__format__, complex.__format__, str.__format__)
+def number_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """What `format()` of a tensor calls, say."""
+    return text(ex, format, *args)
 
 
 def _string_test(name: str) -> Any:

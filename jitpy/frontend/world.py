@@ -43,6 +43,7 @@ from .source import (
     slot,
 )
 from .stand_ins import wrap_stand_in
+from .texts import TextValue, known_part
 from .values.base import (
     CONST_TYPES,
     DELETED,
@@ -126,8 +127,8 @@ class World:
 
     def pin(self, value: PyValue) -> Any:
         """The real object of a PyValue, from now on guarded by identity."""
-        if not value.pinned and type(value.obj) is str:
-            raise GraphBreak("changing_value", str(value.source))
+        if isinstance(value, TextValue):
+            return known_part(self, value)
         if not value.pinned:
             value.pinned = True
             if is_number(value.obj):
@@ -257,7 +258,7 @@ class World:
             if not isinstance(source, ConstSource):
                 if cls is str and self.may_break and self._is_changing_text(obj, source):
                     self.guard(source, "type", str)
-                    return PyValue(obj, source, pinned=False)  # `pin` breaks the graph where the text is needed
+                    return TextValue(obj, source)  # `pin` breaks the graph where the text is needed
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
             return ConstValue(obj, source)
         made = self.made.get(id(obj))

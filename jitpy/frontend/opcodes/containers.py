@@ -13,6 +13,7 @@ from ..mapping_types import dict_update
 from ..operators import key_of, length
 from ..sequence_types import list_extend
 from ..set_types import make_set, set_add, set_update
+from ..texts import joined, text
 from ..values.base import (
     NONE,
     ConstValue,
@@ -244,7 +245,8 @@ def _format_with_spec(ex: Executor, frame: Frame, ins: Any) -> None:
 def _build_string(ex: Executor, frame: Frame, ins: Any) -> None:
     parts = frame.popn(ins.arg)
     if not all(isinstance(p, ConstValue) for p in parts):
-        raise GraphBreak("unsupported_value", "a string with computed parts")
+        frame.stack.append(text(ex, joined, *parts))
+        return
     frame.stack.append(const("".join(p.value for p in parts)))  # type: ignore[attr-defined]
 
 

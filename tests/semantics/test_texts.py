@@ -1,0 +1,157 @@
+"""Texts made of numbers that only the graph knows, or that are symbolic: made behind the graph, looked at in a break.
+
+PYTEST_DONT_REWRITE.
+"""
+
+# ruff: noqa: UP031, UP032
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import jitpy
+from tests.counting import variants
+from tests.semantics.harness import case, make_test
+
+
+def one() -> tuple[torch.Tensor, ...]:
+    return (torch.full((4,), 0.75),)
+
+
+@case(one, fullgraph=True)
+def formatted_in_every_way(x):
+    n, k = x.sum().item(), int((x > 0).sum())
+    return (x * 2, f"n={n}", f"{n:.2f} {k:>4}|{k!r:5}", "%s %d %.1f" % (n, k, n), "{} {a:e}".format(n, a=n), str(k),
+            repr(n), format(n, "g"), ", ".join([str(n), "x", str(k)]), "a" + str(n) + f"{k}" + "b", f"{x.sum()} {k:b}")
+
+
+@case(one, fullgraph=True)
+def in_containers_and_attributes(x):
+    n = x.mean().item()
+    names = [f"{n:.1f}"]
+    names.append(names[0] + "!")
+    found = {"text": names, "same": names[0] is names[0]}
+    return x + 1, found
+
+
+@case(one, fullgraph=True)
+def printed(x):
+    n = x.sum().item()
+    print("the sum is", f"{n:.2f}", n)
+    return x * 2
+
+
+@case(one, fullgraph=True)
+def of_truth_values(x):
+    positive = (x.sum() > 0).item()
+    return x + 1, f"{positive}", "%s" % positive, f"{positive:d}"
+
+
+@case(one, fullgraph=True)
+def caught_error_with_a_message(x):
+    n = x.sum().item()
+    try:
+        raise ValueError(f"bad {n}")
+    except ValueError as error:
+        return x + 1, str(error), error.args
+
+
+@case(one, breaks=("unsupported_value",))
+def looked_at(x):
+    text = f"{x.sum().item():.1f}"
+    y = x + 1
+    if len(text) > 3:
+        y = y * 2
+    return y, text
+
+
+@case(one, breaks=("unsupported_value",))
+def as_a_key(x):
+    n = x.sum().item()
+    return {f"k{n}": x * 2}
+
+
+@case(one)
+def a_format_that_does_not_fit(x):
+    try:
+        return x, f"{x.sum().item():d}"
+    except ValueError as error:
+        return x + 1, str(error)
+
+
+@case(one)
+def a_type_that_does_not_fit(x):
+    text = f"{x.sum().item()}"
+    try:
+        return x, text + 1
+    except TypeError as error:
+        return x + 1, str(error)
+
+
+@case(lambda: (torch.tensor([float("nan"), 1.0]),))
+def not_a_number_as_an_integer(x):
+    n = x.sum().item()
+    try:
+        return "%d" % n
+    except ValueError as error:
+        return x + 1, str(error)
+
+
+@case(one)
+def methods_of_a_text(x):
+    text = f"n {x.sum().item():.1f}"
+    return x * 2, text.upper(), text.split(" "), text == "n 3.0", "3" in text, [c for c in text], text * 2, text[1:]
+
+
+@case(one)
+def across_a_break(x):
+    text = f"{x.sum().item():.3f}"
+    y = x + 1
+    jitpy.graph_break()
+    return y * 2, text + "!"
+
+
+@case(lambda: (torch.tensor([3, 4]),), fullgraph=True)
+def checks_of_arguments(x):
+    n = x.sum()
+    torch._check(n.item() == 7, lambda: f"{n} is not 7")
+    if n.item() != 7:
+        raise ValueError(f"Image features and image tokens do not match: {n}, {x.shape[0]}")
+    return x + 1
+
+
+test_cases = make_test(__name__)
+
+
+PROGRAMS: dict[str, Any] = {
+    "f-string": lambda x: (x + 1, f"n={x.shape[0]:>3}"),
+    "joined": lambda x: (x + 1, "x".join([str(n) for n in x.shape] + ["b"])),
+    "computed": lambda x: (x + 1, "%d of %d" % (x.shape[0] * 2, x.numel())),
+    "sum": lambda x: (x + 1, f"{x.sum().item()}"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_texts_of_sizes_compile_once_for_all_sizes(name: str) -> None:
+    jitpy.reset()
+    program = PROGRAMS[name]
+    fast = jitpy.jit(program, backend="eager", fullgraph=True)
+    for size in (3, 4, 5, 9, 17, 2):
+        x = torch.arange(float(size))
+        wanted, found = program(x), fast(x)
+        assert torch.equal(wanted[0], found[0]) and wanted[1] == found[1]
+    assert variants() == 2
+
+
+def test_a_text_of_a_size_that_is_looked_at_is_fixed() -> None:
+    """As a key, it has to be known: compiled for each size, then the graph breaks."""
+    def program(x: torch.Tensor, names: dict[str, int]) -> torch.Tensor:
+        return x * names[f"n{x.shape[0]}"]
+
+    fast = jitpy.jit(program, backend="eager")
+    names = {f"n{n}": n for n in range(20)}
+    for size in (3, 4, 5, 3, 4, 9, 12, 13):
+        x = torch.ones(size)
+        assert torch.equal(fast(x, names), program(x, names))
