@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
+import enum
 import functools
 import logging
 import reprlib
+import typing
 from typing import Any
 
 from .breaks import GraphBreak
@@ -34,6 +37,20 @@ def _free(ex: Executor, fn: FunctionValue, name: str) -> Value:
     content = ex.world.cell_content(ex.world.force(cell))  # type: ignore[arg-type]
     assert isinstance(content, Value)
     return content
+
+
+# -- functions that make classes -------------------------------------------------------------------------------
+
+
+def _makes_classes(function: Any) -> None:
+    @builtin(function)
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        raise GraphBreak("local_class", f"{function.__qualname__}() writes the code of a class")
+
+
+for _function in (dataclasses.dataclass, dataclasses._process_class, dataclasses.make_dataclass,  # type: ignore[attr-defined]
+                  collections.namedtuple, typing.NamedTuple, enum.EnumMeta._create_):
+    _makes_classes(_function)
 
 
 # -- singledispatch -------------------------------------------------------------------------------------------

@@ -642,6 +642,6 @@ MODELS: dict[str, Tiny] = {
             "image_token_index": 98,
         },
         images_in_tokens,
-        broken="formats a scalar of the graph",
+        unrolled="a Python loop over images",
     ),
 }

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import abc
+import collections
+import dataclasses
+import enum
 import functools
 import gc
+import typing
 
 import torch
 
@@ -573,6 +577,53 @@ def escapes():
         return a.f(x), a.v, len(kept["classes"]), type(kept["instances"][-1]) is kept["classes"][-1], same
 
     return fn, kept
+
+
+# -- classes whose code the standard library writes: one break, where they are made -------------------------------
+
+
+@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+def made_by_dataclass(x):
+    @dataclasses.dataclass(order=True)
+    class Point:
+        a: int
+        parts: list = dataclasses.field(default_factory=list)
+
+    first, second = Point(1), Point(2)
+    KEPT.append(Point)
+    different = len(KEPT) < 2 or KEPT[-1] is not KEPT[-2]
+    return x * second.a, first < second, repr(first), first.parts is not second.parts, different
+
+
+@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+def made_by_namedtuple(x):
+    pair = collections.namedtuple("pair", "left right", defaults=[2])
+    made = pair(x)
+    return made.left * made.right, made._fields, type(made).__name__, isinstance(made, pair)
+
+
+@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+def made_by_named_tuple(x):
+    class Pair(typing.NamedTuple):
+        left: int
+        right: int = 2
+
+    return x * Pair(3).right, Pair(3)._asdict()
+
+
+@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+def made_by_enum(x):
+    class Kind(enum.Enum):
+        A = 1
+        B = 2
+
+    return x * Kind.B.value, Kind(1) is Kind.A, [kind.name for kind in Kind]
+
+
+@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+def made_by_calling_enum(x):
+    kind = enum.IntFlag("kind", "A B")
+    return x * int(kind.A | kind.B), repr(kind.A)
 
 
 test_all = make_test(__name__)
