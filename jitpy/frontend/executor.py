@@ -175,6 +175,8 @@ class Executor:
         trace = logs.enabled("trace")
         limit = config.unroll_limit
         sync = self.sync_depth
+        #: the step that is another try of an instruction, with the stack that it had at first
+        pinned: tuple[int, list[Value]] = (-1, [])
         while True:
             frame = frames[-1]
             ins = frame.instructions[frame.ip]
@@ -184,6 +186,8 @@ class Executor:
                 self.step += 1
                 if self.step in self.forced:
                     frame.ip -= 1
+                    if pinned[0] == self.step:
+                        frame.stack[:] = pinned[1]
                     cause = self.forced[self.step]
                     for source, kind, arg in cause.guards:
                         world.guard(source, kind, arg)
@@ -202,12 +206,9 @@ class Executor:
                 run(self, frame, ins)
             except (TracedException, GraphBreak, SizeUnknown) as found:
                 if isinstance(found, TracedException):
-                    if sync or not _is_about_text(found, stack_before):
-                        self.unwind(found.value, base)
-                        continue
-                    cause = GraphBreak("changing_value", "a text")
-                else:
-                    cause = found if isinstance(found, GraphBreak) else GraphBreak("data_dependent_branch", str(found))
+                    self.unwind(found.value, base)
+                    continue
+                cause = found if isinstance(found, GraphBreak) else GraphBreak("data_dependent_branch", str(found))
                 if sync:
                     raise cause from None
                 outer = self.polyfill_caller() if cause.reason.id != "changing_value" else self.library_caller()
@@ -216,9 +217,14 @@ class Executor:
                 clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
                 if not clean or len(frames) != depth_before or frames[-1] is not frame:
                     raise Restart(self.step, cause) from None
-                frame.stack[:], frame.kw_names = stack_before, names_before
                 frame.ip -= 1
+                frame.kw_names = names_before
+                if pinned[0] == self.step:
+                    frame.stack[:] = pinned[1]
+                    raise cause from None
+                frame.stack[:] = stack_before
                 if self._pin_operands(frame, ins):
+                    pinned = (self.step + 1, stack_before)
                     continue
                 raise cause from None
             if len(frames) == base:
@@ -387,11 +393,6 @@ class Executor:
         value = ExceptionValue(type(error), [])
         value.args = [self.world.const_object(a) for a in error.args]
         return self.raise_value(value)
-
-
-def _is_about_text(error: TracedException, operands: list[Value]) -> bool:
-    """Whether an instruction may have raised only since tracing does not know one of its operands, a text."""
-    return issubclass(error.value.cls, TypeError) and any(isinstance(v, TextValue) for v in operands)
 
 
 def _cut_context(chain: Value, value: ExceptionValue) -> None:

@@ -97,7 +97,32 @@ class SameNumber:
 
 def errors_are_silent(numpy: Any) -> bool:
     """Guard predicate: floating-point errors (a division by zero, an overflow) stop no program. Captured code does not
-    look for them."""
+    look for them. The answer is kept for as long as numpy's settings and the filters of warnings are the same."""
+    global _last
+    settings, (known, filters, answer) = _settings(numpy), _last
+    if settings == known and filters == warnings.filters:
+        return answer
+    answer = _look_for_errors(numpy)
+    _last = settings, list(warnings.filters), answer
+    return answer
+
+
+#: numpy's settings, the filters of warnings, and whether errors are silent with these
+_last: tuple[Any, list[Any], bool] = (None, [], False)
+
+
+def _settings(numpy: Any) -> Any:
+    """Something equal for equal settings of `numpy.errstate`: the object that holds them, where it can be had."""
+    return numpy.geterr() if _holder is None else _holder.get()
+
+
+try:
+    from numpy._core.umath import _extobj_contextvar as _holder
+except ImportError:
+    _holder = None
+
+
+def _look_for_errors(numpy: Any) -> bool:
     if not set(numpy.geterr().values()) <= {"ignore", "warn"}:
         return False
     return not any(

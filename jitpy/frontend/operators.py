@@ -110,7 +110,7 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
-    left, right = _member_value(ex, a, dunder), _member_value(ex, b, reflected)
+    left, right = known_text(ex, _member_value(ex, a, dunder)), known_text(ex, _member_value(ex, b, reflected))
     if left is not a or right is not b:
         return binary(ex, name, left, right, inplace)
     return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
@@ -128,6 +128,11 @@ def _member_value(ex: Executor, value: Value, method: str) -> Value:
 
 #: what a tensor's reflected operators call
 _REFLECTED = {"ADD": torch.Tensor.add, "MULTIPLY": torch.Tensor.mul, "SUBTRACT": torch.rsub}
+
+
+def known_text(ex: Executor, value: Value) -> Value:
+    """A text as the string that it is in this call, guarded (or a break); other values as they are."""
+    return const(ex.world.pin(value)) if isinstance(value, TextValue) else value
 
 
 def _reflected_tensor(ex: Executor, name: str, function: Callable[..., Any], tensor: Value, number: Value) -> Any:
@@ -346,9 +351,9 @@ _BUILTIN_OPERANDS = (ConstValue, SymValue, ScalarValue, TupleValue, ListValue, T
 
 
 def _sequence_error(name: str, a: Value, b: Value) -> str | None:
-    """What lists and tuples say when `+` or `*` does not suit them."""
-    if name == "ADD" and isinstance(a, (ListValue, TupleValue)):
-        kind = "list" if isinstance(a, ListValue) else "tuple"
+    """What lists, tuples and strings say when `+` or `*` does not suit them."""
+    if name == "ADD" and (isinstance(a, (ListValue, TupleValue)) or a.cls is str):
+        kind = "list" if isinstance(a, ListValue) else "tuple" if isinstance(a, TupleValue) else "str"
         return f'can only concatenate {kind} (not "{b.cls.__name__}") to {kind}'
     if name == "MULTIPLY":
         for sequence, other in ((a, b), (b, a)):

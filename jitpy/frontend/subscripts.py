@@ -24,6 +24,7 @@ from .operators import (
     equal,
     fold_constants,
     key_of,
+    known_text,
     mutate,
     numpy_operations,
     same_object,
@@ -235,9 +236,12 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     found = world.class_lookup(container.cls, "__contains__")
     if isinstance(found, types.FunctionType):
         return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
+    container, item = known_text(ex, container), known_text(ex, item) if container.cls is str else item
     if isinstance(container, ConstValue):
         if isinstance(item, ConstValue):
             return fold_constants(ex, operator.contains, container.value, item.value)
+        if container.cls is str:
+            raise ex.throw(TypeError, f"'in <string>' requires string as left operand, not {item.cls.__name__}")
         raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
     if isinstance(container, DictValue):
         return const(world.dict_get(container, key_of(ex, item)) is not None)

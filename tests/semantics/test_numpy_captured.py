@@ -3,9 +3,12 @@ PYTEST_DONT_REWRITE: cases run as they are written."""
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 
+from jitpy.frontend.numpy_values import errors_are_silent
 from tests.semantics.harness import case, make_test
 
 
@@ -599,3 +602,26 @@ def float_that_changes(a, s):
 
 
 test_all = make_test(__name__)
+
+
+def test_the_guard_on_errors_follows_every_change() -> None:
+    """Its answer is kept, but for equal settings only."""
+    with warnings.catch_warnings(), np.errstate(all="warn"):
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            assert errors_are_silent(np)
+            with np.errstate(divide="raise"):
+                assert not errors_are_silent(np)
+            assert errors_are_silent(np)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert not errors_are_silent(np)
+            assert errors_are_silent(np)
+            warnings.filters.insert(0, ("error", None, RuntimeWarning, None, 0))
+            assert not errors_are_silent(np)
+            del warnings.filters[0]
+            before = np.seterr(over="call")
+            assert not errors_are_silent(np)
+            np.seterr(**before)
+        warnings.filterwarnings("error", "overflow")
+        assert not errors_are_silent(np)

@@ -6,6 +6,8 @@ PYTEST_DONT_REWRITE.
 # ruff: noqa: UP031, UP032
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
 import pytest
@@ -123,6 +125,51 @@ def checks_of_arguments(x):
 
 
 test_cases = make_test(__name__)
+
+
+#: what programs do with a string `s`
+USES = (
+    "s*2", "2*s", "s%(1,)", "s+1", "1+s", "s<'b'", "s<1", "s==1", "s!='x'", "s[0]", "s[1:]", "s['a']", "[1]+s",
+    "s+[1]", "len(s)", "list(s)", "list(map(str.upper,s))", "s()", "-s", "not s", "int(s)", "float(s)", "'3' in s",
+    "s in 'abc3.0'", "s in ['a',s]", "{s:1}", "{s}", "[1,2][s]", "range(s)", "sorted([s,'0'])", "max(s,'0')",
+    "min([s,'0'],key=lambda v:v*2)", "sum([s])", "''.join([s,1])", "''.join(s)", "s.join(['a','b'])",
+    "hash(s)==hash(str(s))", "isinstance(s,str)", "type(s)", "s.x", "s.upper()", "getattr(x,s)", "f'{s:>10}'",
+    "f'{s!r}'", "'%s|%r'%(s,s)", "'{0}{0!r}'.format(s)", "s.format(1)", "s.replace('.',',')", "s.split('.')",
+    "s is s", "s is not None", "bool(s)", "s or 'q'", "s and 'q'", "tuple(s)", "dict([(s,1)])", "str(s)", "repr(s)",
+    "eval(s)", "ord(s)", "abs(s)", "round(s)", "s if s else 1", "functools.reduce(lambda a,b:a+b,[s,'a','b'])",
+    "functools.reduce(lambda a,b:a*2+b,[s,'a','b'])", "sorted([1,2],key=lambda k:s*k)", "print(s)", "[*s]",
+    "s>='a'<s", "x*s", "x+s", "x==s", "s%x", "torch.ones(s)", "x[s]", "x.view(s)", "s@s", "s//2", "s**2",
+    "str.upper(s)", "str.__add__(s,'a')", "s.__len__()", "enumerate(s).__next__()", "zip(s,s).__next__()", "all(s)",
+    "any(s)", "bytes(s,'utf8')", "s.encode()", "divmod(s,2)", "pow(s,2)", "iter(s).__next__()",
+    "reversed(s).__next__()", "callable(s)", "hasattr(s,'upper')", "hasattr(s,'nope')",
+    "format(s,'d')", "format(s,'5')", "'a' 'b'+s+s", "s.startswith('n')", "s.strip()", "{**{s:1}}[s]",
+    "copy.copy(s)", "copy.deepcopy([s])",
+)
+#: (how `s` comes about, calls until it is a text that tracing does not know, and one more)
+ORIGINS = {
+    "computed": ("s = f'n{x.sum().item():.1f}'", 3),
+    "size": ("s = f'{x.shape[0]}'", 4),
+    "changing": ("s = w", 7),
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_every_use_of_a_text_is_as_in_eager(origin: str, capsys: Any) -> None:
+    """Captured, or broken where the text is looked at; never another value, nor another exception."""
+    making, calls = ORIGINS[origin]
+    different = []
+    for use in USES:
+        space: dict[str, Any] = {"torch": torch, "functools": functools, "copy": copy}
+        exec(f"def program(x, w):\n    {making}\n    y = x + 1\n    try:\n        found = {use}\n"
+             "    except Exception as error:\n        found = type(error), str(error)\n    return y, found\n", space)
+        program = space["program"]
+        fast = jitpy.jit(program, backend="eager")
+        for step in range(2, 2 + calls):
+            x, w = torch.ones(step), f"w{step}"
+            wanted, found = program(x, w), fast(x, w)
+            if repr(wanted) != repr(found):
+                different.append((use, step, wanted, found))
+    assert not different, different
 
 
 PROGRAMS: dict[str, Any] = {
