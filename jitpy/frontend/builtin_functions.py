@@ -360,6 +360,8 @@ def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             return number_value(ex.recorder.scalar_op(abs, value.traced))
     if isinstance(value, ConstValue):
         return fold(ex, abs, args, kwargs)
+    if ex.world.class_lookup(value.cls, "__abs__") is MISSING:
+        raise ex.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
     return call(ex, load_attr(ex, value, "__abs__"), [], {})
 
 
