@@ -261,7 +261,7 @@ def kept_elsewhere():
     return fn
 
 
-@program()
+@program(chain=False)
 def an_autograd_function():
     class Double(torch.autograd.Function):
         @staticmethod
