@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.kernels [--only NAME,...] [--no-compile] [--mode MODE] [--flush HOW] [--json FILE]
 
 Each function is captured once in a CUDA graph and replayed with a cold L2 cache, so that the times are the device's.
-The cache is filled by reading other memory. `--flush written` fills it by writing: every kernel, the copy too, then
-also waits for some 20 MB of the flush's own lines to leave (3 to 5 us), which weighs most on kernels that only read.
+The cache is filled by writing other memory: every kernel, the copy too, then also waits for some 20 MB of the flush's
+own lines to leave (3 to 5 us), which weighs most on kernels that only read. `--flush read` fills it by reading.
 `share` is the bytes that must move at least, over the time, relative to a copy of 134 MB measured in the same run.
 """
 
@@ -105,7 +105,7 @@ CASES = [
 ]
 
 
-def device_time(call: Callable[[], Any], flush: str = "read") -> float:
+def device_time(call: Callable[[], Any], flush: str = "written") -> float:
     """Milliseconds of one call on the device: the median of replays, each behind a flush of the cache."""
     call()
     torch.cuda.synchronize()
@@ -123,7 +123,7 @@ def device_time(call: Callable[[], Any], flush: str = "read") -> float:
     return statistics.median(start.elapsed_time(end) for start, end in events[5:])
 
 
-def copy_bandwidth(flush: str = "read") -> float:
+def copy_bandwidth(flush: str = "written") -> float:
     """Bytes read and written by a copy, in GB/s."""
     source = big()
     target = torch.empty_like(source)
@@ -136,7 +136,9 @@ def bytes_of(value: Any) -> int:
     return sum(map(bytes_of, value)) if isinstance(value, (tuple, list)) else 0
 
 
-def measure(case: Case, compiled: bool, bandwidth: float, mode: str = "default", flush: str = "read") -> dict[str, Any]:
+def measure(
+    case: Case, compiled: bool, bandwidth: float, mode: str = "default", flush: str = "written"
+) -> dict[str, Any]:
     """One row of the table; failures are part of it."""
     torch.manual_seed(0)
     inputs = case.make()
@@ -175,7 +177,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--mode", default="default", help="jitpy's: default, max-autotune")
-    parser.add_argument("--flush", choices=["read", "written"], default="read", help="how the cache is filled")
+    parser.add_argument("--flush", choices=["read", "written"], default="written", help="how the cache is filled")
     parser.add_argument("--json", default="")
     options = parser.parse_args()
     bandwidth = copy_bandwidth(options.flush)
