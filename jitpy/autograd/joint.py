@@ -16,10 +16,10 @@ from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Mutation
 from ..ir.op import NotCovered
 from ..ir.passes.channels_last import use_channels_last
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
+from ..ir.passes.lighter import read_less
 from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
-from .lighter import read_less
 from .replay import keep_state, replaying
 from .results import Views, separate
 from .reverse import vjp

@@ -16,6 +16,7 @@ from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.channels_last import use_channels_last
+from ...ir.passes.lighter import read_less
 from ...ir.passes.matmuls import LINEAR
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError
@@ -64,7 +65,7 @@ def on_cpu(graph: Graph) -> bool:
 
 def plan_graph(graph: Graph) -> Plan:
     """The graph as a plan with compiled kernels. Raises CompilerError."""
-    return Stages(graph, CppTarget(), [ATTENTION, LINEAR, use_channels_last]).plan
+    return Stages(graph, CppTarget(), [ATTENTION, LINEAR, use_channels_last, read_less]).plan
 
 
 __all__ = ["compile_graph", "plan_graph"]

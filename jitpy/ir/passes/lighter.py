@@ -5,7 +5,7 @@
                                                             or 32 bits
     threshold_backward(g, x, 0)                             where(x <= 0, 0, g): a byte of each element is enough
 
-The cut (`partition.py`) decides what of it is kept.
+In a graph that is cut, `autograd/partition.py` decides what of it is kept; elsewhere fusion does.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ..ir.builder import Builder
-from ..ir.graph import Graph, Node
-from ..ir.passes.cleanup import remove_dead_code
-from ..ir.spec import TensorSpec, prod
+from ..builder import Builder
+from ..graph import Graph, Node
+from ..spec import TensorSpec, prod
+from .cleanup import remove_dead_code
 
 _MAXIMA = "aten.max_pool2d_with_indices_backward.default"
 _POOLS = frozenset({_MAXIMA, "aten.avg_pool2d_backward.default", "aten._adaptive_avg_pool2d_backward.default"})
@@ -26,19 +26,21 @@ _RELU = "aten.threshold_backward.default"
 _INPUT, _POSITIONS = 1, 7
 
 
-def read_less(graph: Graph) -> None:
-    """Rewrite gradients of a joint graph whose layouts are known."""
+def read_less(graph: Graph) -> list[str]:
+    """Rewrite gradients of a graph whose layouts are known; says what it changed."""
     mapping: dict[Node, Node] = {}
-    changed = False
+    notes: list[str] = []
     for node in list(graph.nodes):
         if node.op.name in _POOLS:
             node.args = _of_pool(Builder(graph, before=node), node)
-            changed = True
+            notes.append(f"{node.name} reads less")
         elif node.op.name == _RELU and node.args[2] == 0:
             mapping[node] = _of_mask(Builder(graph, before=node), node)
+            notes.append(f"{node.name} reads signs")
     graph.replace(mapping)
-    if changed or mapping:
+    if notes:
         remove_dead_code(graph)
+    return notes
 
 
 def _of_pool(b: Builder, node: Node) -> tuple[Any, ...]:
