@@ -7,6 +7,7 @@ scalars from outside) is a `PyValue`.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +117,11 @@ def _settings(numpy: Any) -> Any:
     return numpy.geterr() if _holder is None else _holder.get()
 
 
-try:
-    from numpy._core.umath import _extobj_contextvar as _holder
-except ImportError:
-    _holder = None
+_holder: Any = None
+with contextlib.suppress(ImportError):
+    from numpy._core import umath
+
+    _holder = getattr(umath, "_extobj_contextvar", None)
 
 
 def _look_for_errors(numpy: Any) -> bool:
