@@ -27,7 +27,7 @@ from .polyfills.classes import call_type
 from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .stand_ins import make_stand_in, original_type
 from .torch_calls import is_user_op, writes
-from .torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS
+from .torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_disabled_for_compiler
 from .torch_state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
@@ -566,6 +566,8 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
         wrapped = WRAPPED.get(id(code))
         if wrapped is not None:
             return wrapped(ex, fn, args, kwargs)
+        if is_disabled_for_compiler(real):
+            return call(ex, _wrapped_by(ex, fn, "fn"), args, kwargs)
         if id(code) in SKIPPED:
             raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
         if real in SUBSTITUTES:
@@ -587,12 +589,18 @@ _BY_IDENTITY: tuple[Any, ...] = (DISABLED, BUILTINS, torch_state_functions, POLY
 def _call_wrapped(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A call of one of torch's closures around a function: see `torch_functions.WRAPPERS`."""
     variable, body = WRAPPERS[id(fn.code)]
-    assert fn.closure is not None
-    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
-    assert isinstance(inner, Value)
+    inner = _wrapped_by(ex, fn, variable)
     if body is None:
         return call(ex, inner, args, kwargs)
     return call(ex, ex.world.const_object(body), [inner, *args], kwargs)
+
+
+def _wrapped_by(ex: Executor, fn: FunctionValue, variable: str) -> Value:
+    """The function that a closure calls by the name of one of its free variables."""
+    assert fn.closure is not None
+    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
+    assert isinstance(inner, Value)
+    return inner
 
 
 for _code in WRAPPERS:

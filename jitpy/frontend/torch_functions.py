@@ -122,4 +122,17 @@ def _wrapper(made: types.FunctionType, variable: str, body: Callable[..., Any] |
 _wrapper(torch._disable_dynamo(_step), "fn", None)  # type: ignore[arg-type]
 _wrapper(_use_grad_for_differentiable(_step), "func", _step)  # type: ignore[arg-type]
 
-__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS"]
+
+def is_disabled_for_compiler(function: types.FunctionType) -> bool:
+    """Whether a function is the closure around `fn` that keeps torch's own compiler out of it. The first use of that
+    compiler in a process puts such closures around parts of the optimizers; they say nothing about other tracers.
+
+    The closure's attributes alone do not tell: `functools.wraps` copies them to what a program wraps around it."""
+    return (
+        function.__globals__.get("__name__") == "torch._dynamo.eval_frame"
+        and "_torchdynamo_disable" in function.__dict__
+        and "fn" in function.__code__.co_freevars
+    )
+
+
+__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "is_disabled_for_compiler"]

@@ -10,6 +10,7 @@ import builtins
 import collections
 import enum
 import types
+import typing
 import weakref
 from typing import Any
 
@@ -721,10 +722,14 @@ def _is_config_path(source: Source) -> bool:
     return False
 
 
+#: `Generic` is defined in C from 3.12 on; what it says about its parameters is in its class, not in instances.
+_WITHOUT_STATE = (object, types.SimpleNamespace, typing.Generic)
+
+
 def _is_plain_instance(cls: type) -> bool:
     """Whether instances behave as `object` says: a Python class, without C state that tracing cannot see."""
     for base in cls.__mro__:
-        if base in (object, types.SimpleNamespace) or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
+        if base in _WITHOUT_STATE or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
             continue
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -399,6 +399,35 @@ def recursion_and_decorators(x):
         return 1 if n < 2 else n * fact(n - 1)
 
     return add(x, n=2), add.__name__, add.__doc__, add.__wrapped__(x), fact(10)
+
+
+# -- generic classes --------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+class Holder(Generic[T]):
+    def __init__(self, item: T):
+        self.item = item
+
+    def swapped(self, other: T) -> T:
+        old, self.item = self.item, other
+        return old
+
+
+class Doubling(torch.nn.Module, Generic[T]):
+    def forward(self, x):
+        return x * 2
+
+
+@case(one, one, factory=True, fullgraph=True)
+def generic_classes():
+    kept, layer = Holder(torch.ones(4)), Doubling()
+
+    def fn(x):
+        return Holder(layer(x)).swapped(x) + Holder[int](x).item, kept.swapped(x)
+
+    return fn, kept
 
 
 test_all = make_test(__name__)

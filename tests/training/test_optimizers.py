@@ -292,3 +292,25 @@ def test_accumulation_over_calls():
             compiled = variants()
     assert variants() == compiled
     torch.testing.assert_close(states(model, opt), states(twin, twin_opt), rtol=1e-4, atol=1e-5)
+
+
+def test_what_keeps_torchs_compiler_out_keeps_no_step_out() -> None:
+    """The first use of torch.compile in a process wraps parts of the optimizers: they are captured all the same."""
+    from torch.optim import SGD
+
+    before = SGD._init_group
+    try:
+        SGD._init_group = torch._dynamo.disable(before)  # as torch._dynamo does it
+        model = torch.nn.Linear(3, 2)
+        optimizer = SGD(model.parameters(), 0.1, momentum=0.9)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        assert not jitpy.explain(step)(torch.randn(4, 3)).graph_break_count
+    finally:
+        SGD._init_group = before
