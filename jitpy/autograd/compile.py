@@ -100,23 +100,24 @@ def compile_with_views(graph: Graph, compile: Compile, compile_eager: Compile) -
 
 def _with_views(node: Compiled, views: Views, compile_eager: Compile) -> Compiled:
     early, late, order = views.in_order()
-    make = compile_eager(late)
-    sources = tuple((kind == "output", i) for kind, i in views.sources)
-
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        outputs = node(*inputs)
-        return make(*(outputs[i] if is_output else inputs[i] for is_output, i in sources))
-
+    make_late = _maker(late, compile_eager)
     if early is None:
-        return call
-    make_early = compile_eager(early)
+        return lambda *inputs: make_late(inputs, node(*inputs))
+    make_early = _maker(early, compile_eager)
 
     def call_in_order(*inputs: Any) -> tuple[Any, ...]:
-        first = make_early(*(None if is_output else inputs[i] for is_output, i in sources))
-        results = *call(*inputs), *first
+        first = make_early(inputs, ())
+        results = *make_late(inputs, node(*inputs)), *first
         return tuple([results[k] for k in order])
 
     return call_in_order
+
+
+def _maker(views: Views, compile_eager: Compile) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]:
+    """(inputs of the whole, outputs of the node) -> results."""
+    make = compile_eager(views.graph)
+    sources = tuple((kind == "output", i) for kind, i in views.sources)
+    return lambda inputs, outputs: make(*[outputs[i] if is_output else inputs[i] for is_output, i in sources])
 
 
 def _reading(positions: tuple[int, ...], run: Compiled) -> Compiled:

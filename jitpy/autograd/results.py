@@ -9,6 +9,7 @@ graph of view ops, run under torch's autograd, makes the results from that and f
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,22 +32,25 @@ class Views:
     graph: Graph
     sources: tuple[tuple[str, int], ...]
 
-    def in_order(self) -> tuple[Graph | None, Graph, tuple[int, ...]]:
+    def in_order(self) -> tuple[Views | None, Views, tuple[int, ...]]:
         """The views of inputs that the program made before it wrote to these (None where there are none), the other
         results, and the place of each result in (others, those)."""
         early = [node for node in self.graph.outputs if BEFORE_WRITES in node.meta]
         if not early:
-            return None, self.graph, tuple(range(len(self.graph.outputs)))
+            return None, self, tuple(range(len(self.graph.outputs)))
         late = [node for node in self.graph.outputs if BEFORE_WRITES not in node.meta]
         order = {node: k for k, node in enumerate((*late, *early))}
-        return self._only(early), self._only(late), tuple(order[node] for node in self.graph.outputs)
+        before = self._only(early, [k for k, (kind, _) in enumerate(self.sources) if kind == "input"])
+        return before, self._only(late, range(len(self.sources))), tuple(order[node] for node in self.graph.outputs)
 
-    def _only(self, results: list[Node]) -> Graph:
+    def _only(self, results: list[Node], inputs: Sequence[int]) -> Views:
+        """Some results, made of some sources: the others are not there yet when the program makes views first."""
         everything, self.graph.outputs = self.graph.outputs, results
         copy = specialize(self.graph, {})
         self.graph.outputs = everything
         remove_dead_code(copy)
-        return copy
+        copy.inputs = [copy.inputs[k] for k in inputs]
+        return Views(copy, tuple(self.sources[k] for k in inputs))
 
 
 class Bases:

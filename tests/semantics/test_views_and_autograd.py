@@ -176,3 +176,20 @@ def test_chunks_of_symbolic_sizes(backend: str) -> None:
         x = torch.randn(size)
         for found, wanted in zip(jitted(x), x.chunk(2), strict=True):
             torch.testing.assert_close(found, wanted * 2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_views_made_before_a_write_beside_other_views(backend: str) -> None:
+    def fn(s):
+        kept = torch.empty_like(s).copy_(s)
+        shown, row = kept.detach(), s.unsqueeze(0)
+        s.clamp_(-1, 1)
+        return row, kept.view_as(kept), shown
+
+    def run(called: Any) -> list[Any]:
+        s = torch.tensor([2.0, -3.0, 0.5])
+        return [(out.tolist(), out.is_leaf, out.data_ptr() == s.data_ptr()) for out in called(s)]
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for _ in range(2):
+        assert run(jitted) == run(fn)
