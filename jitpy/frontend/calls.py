@@ -186,9 +186,7 @@ def recording(ex: Executor, what: str) -> Iterator[None]:
     try:
         yield
     except Uncapturable as error:
-        found = GraphBreak(error.reason_id, f"{what}: {error.detail}")
-        found.op_by_op = error.op_by_op
-        raise found from None
+        raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
     except UserError as error:
         raise ex.raise_real(error.exception) from None
 

@@ -99,7 +99,7 @@ def _itemsize(spec: TensorSpec) -> int:
 def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
     if not tensor.spec.requires_grad or tensor.input is not None and _is_leaf(recorder, tensor):
         return None
-    raise Uncapturable("unsupported_value", "Tensor.grad_fn", op_by_op=True)
+    raise Uncapturable("unsupported_value", "Tensor.grad_fn")
 
 
 def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:

@@ -32,15 +32,13 @@ DECLINED = object()
 class Uncapturable(Signal):
     """The call cannot be part of a graph: the executor breaks the graph here and lets Python run it.
 
-    `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report. `op_by_op` says
-    that the program looks at the autograd nodes that eager makes: see `Graph.op_by_op`.
+    `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report.
     """
 
-    def __init__(self, reason_id: str, detail: str, op_by_op: bool = False) -> None:
+    def __init__(self, reason_id: str, detail: str) -> None:
         super().__init__(f"{reason_id}: {detail}")
         self.reason_id = reason_id
         self.detail = detail
-        self.op_by_op = op_by_op
 
 
 class UserError(Exception):
