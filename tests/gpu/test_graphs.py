@@ -155,6 +155,75 @@ def test_results_of_operators(cuda: torch.device) -> None:
     assert not run.reason
 
 
+def products_plan(device: torch.device) -> Plan:
+    """Outputs that operators allocate, one of them with a view, between others that are not kept."""
+    steps = [CallStep(aten.mm.default, (SlotRef(0), SlotRef(1)), {}, (2,)),
+             CallStep(aten.add.Tensor, (SlotRef(2), 1), {}, (3,)),
+             CallStep(aten.mm.default, (SlotRef(3), SlotRef(1)), {}, (4,)),
+             CallStep(aten.sin.default, (SlotRef(4),), {}, (5,)),
+             CallStep(aten.var_mean.correction, (SlotRef(5), [1]), {"correction": 0, "keepdim": False}, (6, 7),
+                      multiple=True),
+             CallStep(aten.t.default, (SlotRef(2),), {}, (8,))]
+    return Plan(2, 9, (2, 5, 6, 7, 8), steps, device=device)
+
+
+def test_held_results_of_operators(cuda: torch.device) -> None:
+    """They are in a pool of the recording's: nothing overwrites them, nor are they copied."""
+    run, plain = graphed(products_plan(cuda)), make_executable(products_plan(cuda))
+    held: list[Any] = []
+    for number in range(30):
+        x, y = torch.randn(64, 64, device=cuda), torch.randn(64, 64, device=cuda)
+        found = run(x, y)
+        held.append((found, [value.clone() for value in plain(x, y)]))
+        if number % 3 == 2:
+            del held[0], found
+        for ours, theirs in held:
+            assert ours[0].data_ptr() == ours[4].data_ptr()
+            for one, other in zip(ours, theirs, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+    assert not run.reason and recordings(run)
+
+
+def test_results_outlive_their_recordings(cuda: torch.device) -> None:
+    """What several programs recorded and dropped again: the memory of what is held is no one else's."""
+    held: list[Any] = []
+    for number in range(12):
+        run = graphed(products_plan(cuda))
+        x, y = torch.randn(32 + number, 48, device=cuda), torch.randn(48, 48, device=cuda)
+        for _ in range(4):
+            kept = run(x, y)[1]
+        held.append((kept, ((x @ y + 1) @ y).sin()))
+        assert recordings(run)
+        del run
+        gc.collect()
+        if number % 4 == 3:
+            torch.cuda.empty_cache()
+        for one, other in held:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-2)
+
+
+def test_memory_of_dropped_recordings_is_given_back(cuda: torch.device) -> None:
+    def use() -> None:
+        run = graphed(products_plan(cuda))
+        x, y = torch.randn(2000, 2000, device=cuda), torch.randn(2000, 2000, device=cuda)
+        for _ in range(4):
+            run(x, y)
+        assert recordings(run)
+
+    def reserved() -> int:
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved(cuda)
+
+    for _ in range(3):
+        use()
+    before = reserved()
+    for _ in range(10):
+        use()
+    assert reserved() - before < 64 << 20
+
+
 def test_random_numbers(cuda: torch.device) -> None:
     """The same numbers as without graphs, for the same seed; others at each call."""
     plan = Plan(1, 2, (1,), [CallStep(aten.bernoulli.p, (SlotRef(0), 0.5), {}, (1,))], device=cuda)

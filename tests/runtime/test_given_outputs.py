@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from jitpy.runtime.executable import make_executable
-from jitpy.runtime.gpu.rewrite import with_given_outputs
-from jitpy.runtime.plan import AllocStep, FreeStep, Plan, SlotRef, ViewStep
+from jitpy.runtime.gpu.rewrite import with_given_outputs, with_results_enclosed
+from jitpy.runtime.plan import AllocStep, CallStep, FreeStep, Plan, SlotRef, ViewStep
 
 from .plans import alloc, call
 from .test_random_plans import random_plan
@@ -54,3 +54,33 @@ def test_outputs_are_written_in_place(kernel) -> None:
     torch.testing.assert_close(first, expected)
     torch.testing.assert_close(found[0], ((expected + 1).sin() * 2).view(4, 4).t())
     torch.testing.assert_close(found[1], -expected)
+
+def test_operators_that_may_allocate_outputs_are_enclosed() -> None:
+    seen: list[object] = []
+
+    def enter() -> None:
+        seen.append("enter")
+
+    def leave(args: object, kwargs: object, results: object) -> None:
+        seen.append((args, kwargs, results))
+
+    steps = [
+        CallStep(aten.mm.default, (SlotRef(0), SlotRef(0)), {}, (1,)),  # shown by the output's view of a view
+        CallStep(aten.t.default, (SlotRef(1),), {}, (2,)),
+        ViewStep(3, 2, (2,), (1,), 0, relative=True),
+        CallStep(aten.add.Tensor, (SlotRef(0), 1), {}, (4,)),  # in between
+        CallStep(aten.var_mean.default, (SlotRef(4),), {}, (None, 5), multiple=True),
+        CallStep(aten.exp.default, (SlotRef(5),), {}, (6,)),
+    ]
+    plan = Plan(1, 7, (3, 5, 6), steps)
+    x = torch.rand(2, 2)
+    found = make_executable(with_results_enclosed(plan, enter, leave))(x)
+    expected = make_executable(plan)(x)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+    assert [item == "enter" for item in seen] == [True, False] * 4
+    product, transposed, mean, exponential = (item for item in seen if item != "enter")
+    assert product[0][0] is x and product[2][0]._base is None
+    assert transposed[0][0].data_ptr() == transposed[2][0].data_ptr() == product[2][0].data_ptr()
+    assert len(mean[2]) == 1 and torch.equal(mean[2][0], expected[1])
+    assert torch.equal(exponential[2][0], expected[2])

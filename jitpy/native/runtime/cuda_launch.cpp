@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include <ATen/record_function.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "cuda_driver.h"
 #include "module.h"
@@ -365,7 +366,11 @@ PyMethodDef launch_methods[] = {
 }  // namespace
 
 void* current_cuda_stream(int device) {
-  // torch's C++ function for this is in a library that a build for CPUs has not; its Python one is everywhere
+  // the default stream's number, 0, is its handle as well
+  static const c10::impl::DeviceGuardImplInterface* guard = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
+  if (C10_LIKELY(guard->getStream(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device))).id() == 0))
+    return nullptr;
+  // torch's C++ function for others is in a library that a build for CPUs has not; its Python one is everywhere
   static PyObject* getter = [] {
     Ref module = checked(PyImport_ImportModule("torch._C"));
     return attribute(module.get(), "_cuda_getCurrentRawStream").release();

@@ -3,10 +3,10 @@
 A recording is made for the addresses of its inputs, its sizes and its numbers, and is replayed only where all of them
 are the same again: the caller holds the inputs, so that their memory is alive. Inputs that come from elsewhere each
 time are copied into memory of ours first. Outputs are in memory of their own, not in the graphs' pool: each recording
-has its own, and is not replayed while anything else still holds that memory; then a second recording serves, and while
-both are held, the plan runs without a graph. So no result that a program can still see is ever overwritten. What the
-graphs use in between comes from one pool for all of them, which is right as long as replays do not overlap: a replay on
-another stream waits for the last one.
+has its own (what operators return is allocated in a pool of the recording's), and is not replayed while anything else
+still holds that memory; then a second recording serves, and while both are held, the plan runs without a graph. So no
+result that a program can still see is ever overwritten. What the graphs use in between comes from one pool for all of
+them, which is right as long as replays do not overlap: a replay on another stream waits for the last one.
 
 Two cases are left to the program, as with torch's own graphs: memory given up by Python while another stream still
 reads it (`Tensor.record_stream`) may be written by the next replay; and while one thread records, torch refuses its
@@ -29,7 +29,7 @@ from jitpy import logs
 from jitpy.runtime.native_build import load_native
 
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
-from .rewrite import with_given_outputs
+from .rewrite import with_given_outputs, with_results_enclosed
 
 #: host time of a replay with its checks, of an operator, and of a kernel, as measured on an H200's host
 _REPLAY_MICROSECONDS, _CALL_MICROSECONDS, _LAUNCH_MICROSECONDS = 14.0, 7.0, 3.0
@@ -125,6 +125,8 @@ class _Recording:
     outputs: list[_Output]
     #: the memory of outputs: (storage, its address, how often it is held while the program holds nothing of it)
     memory: list[tuple[Any, int, int]]
+    #: the pool in which operators allocated outputs
+    pool: _ResultPool
 
     def is_free(self) -> bool:
         """Does the program hold nothing of the last replay's outputs, and is their memory still where it was?"""
@@ -152,7 +154,8 @@ class GraphedExecutable:
         self._run = run
         self._device = plan.device
         changed, self._given = with_given_outputs(plan)
-        self._filled: Run = make(changed)
+        self._results = _Results(plan.device)
+        self._filled: Run = make(with_results_enclosed(changed, self._results.enter, self._results.leave))
         self._mutated = tuple(sorted(
             {step.target for step in plan.steps if isinstance(step, CopyStep)}
             | {slot for step in plan.steps if isinstance(step, LaunchStep) for slot in step.writes}))
@@ -161,7 +164,6 @@ class GraphedExecutable:
         self._numbers: tuple[int, ...] | None = None
         self._addresses = load_native("runtime").addresses
         self._sites: dict[tuple[Any, ...], _Site] = {}
-        self._copied_out: set[int] = set()
         #: why there is no graph; '' while there may be
         self.reason = ""
 
@@ -258,30 +260,32 @@ class GraphedExecutable:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side), torch.no_grad():
             handle = _pool.handle(device)
-            self._copied_out = set()
+            pool = self._results.begin(handle)
             began = False
             try:
                 graph.capture_begin(pool=handle, capture_error_mode="thread_local")
                 began = True
+                torch._C._cuda_getCurrentBlasHandle()  # its workspace, which outlives recordings, is none's alone
                 results = self._filled(*taken, *given)
-                outputs = [self._output(result, taken, given, current) for result in results]
+                outputs = [self._output(result, taken, given) for result in results]
                 began = False
                 graph.capture_end()
             except BaseException:
+                self._results.abandon()
                 _pool.abandon(graph if began else None, device)
                 raise
         current.wait_stream(side)
         del results, given, taken
         storages = {one.tensor.untyped_storage()._cdata: one.tensor.untyped_storage()
                     for one in outputs if one.input is None}
-        made = _Recording(graph, addresses, outputs, [])
+        made = _Recording(graph, addresses, outputs, [], pool)
         made.memory = [(storage, storage.data_ptr(), torch._C._storage_Use_Count(address))
                        for address, storage in storages.items()]
         logs.log("timing", f"recorded a CUDA graph of {len(self.plan.steps)} steps")
         return made
 
-    def _output(self, result: Any, taken: list[Any], given: list[torch.Tensor], stream: Any) -> _Output:
-        """Where a result is, with the graph's last step for it: what operators made is copied out of the pool."""
+    def _output(self, result: Any, taken: list[Any], given: list[torch.Tensor]) -> _Output:
+        """Where a result is, with the graph's last step for it: what is in the graphs' pool is copied out of it."""
         if not isinstance(result, torch.Tensor):
             raise RuntimeError(f"a result is no tensor but {type(result).__name__}")
         storage = result.untyped_storage()._cdata
@@ -289,13 +293,14 @@ class GraphedExecutable:
             if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == storage:
                 return _Output(_shape_of(result), number, result.storage_offset() - value.storage_offset(),
                                whole=result is value)
-        if any(one.untyped_storage()._cdata == storage for one in given):
+        if any(one.untyped_storage()._cdata == storage for one in given) or self._results.holds(storage):
             return _Output(result)
-        if storage in self._copied_out:
+        if storage in self._results.copied:
             raise RuntimeError("results of an operator share their memory")
-        self._copied_out.add(storage)
-        with torch.cuda.stream(stream):  # not from the pool: it is allocated where nothing is captured
-            kept = _memory(result.shape, result.stride(), result.dtype, result.device)
+        self._results.copied.add(storage)
+        self._results.enter()
+        kept = _memory(result.shape, result.stride(), result.dtype, result.device)
+        self._results.leave((), {}, (kept,))
         kept.copy_(result)
         return _Output(kept)
 
@@ -317,6 +322,67 @@ class GraphedExecutable:
         self.reason = reason
         self._sites.clear()
         logs.log("fusion", f"runs without a CUDA graph: {reason}")
+
+
+class _ResultPool:
+    """A pool of torch's allocator for the outputs of one recording. No other recording may write there: what it frees
+    while it is recorded is taken again by itself alone."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device.index
+        self.handle = torch.cuda.graph_pool_handle()
+        torch._C._cuda_beginAllocateCurrentThreadToPool(self._device, self.handle)
+        torch._C._cuda_endAllocateToPool(self._device, self.handle)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(RuntimeError, AttributeError, TypeError):  # the interpreter ends
+            torch._C._cuda_releasePool(self._device, self.handle)
+
+
+class _Results:
+    """Where operators allocate while a plan is recorded: between `enter` and `leave` in the recording's own pool, else
+    in the pool of all graphs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device.index
+        self._pool: _ResultPool | None = None
+        self._shared: Any = None
+        #: the storages in the recording's pool, and those that were copied into it (as addresses)
+        self._storages: set[int] = set()
+        self.copied: set[int] = set()
+
+    def begin(self, shared: Any) -> _ResultPool:
+        """A recording begins, whose other memory comes from the pool `shared`."""
+        self._pool, self._shared = _ResultPool(torch.device("cuda", self._device)), shared
+        self._storages, self.copied = set(), set()
+        return self._pool
+
+    def enter(self) -> None:
+        assert self._pool is not None
+        self._switch(self._shared, self._pool.handle)
+
+    def leave(self, args: Any, kwargs: Any, results: Any) -> None:
+        """An operator took `args` and `kwargs`, and returned `results`."""
+        assert self._pool is not None
+        self._switch(self._pool.handle, self._shared)
+        self._storages |= _storages_of(results) - _storages_of((args, kwargs))
+
+    def holds(self, storage: int) -> bool:
+        return storage in self._storages
+
+    def abandon(self) -> None:
+        """The recording failed, somewhere."""
+        if self._pool is not None:
+            with contextlib.suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(self._device, self._pool.handle)
+            self._pool = None
+
+    def _switch(self, old: Any, new: Any) -> None:
+        """This thread allocates in another pool. Both are in use for a moment: torch's allocator never looks as if no
+        capture were under way."""
+        torch._C._cuda_beginAllocateCurrentThreadToPool(self._device, new)
+        torch._C._cuda_endAllocateToPool(self._device, old)
+        torch._C._cuda_releasePool(self._device, new)  # who made the pool counts as its user already
 
 
 class _Pool:
@@ -378,6 +444,17 @@ _pool = _Pool()
 
 def _numbers(addresses: bytes) -> tuple[int, ...]:
     return struct.unpack(f"{len(addresses) // 8}Q", addresses)
+
+
+def _storages_of(value: Any) -> set[int]:
+    """The storages of the tensors in nested sequences and dicts."""
+    if isinstance(value, torch.Tensor):
+        return {value.untyped_storage()._cdata}
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return set().union(*map(_storages_of, value))
+    return set()
 
 
 def _memory(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -1,10 +1,13 @@
-"""Plans rewritten: outputs that a plan allocates become memory that the caller brings."""
+"""Plans rewritten: outputs that a plan allocates become memory that the caller brings, or are told to it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
 
 from ..plan import (
     AllocStep,
@@ -52,6 +55,39 @@ def with_given_outputs(plan: Plan) -> tuple[Plan, list[AllocStep]]:
     changed = dataclasses.replace(plan, n_inputs=plan.n_inputs + len(given), n_slots=plan.n_slots + len(given),
                                   outputs=outputs, steps=steps)
     return changed, given
+
+
+def with_results_enclosed(plan: Plan, enter: Callable[[], None], leave: Callable[[Any, Any, Any], None]) -> Plan:
+    """The plan with a call of `enter` in front of each operator that may allocate an output, and one of `leave` behind
+    it, with the operator's args, kwargs and results."""
+    shown = set(plan.outputs)  # slots whose memory an output may be in
+    steps: list[Step] = []
+    for step in reversed(plan.steps):
+        if isinstance(step, ViewStep) and step.slot in shown:
+            shown.add(step.base)
+        if not isinstance(step, CallStep) or not shown.intersection(step.slots):
+            steps.append(step)
+            continue
+        results = tuple(SlotRef(slot) for slot in step.slots if slot is not None)
+        if _may_alias(step.function):
+            shown.update(_slots_in((step.args, step.kwargs)))
+        steps += [CallStep(leave, (step.args, step.kwargs, results), {}, ()), step, CallStep(enter, (), {}, ())]
+    return dataclasses.replace(plan, steps=steps[::-1])
+
+
+def _may_alias(function: Any) -> bool:
+    """Does a call show memory of its arguments?"""
+    if isinstance(function, torch._ops.OpOverload):
+        return any(result.alias_info is not None for result in function._schema.returns)
+    return function is operator.getitem
+
+
+def _slots_in(value: Any) -> Iterator[int]:
+    if isinstance(value, SlotRef):
+        yield value.slot
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _slots_in(item)
 
 
 def renumbered(step: Step, number: Number) -> Step:
