@@ -130,8 +130,9 @@ def _reading(positions: tuple[int, ...], run: Compiled) -> Compiled:
 
 
 def _copies(forward: Graph, n_outputs: int, positions: list[int]) -> tuple[tuple[int, int], ...]:
-    """Let the forward half return these inputs as they were before it changes them: (position, number of the extra)."""
-    b = Builder(forward, grad_enabled=False)
+    """Let the forward half return these inputs as they were before it changes them: (position, number of the extra).
+    They come first, so that the new values may be written where the old ones were."""
+    b = Builder(forward, forward.nodes[0] if forward.nodes else None, grad_enabled=False)
     found = []
     for i in positions:
         found.append((i, len(forward.outputs) - n_outputs))
