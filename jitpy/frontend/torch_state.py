@@ -393,7 +393,6 @@ _constant(
     False,
     torch.jit.is_scripting,
     torch.jit.is_tracing,
-    torch.onnx.is_in_onnx_export,
     torch._C._is_tracing,
     torch.compiler.is_exporting,
 )

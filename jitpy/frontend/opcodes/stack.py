@@ -11,7 +11,7 @@ from ..attributes import delete_attr, load_attr, store_attr, store_cell
 from ..breaks import GraphBreak
 from ..builtin_types import make_super
 from ..executor import PUSHED, Executor, Frame, opcode
-from ..operators import binary, compare, same_object, truth, unary
+from ..operators import binary, compare, constant_of, same_object, truth, unary
 from ..subscripts import contains, delete_item, get_item, set_item
 from ..values.base import (
     NONE,
@@ -466,6 +466,8 @@ def _import_name(ex: Executor, frame: Frame, ins: Any) -> None:
         name = f"{base}.{name}" if name else base
     if name not in sys.modules:
         raise GraphBreak("import", name)
+    if any(part != "*" and not hasattr(sys.modules[name], part) for part in constant_of(ex, fromlist) or ()):
+        raise GraphBreak("import", name)  # of submodules, which this instruction imports and the next one takes
     del frame.stack[-2:]
     wants_top = isinstance(fromlist, ConstValue) and fromlist.value is None
     frame.stack.append(ex.world.const_object(sys.modules[name.partition(".")[0] if wants_top else name]))
