@@ -9,13 +9,13 @@ that requires grad depends on another, but for views, which torch's autograd mak
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
 
 from ..ir.alias import has_tensor, needs_grad, shown_results
-from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, REENTRANT, REGION, Graph, Mutation, Node, map_nodes
+from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, REENTRANT, REGION, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.spec import ScalarSpec, TensorSpec
 from .joint import check, narrow_specs, symbols_in
@@ -176,7 +176,8 @@ class _Cutter:
         for mutation in graph.mutations:
             target, value = self._at(graph.inputs[mutation.input], last), self._at(mutation.value, last)
             part = self.parts[last].graph
-            part.mutations.append(Mutation(part.inputs.index(target), value, mutation.runs_with_grad))
+            part.mutations.append(replace(mutation, input=part.inputs.index(target), value=value,
+                                          grad_enabled=mutation.runs_with_grad))
         for stage in range(last + 1):
             self._bind_symbols(stage)
 

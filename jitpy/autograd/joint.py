@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -12,7 +12,7 @@ from .. import config
 from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
-from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Mutation, Node, bare_symbols, map_nodes
+from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.channels_last import use_channels_last
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
@@ -114,6 +114,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     for node in joint.nodes:
         if REGION in node.meta:
             changeable.difference_update(node.input_nodes())  # eager holds what it computes a region from
+    changeable.update(joint.inputs[mutation.input] for mutation in joint.mutations)
     through_data = {node for k, node in enumerate(joint.inputs[:n_inputs]) if ("input", k) in kept.through_data}
     return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views, kept.watched,
                  changeable - through_data, through_data)
@@ -226,7 +227,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward = Graph(graph.name, sizes=graph.sizes)
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
-    forward.mutations = [Mutation(m.input, m.value, m.grad_enabled) for m in graph.mutations]
+    forward.mutations = [replace(m) for m in graph.mutations]
     outputs = graph.outputs[:joint.n_outputs]
     extras: list[Node] = []
     copies: list[Node] = []

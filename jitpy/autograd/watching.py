@@ -127,7 +127,7 @@ def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
     """Whose memory each value is in when the graph has ended."""
     places: dict[Node, list[Place]] = {}
     written: dict[object, Place] = {}
-    changed = {mutation.input for mutation in graph.mutations}
+    changed = {mutation.input for mutation in graph.mutations if not mutation.unseen}
     for i, node in enumerate(graph.inputs):
         if isinstance(node.spec, TensorSpec) and i not in changed:
             places[node] = [("input", i)]

@@ -65,7 +65,8 @@ class _Planner:
             self.steps = _free_early(self.steps, len(graph.inputs), set(outputs))
         return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
-                    size_entries=self.table.start_entries, n_symbols=self.table.n_symbols, autograd=self.autograd)
+                    size_entries=self.table.start_entries, n_symbols=self.table.n_symbols,
+                    unseen=self.graph.unseen_inputs(), autograd=self.autograd)
 
     def _views_of_written(self) -> set[Node]:
         """Results that are views of inputs that are written at the end, and that the program made behind the writes:
@@ -158,7 +159,9 @@ class _Planner:
                 source = copy
             sources.append(source)
         for mutation, source in zip(self.graph.mutations, sources, strict=True):
-            if self.autograd and any_needs_grad((mutation.value, self.graph.inputs[mutation.input])):
+            if self.autograd and not mutation.unseen and any_needs_grad(
+                (mutation.value, self.graph.inputs[mutation.input])
+            ):
                 # copy_ takes part in autograd: its grad mode counts
                 self.steps.append(CallStep(torch.ops.aten.copy_.default, (SlotRef(mutation.input), SlotRef(source)), {},
                                            (self._new_slot(),), grad=mutation.runs_with_grad))

@@ -431,6 +431,7 @@ class Planner(Arrangement):
             n_symbols=self.table.n_symbols,
             workspace=self.scratch.size,
             overwritten=tuple(dict.fromkeys(self.overwritten)),
+            unseen=self.graph.unseen_inputs(),
             device=self.target.device,
             several_devices=any(map(self.low.is_on_host, self.low.calls)),
             keep_alive=linked.keep_alive,

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+import torch
+
 from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, Spec, TensorSpec
 from jitpy.ir.autograd_saves import saved_by
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
+
+#: Ops whose written arguments have no history, whatever the op is given, and keep their version: eager's own ops do not
+#: say that they write there.
+WRITES_STATISTICS = frozenset({torch.ops.aten._native_batch_norm_legit_functional.default})
 
 #: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run
 #: them.

@@ -11,7 +11,7 @@ from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES
 
-from .autograd_facts import requires_grad
+from .autograd_facts import WRITES_STATISTICS, requires_grad
 from .history import drop_unused_history
 from .traced import Finished, TracedScalar, TracedTensor, Uncapturable
 
@@ -55,8 +55,8 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         places.append(("gone" if position in gone else "output", position))
     for index, payload in written:
         storage = payload.storage
-        graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None))
-        if not payload.storage.seen:
+        graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None, not storage.seen))
+        if not storage.seen and graph.inputs[index].tensor.requires_grad:
             _write_as_data(recorder, index)
     _mark_memory(recorder, live)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
@@ -67,8 +67,8 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
 
 
 def _write_as_data(recorder: Recorder, index: int) -> None:
-    """All that was written to an input went through `.data`: the graph gets that instead, and autograd sees no write.
-    Not where the graph reads the input under grad mode."""
+    """All that was written to an input that requires grad went through `.data`: the graph gets that instead. Not where
+    the graph reads the input under grad mode."""
     node = recorder.graph.inputs[index]
     if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in recorder.graph.nodes):
         node.meta["as_data"] = True
@@ -99,7 +99,8 @@ def _refuse_inference_tensors(recorder: Recorder) -> None:
 
 def _protect_saved(recorder: Recorder, written: list[int], recorded: int) -> None:
     """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. Only the
-    first `recorded` nodes read that: those behind them are results, which look at the input itself."""
+    first `recorded` nodes read that: those behind them are results, which look at the input itself. Nor do batch norms,
+    whose backward passes do not read the statistics that the forward pass changes."""
     graph = recorder.graph
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes[:recorded]:
@@ -112,6 +113,8 @@ def _protect_saved(recorder: Recorder, written: list[int], recorded: int) -> Non
         spec = source.tensor
         clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
         for node in readers.get(source, ()):
+            if node.op.target in WRITES_STATISTICS:
+                continue
             node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
         readers[clone] = readers.pop(source, [])
         graph.nodes.insert(0, clone)
@@ -124,7 +127,7 @@ def _is_saved(source: Node, readers: dict[Node, list[Node]]) -> bool:
         for node in readers.get(one, ()):
             if node.op.is_view or node.op is GETITEM:
                 memory.append(node)
-            elif requires_grad(node.spec):
+            elif requires_grad(node.spec) and node.op.target not in WRITES_STATISTICS:
                 return True
     return False
 

@@ -34,7 +34,7 @@ from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing, overlap, torch_calls
-from .autograd_facts import keeps_value, requires_grad, saved_values
+from .autograd_facts import WRITES_STATISTICS, keeps_value, requires_grad, saved_values
 from .finish import finish_graph
 from .guards import GuardSet
 from .history import History
@@ -359,7 +359,7 @@ class Recorder:
             needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
-        if functional in _WRITES_STATISTICS:
+        if functional in WRITES_STATISTICS:
             node.spec = (*node.spec[:fresh], *_with_grad(node.spec[fresh:], False))
         if requires_grad(node.spec):
             targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
@@ -387,7 +387,7 @@ class Recorder:
             if outs and self._resizes(tensor, part):
                 self._replace_memory(tensor, part)
             else:
-                self.write(tensor, part, bool(outs))
+                self.write(tensor, part, bool(outs), unseen=functional in WRITES_STATISTICS)
             written[name] = tensor
         ordered = [written[n] if n is not None else results.pop(0) for n in facts.returns]
         if not ordered:
@@ -437,14 +437,15 @@ class Recorder:
         target.storage, target.node, target.generation, target.anchored = Storage(value), value, 0, True
         target._spec = value.tensor
 
-    def write(self, target: TracedTensor, value: Node, is_out: bool = False) -> None:
-        """`target` receives `value` in place; every alias sees it."""
+    def write(self, target: TracedTensor, value: Node, is_out: bool = False, unseen: bool = False) -> None:
+        """`target` receives `value` in place; every alias sees it. `unseen`: its version counter stays."""
         spec, storage = target.spec, target.storage
         if is_out and target.dtype != value.tensor.dtype:
             raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
         self._check_write(target, value, is_out)
         writer = value.args[0] if value.op is GETITEM else value
-        self._check_saved(storage, writer)
+        if not unseen:
+            self._check_saved(storage, writer)
         written = value
         value = self._conform(value, target, spec)
         levels = [storage.base]
@@ -465,9 +466,10 @@ class Recorder:
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
-        storage.seen = storage.seen or not target.is_data
+        storage.seen = storage.seen or not (target.is_data or unseen)
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
-        storage.writers = (*storage.writers, writer)
+        if not unseen:
+            storage.writers = (*storage.writers, writer)
         storage.generation += 1
         if not same_layout(value.tensor, spec) or not lost and new.tensor.requires_grad != value.tensor.requires_grad:
             return  # rebuilt from the base when it is read
@@ -703,10 +705,6 @@ class Recorder:
     def finish(self, live: Iterable[TracedTensor | TracedScalar]) -> Finished:
         """Close the graph: its outputs are what the live payloads need, its mutations what was written to inputs."""
         return finish_graph(self, list(live))
-
-
-#: Ops whose written arguments have no history, whatever the op is given.
-_WRITES_STATISTICS = frozenset({_aten._native_batch_norm_legit_functional.default})
 
 
 def _with_grad(spec: Any, requires_grad: bool) -> Any:

@@ -84,14 +84,14 @@ class Storage:
 
     base          the node with the present value of the whole memory
     values        all nodes whose values have been in this memory, the first base first
-    writers       the nodes that computed what was written
+    writers       the nodes that computed what was written, but for those that keep what they overwrite as it will be
     generation    counts writes; an alias with another number is out of date
     input         the index of the graph input whose memory this is, or None
     written       whether it was written to since it was made
     restricted    it has views (of split or unbind, or made under no_grad) that eager refuses to read after a write
     split         it requires grad and has views of split or unbind: eager refuses to read them after any write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
-    seen          autograd sees that it was written to: not all writes went through `.data`
+    seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",

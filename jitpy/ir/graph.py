@@ -94,12 +94,14 @@ class Mutation:
     """When the graph ends, input number `input` receives the value of `value` (as `copy_`).
 
     All mutations happen at once: every `value` is read before any input is written. `grad_enabled` is the grad
-    mode of the copy; None means that of the value's own node.
+    mode of the copy; None means that of the value's own node. `unseen`: the input's version counter stays, so that
+    autograd does not see the write (through `.data`, or by an op like eager's batch norm).
     """
 
     input: int
     value: Node
     grad_enabled: bool | None = None
+    unseen: bool = False
 
     @property
     def runs_with_grad(self) -> bool:
@@ -217,6 +219,10 @@ class Graph:
         for node in self.nodes:
             node.replace_inputs(lambda n: mapping.get(n, n))
         self.replace_results(mapping)
+
+    def unseen_inputs(self) -> tuple[int, ...]:
+        """The inputs that are written without autograd's seeing it."""
+        return tuple(mutation.input for mutation in self.mutations if mutation.unseen)
 
     def replace_results(self, mapping: Mapping[Node, Node]) -> None:
         """As `replace`, for outputs and mutations only."""

@@ -111,4 +111,4 @@ def _copy_back(graph: Graph, values: dict[Node, Any]) -> None:
         sources.append(value)
     for mutation, target, source in zip(graph.mutations, targets, sources, strict=True):
         torch.set_grad_enabled(mutation.runs_with_grad)
-        target.copy_(source)
+        (target.data if mutation.unseen else target).copy_(source)

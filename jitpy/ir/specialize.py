@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import sympy
 
-from .graph import Graph, Mutation, Node
+from .graph import Graph, Node
 from .sizes import evaluate
 from .spec import ScalarSpec, Spec, TensorSpec
 
@@ -30,7 +31,7 @@ def specialize(graph: Graph, values: Mapping[sympy.Symbol, int]) -> Graph:
         made.meta.update(node.meta)
         mapping[node] = made
     copy.outputs = [mapping[node] for node in graph.outputs]
-    copy.mutations = [Mutation(m.input, mapping[m.value], m.grad_enabled) for m in graph.mutations]
+    copy.mutations = [replace(m, value=mapping[m.value]) for m in graph.mutations]
     return copy
 
 

@@ -338,8 +338,10 @@ def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
         return view
     if isinstance(step, CopyStep):
         def copy(call: _Call) -> None:
-            with _callers_dispatch(call, plan), contextlib.nullcontext() if plan.autograd else torch.no_grad():
-                call.slots[step.target].copy_(call.slots[step.source])
+            follows_grad = plan.autograd and step.target not in plan.unseen
+            with _callers_dispatch(call, plan), contextlib.nullcontext() if follows_grad else torch.no_grad():
+                target = call.slots[step.target]
+                (target.data if step.target in plan.unseen else target).copy_(call.slots[step.source])
         return copy
     if isinstance(step, BindStep):
         return lambda call: _bind(step, call)
@@ -353,6 +355,7 @@ def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
 
 def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
     kernel = _KERNEL_TYPE(step.address)
+    seen = [slot for slot in step.writes if slot not in plan.unseen]
 
     def run(call: _Call) -> None:
         numbers: list[Any] = []  # keeps the memory of host scalars during the call
@@ -380,7 +383,7 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
 
         pointers = (ctypes.c_void_p * len(step.pointers))(*[address(pointer) for pointer in step.pointers])
         kernel(ctypes.addressof(pointers), ctypes.addressof(call.sizes))
-        for slot in step.writes:
+        for slot in seen:
             torch.autograd.graph.increment_version(call.slots[slot])
 
     return run
@@ -388,6 +391,7 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
 
 def _launch_action(step: LaunchStep, plan: Plan) -> Callable[[_Call], None]:
     kernel, grid = launch_variants(step)[1 if step.general is not None else 0]  # the one that takes all arguments
+    seen = [slot for slot in step.writes if slot not in plan.unseen]
 
     def argument(call: _Call, value: Any, kind: str) -> Any:
         if isinstance(value, Workspace):
@@ -407,7 +411,7 @@ def _launch_action(step: LaunchStep, plan: Plan) -> Callable[[_Call], None]:
                      for value, (_, kind) in zip(step.arguments, kernel.parameters, strict=True)]
         with torch.cuda.device(plan.device) if plan.device.type == "cuda" else contextlib.nullcontext():
             through_triton.launch(kernel, call.resolve(grid), arguments)
-        for slot in step.writes:
+        for slot in seen:
             torch.autograd.graph.increment_version(call.slots[slot])
 
     return run

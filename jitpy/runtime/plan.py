@@ -204,6 +204,7 @@ class Plan:
     meaning all entries), used where there is no address. `n_symbols` counts those that BindSteps add as well.
     `workspace` is the scratch size in bytes. `overwritten` lists the slots of inputs that steps use as memory of their
     own: the executable puts copies there, but for tensors that it was given for good and that nobody else sees.
+    `unseen` lists those whose version counters stay where steps write to them.
     `device` is where it and the kernels of LaunchSteps are, with its index.
     `keep_alive` holds what the addresses belong to.
     """
@@ -220,6 +221,7 @@ class Plan:
     n_symbols: int = 0
     workspace: Size = 0
     overwritten: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early

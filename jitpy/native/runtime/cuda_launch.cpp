@@ -105,6 +105,7 @@ struct Argument {
   int32_t slot = -1;
   bool input = false;    // the caller's tensor
   bool written = false;  // an input that the kernel writes
+  bool bumped = false;   // its version counter moves
   Size size;             // an offset, or a number
   double real = 0;
 };
@@ -164,7 +165,7 @@ class LaunchStep final : public Step {
       }
     }
     for (const Argument& argument : arguments_)
-      if (argument.written) {
+      if (argument.bumped) {
         const at::Tensor& tensor = frame.slots[argument.slot].tensor;
         if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
       }
@@ -269,6 +270,7 @@ Argument read_argument(PyObject* value, const std::vector<int32_t>& writes, cons
     argument.slot = reader.slot_attribute(value, "slot");
     argument.input = argument.slot < reader.n_inputs;
     argument.written = std::find(writes.begin(), writes.end(), argument.slot) != writes.end();
+    argument.bumped = argument.written && reader.is_seen(argument.slot);
   } else if (reader.is_workspace(value)) {
     argument.kind = Argument::Kind::workspace;
     argument.size = reader.size(attribute(value, "offset").get());

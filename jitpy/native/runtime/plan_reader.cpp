@@ -75,6 +75,7 @@ PlanReader::PlanReader(PyObject* plan) {
   device = reinterpret_cast<THPDevice*>(where.get())->device;
   TORCH_CHECK_VALUE(!device.is_cuda() || device.has_index(), "plan: a CUDA device needs its index");
   TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
+  unseen_ = slots(attribute(plan, "unseen").get());
   find_plain_views(plan);
 }
 

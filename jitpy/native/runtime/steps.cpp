@@ -125,6 +125,7 @@ class KernelStep final : public Step {
     Size offset;      // bytes from its start
     bool input;       // read from the caller's tensor
     bool written;     // an input that the kernel writes
+    bool bumped;      // its version counter moves
   };
 
   KernelStep(Kernel kernel, std::vector<Pointer> pointers, std::string name)
@@ -158,7 +159,7 @@ class KernelStep final : public Step {
       if (PyErr_CheckSignals() < 0) throw python_error();
     }
     for (const Pointer& pointer : pointers_)
-      if (pointer.written) bump_version(frame.slots[pointer.slot].tensor);
+      if (pointer.bumped) bump_version(frame.slots[pointer.slot].tensor);
   }
 
   bool is_call() const override { return false; }
@@ -236,7 +237,7 @@ class ViewStep final : public Step {
 
 class CopyStep final : public Step {
  public:
-  CopyStep(int32_t target, int32_t source) : target_(target), source_(source) {}
+  CopyStep(int32_t target, int32_t source, bool is_seen) : target_(target), source_(source), is_seen_(is_seen) {}
 
   void run(Frame& frame) const override {
     const at::Tensor& target = frame.slots[target_].tensor;
@@ -248,13 +249,16 @@ class CopyStep final : public Step {
       // nothing needs a gradient here, so that a leaf changed under no_grad is changed under no_grad
       keys.emplace(frame.caller_keys);
       no_grad.emplace(false);
+    } else if (!is_seen_) {
+      no_grad.emplace(false);
     }
     ReleaseGil released;
-    target.copy_(source);
+    (is_seen_ ? target : target.variable_data()).copy_(source);
   }
 
  private:
   int32_t target_, source_;
+  bool is_seen_;  // by autograd
 };
 
 // Sizes that depend on data: read, used, and checked.
@@ -398,11 +402,11 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(pointers.get()); ++i) {
       PyObject* pointer = PySequence_Fast_GET_ITEM(pointers.get(), i);
       if (is_workspace(pointer)) {
-        found.push_back({-1, size(attribute(pointer, "offset").get()), false, false});
+        found.push_back({-1, size(attribute(pointer, "offset").get()), false, false, false});
       } else if (is_slot_ref(pointer)) {
         int32_t number = slot_attribute(pointer, "slot");
         bool written = std::find(writes.begin(), writes.end(), number) != writes.end();
-        found.push_back({number, Size(), number < n_inputs, written});
+        found.push_back({number, Size(), number < n_inputs, written, written && is_seen(number)});
       } else {
         throw torch::TypeError("KernelStep: pointers must be SlotRef or Workspace");
       }
@@ -427,8 +431,10 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
                                       size(attribute(value, "offset").get()), flag(value, "relative"),
                                       plain_view[number]);
   }
-  if (type == copy_)
-    return std::make_unique<CopyStep>(slot_attribute(value, "target"), slot_attribute(value, "source"));
+  if (type == copy_) {
+    int32_t target = slot_attribute(value, "target");
+    return std::make_unique<CopyStep>(target, slot_attribute(value, "source"), is_seen(target));
+  }
   if (type == bind_) return bind_step(value);
   if (type == free_) return std::make_unique<FreeStep>(slots(attribute(value, "slots").get()));
   throw torch::TypeError(std::string("plan: not a step: ") + type->tp_name);

@@ -1,6 +1,7 @@
 // The steps of a program in native form, one class per step class of jitpy/runtime/plan.py.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -77,6 +78,8 @@ class PlanReader {
   int32_t n_symbols = 0;
   bool autograd = false;
   at::Device device = at::kCPU;
+  // does a write to the slot move its version counter?
+  bool is_seen(int32_t slot) const { return std::find(unseen_.begin(), unseen_.end(), slot) == unseen_.end(); }
   // per slot: is it a view that autograd need not know of?
   std::vector<bool> plain_view;
 
@@ -86,6 +89,7 @@ class PlanReader {
 
   // per slot: may anything but kernels see the tensor object? (inputs, outputs, what is given to calls)
   std::vector<bool> visible_;
+  std::vector<int32_t> unseen_;
   Ref module_;
   Ref kept_;
   PyTypeObject *alloc_, *kernel_, *launch_, *call_, *view_, *copy_, *bind_, *free_, *slot_ref_, *size_ref_, *workspace_;

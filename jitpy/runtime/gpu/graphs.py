@@ -313,8 +313,8 @@ class GraphedExecutable:
             one.graph.replay()
             for number in self._mutated:
                 if number in site.copied:
-                    inputs[number].copy_(site.copied[number])
-                elif not inputs[number].is_inference():
+                    (inputs[number].data if number in self.plan.unseen else inputs[number]).copy_(site.copied[number])
+                elif number not in self.plan.unseen and not inputs[number].is_inference():
                     torch.autograd.graph.increment_version(inputs[number])
             return tuple(output.make(inputs) for output in one.outputs)
 
