@@ -125,8 +125,9 @@ class GraphBreak(Signal):
         self.tail = tail
         #: guards (source, kind, argument) of the break itself: where they fail, tracing again may get further
         self.guards: list[tuple[Any, str, Any]] = []
-        #: what the rest of the program raises, as tracing found
+        #: what the rest of the program raises, as tracing found where guards were on `found_under`
         self.raises: type[BaseException] | None = None
+        self.found_under: frozenset[Any] = frozenset()
         #: the code of a function whose frames are to be compiled by themselves, although it is compiled already
         self.recursive: CodeType | None = None
 

@@ -56,6 +56,7 @@ from .operators import (
 )
 from .polyfills import ORIGINALS, builtins_
 from .polyfills.classes import make_type
+from .resume import origin_code
 from .source import attr
 from .subscripts import contains, delete_item, get_item, set_item
 from .texts import TextValue, is_made_of_numbers, text
@@ -262,13 +263,13 @@ def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     frame = ex.frame
     made = DictValue()
-    for name, value in frame.locals.items():
-        if not name.startswith("."):
-            ex.world.dict_set(made, name, value, const(name))
-    for name, cell in frame.cells.items():
-        content = ex.world.cell_content(cell)
-        if isinstance(content, Value):
-            ex.world.dict_set(made, name, content, const(name))
+    code = origin_code(frame.code)
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        found: Any = frame.locals.get(name)
+        if found is None and name in frame.cells:
+            found = ex.world.cell_content(frame.cells[name])
+        if isinstance(found, Value) and not name.startswith("."):
+            ex.world.dict_set(made, name, found, const(name))
     return made
 
 

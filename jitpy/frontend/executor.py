@@ -164,7 +164,7 @@ class Executor:
         except TracedException as error:
             step = error.value.step
             cause = GraphBreak("exception", error.value.cls.__name__, tail=True)
-            cause.raises = error.value.cls
+            cause.raises, cause.found_under = error.value.cls, self.world.guards.subjects()
             raise Restart(step if step >= 0 else self.step, cause) from None
 
     def run_until(self, base: int) -> Value:

@@ -247,7 +247,8 @@ class Finisher:
         self._leave_class_statement(frames, cause)
         self._leave_recursion(frames, cause)
         self._leave_handlers(frames, cause)
-        self.expected = cause.raises
+        # the step that raises may have looked at more than was looked at before it
+        self.expected = cause.raises if cause.found_under <= self.world.guards.subjects() else None
         state = self._materialize(emitter, frames)
         self.write_effects(emitter)
         pops = _POPS.get(ins.name)
@@ -515,7 +516,7 @@ def _with_null(ins: Ins, results: list[Any]) -> list[Any]:
 
 
 def _cell_order(frame: Frame) -> list[str]:
-    return sorted(frame.cells)
+    return sorted(n for n in frame.cells if not n.startswith("___"))
 
 
 def _loader(emitter: Emitter, node: Any) -> Callable[[], None]:

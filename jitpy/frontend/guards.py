@@ -154,6 +154,10 @@ class GuardSet:
             self._seen.discard(_guard_key(guard.source, guard.kind, guard.arg))
         del self.guards[mark:]
 
+    def subjects(self) -> frozenset[Any]:
+        """What there are guards about, and of which kind."""
+        return frozenset((guard.source, guard.kind) for guard in self.guards)
+
     def __len__(self) -> int:
         return len(self.guards)
 

@@ -15,7 +15,7 @@ from ..ir import sizes as size_rules
 from .breaks import GraphBreak
 from .calls import as_int, call, lift, number_value, range_items, record, recording, to_payload
 from .computed_sizes import answer_of, number_of
-from .executor import Executor
+from .executor import Executor, is_polyfill
 from .growing import number_of_items
 from .guards import MISSING
 from .known_numbers import decide, pin
@@ -392,17 +392,18 @@ def unary(ex: Executor, opname: str, a: Value) -> Any:
 # -- identity and comparison --------------------------------------------------------------------------------
 
 
+#: types of which there may be two equal objects, or one, as it happens
+_LITERALS = (int, float, complex, str, bytes, torch.device)
+
+
 def same_object(ex: Executor, a: Value, b: Value) -> bool:
     """`a is b`."""
     if a is b:
         return True
+    if a.cls is b.cls and a.cls in _LITERALS:
+        return _same_literal(ex, a, b)
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        x, y = a.value, b.value
-        if x is y:
-            return True
-        if type(x) is type(y) and x == y and not isinstance(x, (bool, type(None))):
-            raise GraphBreak("unsupported_value", f"identity of two equal constants {x!r}")
-        return False
+        return a.value is b.value
     if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue)):
         x = ex.world.pin(a) if isinstance(a, PyValue) else a.real
         y = ex.world.pin(b) if isinstance(b, PyValue) else b.real
@@ -410,6 +411,30 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
     if a.source is not None and b.source is not None and type(a) is type(b):
         ex.world.guards.add(a.source, "distinct", None, ex.world.why)
         ex.world.guards.add(b.source, "distinct", None, ex.world.why)
+    return False
+
+
+def _same_literal(ex: Executor, a: Value, b: Value) -> bool:
+    """Identity of numbers and texts: which equal ones are one object is CPython's affair, and may differ between calls."""
+    if is_polyfill(ex.frame.code):  # which asks `x is y or x == y`
+        return isinstance(a, ConstValue) and isinstance(b, ConstValue) and a.value is b.value
+    x, y = (ex.world.specialize(v.expr, "is") if isinstance(v, SymValue) else v.value if isinstance(v, ConstValue)
+            else None for v in (a, b))
+    if x is None or y is None:
+        raise GraphBreak("unsupported_value", f"identity of {a.describe()} and {b.describe()}")
+    if x != y and x == x:
+        return False
+    if type(x) is int and -5 <= x <= 256:
+        return True
+    if a.source is None and b.source is None and x is y and type(x) is not torch.device:
+        return True
+    if a.source is None or b.source is None or isinstance(a, SymValue) or isinstance(b, SymValue):
+        raise GraphBreak("unsupported_value", f"identity of two equal constants {x!r}")
+    if x is y:
+        ex.world.guard(a.source, "same", b.source)
+        return True
+    ex.world.guards.add(a.source, "distinct", None, ex.world.why)
+    ex.world.guards.add(b.source, "distinct", None, ex.world.why)
     return False
 
 

@@ -188,8 +188,8 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     bytecode = Bytecode([*prologue, *items])
     bytecode.argnames = parameters
     bytecode.argcount = len(parameters)
-    bytecode.freevars = list(point.cells)
-    bytecode.cellvars = []
+    bytecode.freevars = [closure_name(code, name) for name in point.cells]
+    bytecode.cellvars = [name for name in point.cells if name in code.co_cellvars]
     bytecode.name = code.co_name
     bytecode.qualname = code.co_qualname
     bytecode.filename = code.co_filename
@@ -203,13 +203,25 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     return made
 
 
+def closure_name(code: types.CodeType, name: str) -> str:
+    """The free variable by which a resume function gets a closure variable. Those that the original makes are its own
+    variables here too, because CPython tells the two apart where one is not bound: the prologue moves the cells."""
+    return f"___{name}" if name in code.co_cellvars else name
+
+
 def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
     out: list[Any] = []
+    own = [name for name in point.cells if name in point.code.co_cellvars]
     if point.cells:
         out.append(Instr("COPY_FREE_VARS", len(point.cells), lineno=line))
+    out += [Instr("MAKE_CELL", CellVar(name), lineno=line) for name in own]  # `locals()` looks for these
     if point.yields:
         out += [Instr("RETURN_GENERATOR", lineno=line), Instr("POP_TOP", lineno=line)]
     out.append(Instr("RESUME", 0, lineno=line))
+    for name in own:
+        out.append(Instr("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(closure_name(point.code, name)),
+                         lineno=line))
+        out.append(Instr("STORE_FAST", name, lineno=line))
     for i, kind in enumerate(point.layout):
         if kind == "null":
             out.append(Instr("PUSH_NULL", lineno=line))
@@ -226,7 +238,6 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
 def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
                     globals_by_id: dict[int, dict[str, Any]], line: int) -> list[Any]:
     """The original's instructions with the place to go on marked by `target`."""
-    cells = set(point.cells)
     out: list[Any] = []
     index = -1
     # What is inserted belongs to the region of the instruction that was interrupted: the call for an outer frame
@@ -250,7 +261,7 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
             if item.name == "MAKE_CELL" and index > _first_resume(view):
                 raise Resumable("cells made inside a comprehension")
             item = Instr("NOP", lineno=item.lineno)
-        out.append(_rename_cells(item, cells))
+        out.append(_by_name(item))
         places.append(index)
         if index == at and point.inner is not None:
             _insert_inner_call(out, places, point, target, globals_by_id, line, index)
@@ -264,16 +275,13 @@ def _first_resume(view: CodeView) -> int:
     return 0
 
 
-def _rename_cells(item: Instr, cells: set[str]) -> Instr:
-    """Closure variables of the original, made or got, all come from outside here."""
-    arg = item.arg
-    if isinstance(arg, CellVar):
-        return Instr(item.name, FreeVar(arg.name), location=item.location)
-    if _PY313 and isinstance(arg, str) and arg in cells and item.name.endswith("_FAST"):
-        return Instr(item.name, FreeVar(arg), location=item.location)
-    if isinstance(arg, tuple) and any(isinstance(a, str) and a in cells for a in arg) and "_FAST" in item.name:
+def _by_name(item: Instr) -> Instr:
+    """Combined instructions (3.13) name cells of the function as they name its locals."""
+    if type(item.arg) is not tuple or not item.name.endswith("_FAST"):
+        return item.copy()
+    if any(isinstance(arg, FreeVar) for arg in item.arg):
         raise Resumable("a closure variable in a combined instruction")
-    return item.copy()
+    return Instr(item.name, tuple(getattr(arg, "name", arg) for arg in item.arg), location=item.location)
 
 
 def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:

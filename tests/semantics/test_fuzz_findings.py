@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import torch
 
@@ -362,6 +363,68 @@ def unions_of_dicts_of_several_classes(x, d):
         except TypeError as error:
             found.append(str(error))
     return x + 1, found
+
+
+# Behind a break the closure variables that a function makes were free ones, which CPython tells apart by the error.
+@case(lambda: (torch.ones(2), True), lambda: (torch.ones(2), False))
+def unbound_closure_variables_behind_a_break(x, bound):
+    if bound:
+        late = x + 1
+
+    def inner():
+        return late * 2
+
+    print("break")
+    try:
+        here = late
+    except NameError as error:
+        here = type(error).__name__, str(error)
+    return here, inner()
+
+
+@case(lambda: (torch.ones(2),))
+def deleted_closure_variables_behind_a_break(x):
+    kept = x
+
+    def forget():
+        nonlocal kept
+        print("break")
+        del kept
+        try:
+            del kept
+        except NameError as error:
+            return type(error).__name__, str(error)
+
+    found = forget()
+    print("break", list(locals()))
+    try:
+        del kept
+    except NameError as error:
+        return x + 1, found, type(error).__name__, str(error)
+
+
+# Two numbers that change were taken to be two objects, although CPython has one object for each small int.
+@case(*(lambda a=a, b=b: (torch.ones(a), a, b) for a, b in ((2, 3), (3, 4), (5, 5), (7, 7), (4, 9), (6, 6))))
+def identity_of_changing_ints(x, a, b):
+    return x + a, a is b, [a, b].count(b), x.shape[0] is a
+
+
+@case(*(lambda make=make: (torch.ones(2), *make()) for make in (
+    lambda: [int("1000")] * 2, lambda: [int("1000"), int("1000")], lambda: ["".join("ab")] * 2,
+    lambda: ["".join("ab"), "".join("ab")])))
+def identity_of_equal_constants(x, a, b):
+    return x + 1, a is b, a is not b, a == b
+
+
+# What a function raises for the sizes of one call was expected of calls with other sizes, which it had not looked at.
+def _summed(*tensors):
+    return functools.reduce(torch.add, tensors)
+
+
+@case(*((lambda a=a, b=b: (torch.ones(a), torch.ones(b)) for a, b in ((2, 2), (2, 3), (3, 3), (3, 2), (4, 4)))))
+def an_error_of_other_sizes(x, y):
+    print("break")
+    return _summed(x, y)
 
 
 test_all = make_test(__name__)

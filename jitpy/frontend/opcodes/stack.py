@@ -142,12 +142,16 @@ def load_deref(ex: Executor, frame: Frame, ins: Any) -> None:
     name = ins.arg.name
     content = ex.world.cell_content(frame.cells[name])
     if isinstance(content, Missing):
-        if isinstance(ins.arg, CellVar):
-            raise ex.throw(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated "
-                                              "with a value")
-        raise ex.throw(NameError, f"cannot access free variable {name!r} where it is not associated with a value "
-                                  "in enclosing scope")
+        raise _unbound(ex, ins.arg)
     frame.stack.append(content)
+
+
+def _unbound(ex: Executor, variable: CellVar | FreeVar) -> BaseException:
+    if isinstance(variable, CellVar):
+        return ex.throw(UnboundLocalError, f"cannot access local variable {variable.name!r} where it is not "
+                                           "associated with a value")
+    return ex.throw(NameError, f"cannot access free variable {variable.name!r} where it is not associated with a value "
+                               "in enclosing scope")
 
 
 @opcode("STORE_DEREF")
@@ -159,8 +163,7 @@ def _store_deref(ex: Executor, frame: Frame, ins: Any) -> None:
 def _delete_deref(ex: Executor, frame: Frame, ins: Any) -> None:
     cell = frame.cells[ins.arg.name]
     if isinstance(ex.world.cell_content(cell), Missing):
-        raise ex.throw(UnboundLocalError, f"cannot access local variable {ins.arg.name!r} where it is not "
-                                          "associated with a value")
+        raise _unbound(ex, ins.arg)
     store_cell(ex, cell, UNBOUND)
 
 
