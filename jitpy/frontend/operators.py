@@ -415,7 +415,7 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
 
 
 def _same_literal(ex: Executor, a: Value, b: Value) -> bool:
-    """Identity of numbers and texts: which equal ones are one object is CPython's affair, and may differ between calls."""
+    """Identity of numbers and texts. Which equal ones are one object is up to CPython, at each call anew."""
     if is_polyfill(ex.frame.code):  # which asks `x is y or x == y`
         return isinstance(a, ConstValue) and isinstance(b, ConstValue) and a.value is b.value
     x, y = (ex.world.specialize(v.expr, "is") if isinstance(v, SymValue) else v.value if isinstance(v, ConstValue)
