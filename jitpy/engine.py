@@ -232,7 +232,6 @@ class Engine:
             names = {symbol: f"axis {info.dim} of {info.source}" for symbol, info in world.sizes.symbols.items()}
             raise SpecializationError(code.co_name, pinned, names)
         floats = world.recorder.pinned
-        history.constant_floats.update(source.key() for source in floats)
         world.specialized.extend(f"{source}: {what}" for source, what in floats.items())
         guard_start = time.perf_counter()
         world.guard_separate()

@@ -198,6 +198,8 @@ def number_of(recorder: Recorder, expr: Any) -> TracedScalar:
         function = eval(f"lambda {names}: {python_text(expr)}", {})
         numbers = [number_of(recorder, s).node if recorder.sizes.is_unbacked(s) else s for s in symbols]
         node = _add(recorder, Op("py.expression", function, kind="host"), tuple(numbers))
+    if known is not None:
+        node.meta["size"] = expr
     found = recorder.size_numbers[expr] = TracedScalar(node, known)
     recorder._journal.append(lambda: recorder.size_numbers.pop(expr))
     return found

@@ -223,7 +223,7 @@ class Executor:
                     frame.stack[:] = pinned[1]
                     raise cause from None
                 frame.stack[:] = stack_before
-                if self._pin_operands(frame, ins):
+                if cause.reason.id != "changing_value" and self._pin_operands(frame, ins):
                     pinned = (self.step + 1, stack_before)
                     continue
                 raise cause from None

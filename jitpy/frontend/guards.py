@@ -24,6 +24,7 @@ Kinds and their argument:
     relation  sympy relation  holds for the sizes bound by the tensor guards (source is None)
     int       symbol          type(value) is int, and its value is bound to the symbol
     python    callable        callable(value) is true (last resort; runs Python)
+    numbers   NumberFact      (source is None) an expression over numbers at several sources and over sizes is true
     empty     None            the cell at the source is empty / the closure variable unbound
     class     ClassLookup     (source is None) looking the names up along the class's MRO finds what it found; natively
                               one compare of `tp_version_tag` while the class and its bases are unmodified, a recheck
@@ -101,6 +102,16 @@ class ClassLookup:
 
     cls: type
     names: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFact:
+    """What the program relied on about numbers that change: a Python expression over `p0, p1, ...` (the numbers at
+    `sources`) and `q0, q1, ...` (the values of `sizes`, expressions over the symbols of sizes and ints)."""
+
+    text: str
+    sources: tuple[Source, ...]
+    sizes: tuple[sympy.Expr, ...]
 
 
 class MemberOf:

@@ -2,13 +2,12 @@
 and arithmetic on them and on symbolic sizes.
 
 Learning rates, temperatures and step counters then compile once, not once for each value. Where the program needs to
-know such a number (a branch, an index, a key), the fact that it relied on becomes a guard: a comparison of an input
-with a constant as it is, anything else by fixing the inputs' values.
+know such a number (a branch, an index, a key), the fact that it relied on becomes a guard: that the number, computed
+again from what it came from, is true, or has this value. What is too long to be written down fixes the inputs' values.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from jitpy.ir import ScalarSpec
+from jitpy.ir import Node, ScalarSpec
 
+from .guards import NumberFact
 from .source import Source
 from .traced import GraphInput, TracedScalar
 
@@ -57,29 +57,83 @@ def known_result(function: Callable[..., Any], args: tuple[Any, ...], hint: Call
     return Known(function(*values), floats, sizes)
 
 
-_SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==",
-            operator.ne: "!="}
-_MIRRORED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le,
-             operator.eq: operator.eq, operator.ne: operator.ne}
+def real_power(base: float, exponent: float) -> float:
+    """A power of which a float is one side; ArithmeticError where it is complex (the call is then given up)."""
+    result = base**exponent
+    if type(result) is not float:
+        raise ArithmeticError("a power of a negative number is complex")
+    return result
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A guard on a float: how it compares with a constant."""
-
-    function: Callable[[float, float], bool]
-    constant: float
-    expected: bool
-
-    def __call__(self, value: Any) -> bool:
-        return type(value) is float and self.function(value, self.constant) is self.expected
-
-    def __repr__(self) -> str:
-        return f"{'' if self.expected else 'not '}value {_SYMBOLS[self.function]} {self.constant!r}"
+#: how functions of numbers are written in a guard
+_INFIX: dict[Any, str] = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "**", real_power: "**", operator.lt: "<", operator.le: "<=",
+    operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=", operator.and_: "&", operator.or_: "|", operator.xor: "^",
+    operator.lshift: "<<", operator.rshift: ">>",
+}
+_PREFIX: dict[Any, str] = {operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.not_: "not "}
+_CALLED = frozenset((float, int, bool, abs, min, max, round, operator.abs))
+#: longer texts are not written: the inputs are fixed instead
+_LONGEST = 400
 
 
-#: one object for equal comparisons: guards on Python functions are told apart by identity
-_comparison = functools.lru_cache(4096)(Comparison)
+class _NoText(Exception):
+    """A number that is computed in a way which a guard does not repeat."""
+
+
+class _Writer:
+    """Writes a number of the graph as a Python expression over `p0, p1, ...` (numbers at sources) and `q0, q1, ...`
+    (sizes)."""
+
+    def __init__(self) -> None:
+        self.sources: dict[Source, str] = {}
+        self.sizes: dict[sympy.Expr, str] = {}
+
+    def text(self, arg: Any) -> str:
+        if isinstance(arg, sympy.Basic):
+            return self.sizes.setdefault(arg, f"q{len(self.sizes)}")
+        kind = type(arg)
+        if kind in (int, bool) or kind is float and math.isfinite(arg):
+            return f"({arg!r})" if arg < 0 or kind is float and math.copysign(1, arg) < 0 else repr(arg)
+        if kind is float:
+            return f"float({str(arg)!r})"
+        if not isinstance(arg, Node):
+            raise _NoText
+        if "size" in arg.meta:
+            return self.text(arg.meta["size"])
+        if arg.op.kind == "input":
+            source = arg.meta.get("source")
+            if source is None:
+                raise _NoText
+            return self.sources.setdefault(source, f"p{len(self.sources)}")
+        if arg.op.kind != "host" or arg.kwargs:
+            raise _NoText
+        text = self._applied(arg.op.target, [self.text(a) for a in arg.args])
+        if len(text) > _LONGEST:
+            raise _NoText
+        return text
+
+    def _applied(self, function: Any, args: list[str]) -> str:
+        if function in _INFIX and len(args) == 2:
+            return f"({args[0]} {_INFIX[function]} {args[1]})"
+        if function in _PREFIX:
+            return f"({_PREFIX[function]}{args[0]})"
+        name = f"math.{function.__name__}" if getattr(function, "__module__", "") == "math" else None
+        if name is None and function in _CALLED:
+            name = function.__name__
+        if name is None:
+            raise _NoText
+        return f"{name}({', '.join(args)})"
+
+
+def _written(traced: TracedScalar) -> tuple[str, _Writer] | None:
+    """The number as an expression over what brings it, None where that cannot be written down."""
+    writer = _Writer()
+    try:
+        return writer.text(traced.node), writer
+    except _NoText:
+        return None
 
 
 def float_input(recorder: Recorder, value: float, source: Source) -> TracedScalar:
@@ -95,16 +149,36 @@ def float_input(recorder: Recorder, value: float, source: Source) -> TracedScala
 
 
 def pin(recorder: Recorder, traced: TracedScalar, what: str) -> Any:
-    """The number's value, which guards hold from now on; None where it is computed from tensors."""
+    """The number's value, which a guard holds from now on; None where it is computed from tensors. Where it was pinned
+    to several values before, GraphBreak: plain Python does it for all of them."""
     known: Known | None = traced.known
     if known is None:
         return None
     for source in known.floats:
-        recorder.guards.add(source, "eq", recorder.float_inputs[source].known.value)
         recorder.pinned.setdefault(source, what)
+    written = None if traced.node.op.kind == "input" else _written(traced)
+    if written is not None:
+        text, writer = written
+        if recorder.need is not None:
+            recorder.need((text, *(s.key() for s in writer.sources)), hash(known.value), what)
+        _guard(recorder, f"constants_equal({text}, {_literal(known.value)})", writer, what)
+        return known.value
+    for source in known.floats:
+        value = recorder.float_inputs[source].known.value
+        if recorder.need is not None:
+            recorder.need((source.key(), "value"), hash(value), f"{source}: {what}")
+        recorder.guards.add(source, "eq", value)
     for expr in known.sizes:
         recorder.sizes.specialize(expr, what)
     return known.value
+
+
+def _literal(value: Any) -> str:
+    return f"float({str(value)!r})" if type(value) is float and not math.isfinite(value) else repr(value)
+
+
+def _guard(recorder: Recorder, text: str, writer: _Writer, why: str) -> None:
+    recorder.guards.add(None, "numbers", NumberFact(text, tuple(writer.sources), tuple(writer.sizes)), why)
 
 
 def pinned_arguments(recorder: Recorder, args: Any, what: str) -> Any | None:
@@ -132,38 +206,10 @@ def decide(recorder: Recorder, traced: TracedScalar, what: str) -> bool | None:
     known: Known | None = traced.known
     if known is None:
         return None
-    comparison = _as_comparison(traced)
-    if comparison is None:
+    written = _written(traced)
+    if written is None:
         return bool(pin(recorder, traced, what))
-    source, function, constant = comparison
+    text, writer = written
     truth = bool(known.value)
-    recorder.guards.add(source, "python", _comparison(function, constant, truth))
+    _guard(recorder, text if truth else f"not {text}", writer, what)
     return truth
-
-
-def _as_comparison(traced: TracedScalar) -> tuple[Source, Callable[[float, float], bool], float] | None:
-    """The number as a comparison of one float input with a constant, if that is what it is."""
-    known, node = traced.known, traced.node
-    assert known is not None
-    if len(known.floats) != 1 or known.sizes:
-        return None
-    (source,) = known.floats
-    if node.op.kind == "input":
-        return source, operator.ne, 0.0
-    function = node.op.target
-    if function not in _SYMBOLS or len(node.args) != 2:
-        return None
-    a, b = node.args
-    if _is_input(a) and type(b) in (int, float) and not _beyond_float(b):
-        return source, function, b
-    if _is_input(b) and type(a) in (int, float) and not _beyond_float(a):
-        return source, _MIRRORED[function], a
-    return None
-
-
-def _is_input(arg: Any) -> bool:
-    return getattr(getattr(arg, "op", None), "kind", None) == "input"
-
-
-def _beyond_float(value: float) -> bool:
-    return type(value) is float and math.isnan(value)

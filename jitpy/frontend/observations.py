@@ -23,8 +23,6 @@ class Observations:
         self.dynamic_ints: set[Any] = set()
         self.floats: dict[Any, str] = {}
         self.dynamic_floats: set[Any] = set()
-        #: floats whose values the program needs: making them inputs of the graph gains nothing
-        self.constant_floats: set[Any] = set()
         #: classes without a place in a module, those of one name: the name and a reference to each
         self.classes: dict[Any, list[tuple[tuple[str, str], weakref.ref[type]]]] = {}
         #: objects whose identity the program asked for: a reference, and how many there were
@@ -49,13 +47,13 @@ class Observations:
         return dynamic
 
     def float_is_dynamic(self, key: Any, value: float, always: bool) -> bool:
-        """Note a float's value; whether it has ever changed (or `always` is set) and no program needed its value."""
+        """Note a float's value; whether it has ever changed (or `always` is set)."""
         seen = self.floats.get(key)
         text = value.hex()
         if seen is not None and seen != text:
             self.dynamic_floats.add(key)
         self.floats[key] = text
-        return key not in self.constant_floats and (always or key in self.dynamic_floats)
+        return always or key in self.dynamic_floats
 
     def int_is_dynamic(self, key: Any, value: int) -> bool:
         """Note an int's value; whether it has ever changed."""

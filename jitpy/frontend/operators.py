@@ -524,9 +524,10 @@ def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a:
             return const(symbol == "!=")
         return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
     if any(isinstance(x, float) for x in (left, right)):
-        if any(ex.world.sizes.is_unbacked(x) for x in (left, right)):
-            return _compare_numbers(ex, symbol, function, as_number(ex, a), as_number(ex, b))
-        return fold_constants(ex, function, _pin_number(ex, a, symbol), _pin_number(ex, b, symbol))
+        if not any(isinstance(x, sympy.Expr) for x in (left, right)):
+            return fold_constants(ex, function, left, right)
+        with recording(ex, symbol):
+            return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, as_number(ex, v)) for v in (a, b))))
     if any(ex.world.sizes.is_unbacked(x) for x in (left, right)):
         return _compare_computed(ex, symbol, function, a, b)
     return const(ex.world.sizes.decide(_SIZE_RELATIONS[symbol](left, right), f"{left} {symbol} {right} at {ex.loc()}"))

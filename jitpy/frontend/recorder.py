@@ -107,6 +107,8 @@ class Recorder:
         #: floats that are inputs of the graph, by place; and those whose values the program asked for, with the reason
         self.float_inputs: dict[Source, TracedScalar] = {}
         self.pinned: dict[Source, str] = {}
+        #: see `World.need`
+        self.need: Callable[[Any, int, str], None] | None = None
         #: sizes that depend on data, as numbers of the graph
         self.size_numbers: dict[Any, TracedScalar] = {}
         #: position of the first node whose result requires grad

@@ -12,7 +12,7 @@ import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
 
-from .known_numbers import known_result, pinned_arguments
+from .known_numbers import known_result, pinned_arguments, real_power
 from .known_tensors import known_number
 from .traced import TracedScalar, TracedTensor, Uncapturable, UserError
 
@@ -82,15 +82,6 @@ def _op_name(function: Callable[..., Any]) -> str:
 
 
 _OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host") for fn in _FUNCTIONS}
-
-
-
-def real_power(base: float, exponent: float) -> float:
-    """A power of which a float is one side; ArithmeticError where it is complex (the call is then given up)."""
-    result = base**exponent
-    if type(result) is not float:
-        raise ArithmeticError("a power of a negative number is complex")
-    return result
 
 
 REAL_POWER = Op("py.real_pow", real_power, kind="host")

@@ -91,6 +91,7 @@ class World:
         self.sizes = SizeEnv()
         self.guards = GuardSet()
         self.recorder = Recorder(self.sizes, self.guards)
+        self.recorder.need = self.need
         self.history = history
         self.root_globals = globals
         self.dynamic = dynamic

@@ -421,6 +421,9 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
         return f"{name}({', '.join(node.name for node in check.nodes)})"
     if kind == "python":
         return f"{name_of(arg, 'predicate')}({check.nodes[0].name})"
+    if kind == "numbers":
+        names = [*(node.name for node in check.nodes), *map(str, arg.symbols)]
+        return f"{name_of(arg.function, 'numbers')}({', '.join(names)})"
     if arg.covered:
         return f"({arg.text})"
     return f"{name_of(arg, 'relation')}({', '.join(map(str, arg.symbols))})"
@@ -513,6 +516,8 @@ def final_failure(check: Check, places: list[tuple[str, Any]], slots: dict[Any, 
             return f"{arg.text} raised {describe_error(error)}"
         return f"{arg.text}, but {', '.join(f'{s} = {v}' for s, v in zip(arg.symbols, values, strict=True))}"
     values = [value for _, value in places]
+    if kind == "numbers":
+        return arg.failure(places, [symbols[slots[symbol]] for symbol in arg.symbols])
     paths = [path for path, _ in places]
     if kind == "same":
         return None if values[0] is values[1] else f"{paths[0]} is {paths[1]}, but they are two objects"

@@ -24,6 +24,7 @@ import torch
 from . import guard_checks as checks
 from .lifetimes import is_mortal
 from .native_build import NativeUnavailable, load_native
+from .number_facts import NumberCheck
 from .size_relations import Relation
 
 ROOTS = ("local", "closure", "closure_cell", "globals", "const", "weak_const")
@@ -105,6 +106,9 @@ class GuardTree:
             self.finals.append(checks.Check(kind, None, order, why, nodes))
         elif kind == "python":
             self.finals.append(checks.Check(kind, arg, order, why, (self._keep(guard.source),)))
+        elif kind == "numbers":
+            made = NumberCheck(arg)
+            self.finals.append(checks.Check(kind, made, order, why, tuple(map(self._keep, arg.sources))))
         elif kind in checks.NODE_KINDS:
             node = self._cell_node(guard.source) if kind == "empty" else self.node(guard.source)
             if kind in ("id", "type"):
@@ -242,7 +246,7 @@ class GuardTree:
     def check_symbols(self) -> None:
         """Every symbol of a relation must be read from somewhere; ValueError else."""
         for check in self.finals:
-            if check.kind != "relation":
+            if check.kind not in ("relation", "numbers"):
                 continue
             unbound = [str(symbol) for symbol in check.arg.symbols if symbol not in self.slots]
             if unbound:
@@ -260,8 +264,11 @@ class GuardTree:
     def _native_final(self, check: checks.Check) -> tuple[Any, ...]:
         if check.kind == "relation":
             slots = tuple(self.slots[symbol] for symbol in check.arg.symbols)
-            return ("relation", slots, check.arg, check.arg.program(self.slots) or ())
-        return (check.kind, tuple(node.keep for node in check.nodes), check.arg, ())
+            return ("relation", (), slots, check.arg, check.arg.program(self.slots) or ())
+        keeps = tuple(node.keep for node in check.nodes)
+        if check.kind == "numbers":
+            return ("python", keeps, tuple(self.slots[symbol] for symbol in check.arg.symbols), check.arg.function, ())
+        return (check.kind, keeps, (), check.arg, ())
 
 
 def _native_check(check: checks.Check) -> tuple[str, Any]:
@@ -407,7 +414,7 @@ def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
             comments = [checks.tensor_facts(check.arg)] if check.kind == "tensor" else []
             comments += [check.why] if check.why else []
             require(checks.expression(check, node.name, names.of), "; ".join(comments))
-    if any(check.kind == "relation" for check in tree.finals):
+    if any(check.kind in ("relation", "numbers") for check in tree.finals) and tree.slots:
         lines.append((", ".join(map(str, tree.slots)) + (", = S" if len(tree.slots) == 1 else " = S"), ""))
     for check in tree.finals:
         require(checks.expression(check, "", names.of), check.why)

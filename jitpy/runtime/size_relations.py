@@ -174,6 +174,19 @@ def _text(expr: Any) -> str:
     raise _NotCovered
 
 
+def value_text(expr: Any, names: dict[str, Any]) -> str:
+    """An expression for the (integer) value of a size; what has no text is put to sympy, through a name in `names`."""
+    if expr.is_Symbol and expr.name.isidentifier():
+        return expr.name
+    try:
+        return f"int({_text(expr)})"
+    except _NotCovered:
+        symbols = sorted(expr.free_symbols, key=str)
+        name = f"size_{len(names)}"
+        names[name] = lambda *values: int(expr.subs(dict(zip(symbols, values, strict=True))))
+        return f"{name}({', '.join(map(str, symbols))})"
+
+
 def _operand(expr: Any) -> str:
     text = _text(expr)
     return text if expr.is_Symbol or expr.is_Number or type(expr) in _CALLS else f"({text})"

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jitpy.frontend import source as src
-from jitpy.frontend.guards import MISSING, ClassLookup, GuardSet, TensorGuard, TorchStateGuard
+from jitpy.frontend.guards import MISSING, ClassLookup, GuardSet, NumberFact, TensorGuard, TorchStateGuard
 from jitpy.ir.sizes import SizeEnv, floordiv, mod
 from jitpy.runtime import guard_checks
 from jitpy.runtime.guards import GuardFunction, build_guards
@@ -360,6 +360,19 @@ def test_python_predicates_run_last_and_may_raise() -> None:
     for native in (True, False):
         with pytest.raises(KeyboardInterrupt):
             build_guards(one(X, "python", interrupt), native=native).check((1,), {})
+
+
+def test_facts_about_numbers() -> None:
+    sizes = SizeEnv()
+    n = sizes.new_symbol(6, "n", None, low=-(1 << 62))
+    guards = one(Y, "int", n)
+    guards.add(X, "type", float)
+    guards.add(None, "numbers", NumberFact("((p0 * 2) < (q0 / q1))", (X,), (n, floordiv(n, 2))), "a branch")
+    check = Both(guards, sizes)
+    assert check(0.5, 6) and not check(1.5, 6) and check(-1.0, 3)
+    assert not check(0.5, 1)  # divides by zero
+    failing = check.native.explain((1.5, 6), {})
+    assert len(failing) == 1 and "x * 2" in failing[0] and "x = 1.5" in failing[0]
 
 
 # ---- reading values ----------------------------------------

@@ -155,4 +155,61 @@ def test_one_graph_for_all_values(kind: str) -> None:
         "warm-up": (lambda p, n: p * min(n / 30, 1.0) if n < 40 else p, [(x, i + 2) for i in range(20)]),
     }
     fn, calls = programs[kind]
-    assert count(fn, calls) <= (20 if kind == "warm-up" else 2)
+    assert count(fn, calls) <= (3 if kind == "warm-up" else 2)
+
+
+def _floats(n: int) -> list[tuple[float, float]]:
+    return [(i * 37 % 101 / 100, i * 61 % 97 / 100) for i in range(n)]
+
+
+def _compared(x, a, b):
+    return x + a if a < b else x - b
+
+
+def _computed(x, a, b):
+    return x * a if a * 2 + 0.5 > b + math.sqrt(a) else x
+
+
+def _with_a_size(x, a, b):
+    return x + 1 if x.shape[0] / 2 > 3.5 * a else x - b
+
+
+def _with_an_int(x, a, n):
+    return x + n if n > a * 50 else x * a
+
+
+def _rounded(x, a, b):
+    return x[: int(a * 3)] + b
+
+
+def _best_so_far(x, a, best):
+    return (x * a, a) if a < best else (x, best)
+
+
+@pytest.mark.parametrize("fn, most", [(_compared, 3), (_computed, 3), (_with_an_int, 4), (_rounded, 5),
+                                      (_best_so_far, 4)])
+def test_one_graph_for_each_answer(fn, most: int) -> None:
+    """What a branch asks of changing numbers is guarded as an answer, not by their values."""
+    calls = [(vec(), a, int(b * 100) + 2 if fn is _with_an_int else b) for a, b in _floats(30)]
+    assert count(fn, calls) <= most
+
+
+def test_comparisons_with_sizes() -> None:
+    calls = [(vec(2 + i % 7), a, b) for i, (a, b) in enumerate(_floats(30))]
+    assert count(_with_a_size, calls) <= 4
+
+
+def test_a_float_that_is_needed_breaks_the_graph() -> None:
+    """As for ints: after a few values plain Python does what depends on the value, for all of them."""
+    seen = {}
+
+    def fn(x, a):
+        seen[a] = len(seen)
+        return x * a
+
+    x = vec()
+    jitted = jitpy.jit(fn, backend="eager")
+    for i in range(20):
+        assert torch.equal(jitted(x, i / 7), x * (i / 7))
+    assert list(seen) == [i / 7 for i in range(20)]
+    assert variants() <= 10

@@ -174,17 +174,18 @@ bool parse_ints(PyObject* tuple, std::vector<int>& out) {
   return true;
 }
 
-// (kind, (keeps or symbol slots), callable or None, ((op, arg), ...))
+// (kind, (keeps), (symbol slots), callable or None, ((op, arg), ...))
 bool parse_final(PyObject* entry, Program& program) {
-  PyObject *name, *slots, *callable, *instructions;
-  if (!PyArg_ParseTuple(entry, "OO!OO!", &name, &PyTuple_Type, &slots, &callable, &PyTuple_Type, &instructions))
+  PyObject *name, *keeps, *slots, *callable, *instructions;
+  if (!PyArg_ParseTuple(entry, "OO!O!OO!", &name, &PyTuple_Type, &keeps, &PyTuple_Type, &slots, &callable,
+                        &PyTuple_Type, &instructions))
     return false;
   const int kind = name_index(name, kFinalNames, std::size(kFinalNames), "guard kind");
   if (kind < 0) return false;
   FinalCheck check;
   check.kind = static_cast<FinalKind>(kind);
   check.object = Ref(callable);
-  if (!parse_ints(slots, check.kind == FinalKind::kRelation ? check.symbols : check.keeps)) return false;
+  if (!parse_ints(keeps, check.keeps) || !parse_ints(slots, check.symbols)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instructions); i++) {
     PyObject* op;
     long long arg;

@@ -105,8 +105,8 @@ inline PyObject* referent(PyObject* weakref) {
 
 struct FinalCheck {
   FinalKind kind;
-  std::vector<int> keeps;    // same: two; distinct: all; overlap: value, then the others; python: one
-  std::vector<int> symbols;  // relation: slots of the arguments of `object`
+  std::vector<int> keeps;    // same: two; distinct: all; overlap: value, then the others; python: any number
+  std::vector<int> symbols;  // relation, python: slots of the (last) arguments of `object`
   SizeProgram program;       // relation: may be empty
   Ref object;                // relation, python: callable
   uint64_t units = 0;        // same, distinct: those that hold the values, a bit each; all for other kinds

@@ -110,12 +110,14 @@ int ask_python(PyObject* callable, PyObject** args, size_t n) {
   return truth < 0 ? clear_exception() : truth;
 }
 
-int ask_relation(const FinalCheck& check, const int64_t* symbols) {
-  if (!check.program.empty()) {
-    const SizeVerdict verdict = run_size_program(check.program, symbols);
-    if (verdict != SizeVerdict::kUnknown) return verdict == SizeVerdict::kTrue;
+// Call the check's callable with its values, then the sizes that it is about.
+int ask_callable(const FinalCheck& check, PyObject* const* kept, const int64_t* symbols) {
+  if (check.keeps.size() == 1 && check.symbols.empty()) {
+    PyObject* args[1] = {Py_NewRef(kept[check.keeps[0]])};
+    return ask_python(check.object.get(), args, 1);
   }
   std::vector<PyObject*> args;
+  for (const int keep : check.keeps) args.push_back(Py_NewRef(kept[keep]));
   for (const int slot : check.symbols) {
     PyObject* number = PyLong_FromLongLong(symbols[slot]);
     if (number == nullptr) {
@@ -142,11 +144,13 @@ int final_passes(const FinalCheck& check, PyObject* const* kept, const int64_t* 
       return 1;
     }
     case FinalKind::kRelation:
-      return ask_relation(check, symbols);
-    case FinalKind::kPython: {
-      PyObject* args[1] = {Py_NewRef(kept[check.keeps[0]])};
-      return ask_python(check.object.get(), args, 1);
-    }
+      if (!check.program.empty()) {
+        const SizeVerdict verdict = run_size_program(check.program, symbols);
+        if (verdict != SizeVerdict::kUnknown) return verdict == SizeVerdict::kTrue;
+      }
+      return ask_callable(check, kept, symbols);
+    case FinalKind::kPython:
+      return ask_callable(check, kept, symbols);
   }
   return 0;
 }
