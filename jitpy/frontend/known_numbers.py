@@ -68,8 +68,8 @@ def real_power(base: float, exponent: float) -> float:
 #: how functions of numbers are written in a guard
 _INFIX: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
-    operator.mod: "%", operator.pow: "**", real_power: "**", operator.lt: "<", operator.le: "<=",
-    operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=", operator.and_: "&", operator.or_: "|", operator.xor: "^",
+    operator.mod: "%", operator.pow: "**", real_power: "**", operator.lt: "<", operator.le: "<=", operator.gt: ">",
+    operator.ge: ">=", operator.eq: "==", operator.ne: "!=", operator.and_: "&", operator.or_: "|", operator.xor: "^",
     operator.lshift: "<<", operator.rshift: ">>",
 }
 _PREFIX: dict[Any, str] = {operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.not_: "not "}
