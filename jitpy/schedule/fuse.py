@@ -4,6 +4,9 @@ Every computed value starts as a group of its own. Pairs of groups that share da
 traffic that merging would save, and merged from the top while the merge is legal and within budget. What is legal
 follows from the index expressions alone: all members must meet at the same points of one iteration space (see
 `space.py`), and no other kernel may have to run in between. Refusals are kept with their reasons.
+
+A group reduces the rows of its space. One that reduces the columns of the same matrix can join it (`Group.columns`):
+the kernel reads each row once, and its columns' results are complete behind the last row.
 """
 
 from __future__ import annotations
@@ -16,9 +19,21 @@ from typing import Any
 from ..ir.graph import Node
 from ..ir.spec import Dim, contiguous_stride, prod
 from .alike import alike_results
+from .expr import carrier
 from .index import Index, flatten, of, same
 from .lower import Lowering
-from .space import Misaligned, Signature, Space, full_size, outer_size, same_signature, signature
+from .space import (
+    Extent,
+    Misaligned,
+    Signature,
+    Space,
+    column_size,
+    crosses,
+    full_size,
+    outer_size,
+    same_signature,
+    signature,
+)
 from .values import Computed, HostScalar, Pointwise, Probe, Reduction, Scan, Scatter, Stored, Value, base_of
 
 
@@ -40,6 +55,11 @@ class Limits:
     #: results that count as one row where they, and not what is reduced, are neighbours in memory: as many as a thread
     #: has to compute side by side
     side_by_side: int = 16
+    #: points of a matrix from which one kernel reduces both its rows and its columns; None: never
+    crossed_points: int | None = None
+    #: rows from which that is done, and bytes of the columns' partial results up to which
+    crossed_rows: int = 64
+    crossed_bytes: int = 1 << 18
     #: how kernels add to computed places: "ordered" as the program does, or "unordered", which repeated runs may tell
     scatters: str = "ordered"
     #: whether there are kernels that do the same to many tensors
@@ -54,12 +74,15 @@ class Limits:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Values computed by one kernel. `space` is None while all members are pointwise; then `numel` counts points."""
+    """Values computed by one kernel. `space` is None while all members are pointwise; then `numel` counts points.
+    `columns` are the members with one element per column: reductions over the parallel axes, and what is made of these
+    alone."""
 
     members: list[Value]
     space: Signature | None
     numel: Dim
     expressions: int = 0
+    columns: frozenset[Value] = frozenset()
     #: groups and calls whose results this one reads, and those that read this one
     before: set[Any] = field(default_factory=set)
     after: set[Any] = field(default_factory=set)
@@ -75,6 +98,10 @@ class Group:
     @property
     def name(self) -> str:
         return "+".join(dict.fromkeys(m.describe() for m in self.members))
+
+    def extent(self, value: Value) -> Extent:
+        """For what `value` has one element each."""
+        return Extent.POINTS if self.space is None else extent_in(value, self.space, self.columns)
 
 
 @dataclass(eq=False, slots=True)
@@ -345,11 +372,11 @@ class Fusion:
             if first not in alive or second not in alive or (first, second) in refused:
                 continue
             try:
-                space = self._check(first, second)
+                space, columns = self._check(first, second)
             except Refused as reason:
                 refused[first, second] = Refusal(first.name, second.name, str(reason), -saved)
                 continue
-            merged = self._joined(first, second, space)
+            merged = self._joined(first, second, space, columns)
             alive -= {first, second}
             alive.add(merged)
             push(merged)
@@ -385,11 +412,11 @@ class Fusion:
                 saved += self.bytes(operand)
         return saved
 
-    def _check(self, a: Group, b: Group) -> Signature | None:
-        """The space of the merged group. Raises Refused."""
+    def _check(self, a: Group, b: Group) -> tuple[Signature | None, frozenset[Value]]:
+        """The space and the columns of the merged group. Raises Refused."""
         if any(isinstance(m, (Scan, Scatter)) for m in (*a.members, *b.members)):
             raise Refused("a scan or scatter is a kernel of its own")
-        space = self._joint_space(a, b)
+        space, columns = self._joint_space(a, b)
         if a.expressions + b.expressions > self.limits.expressions:
             raise Refused("the kernel would be too long")
         both = {*a.members, *b.members}
@@ -399,21 +426,41 @@ class Fusion:
             raise Refused("the kernel would use too many buffers")
         if self._path(a, b) or self._path(b, a):
             raise Refused("another kernel or call must run in between")
-        connected = self._check_positions(a, b, space) | self._check_positions(b, a, space)
+        if columns:
+            self._check_columns(both, space, columns)
+        connected = self._check_positions(a, b, space, columns) | self._check_positions(b, a, space, columns)
         alike = self._is_alike(a), self._is_alike(b)
         if (alike[0] != alike[1] or alike[0] and not connected) and self._saved(a, b) < self.limits.saving:
             raise Refused("one of many kernels that do the same, and that run together")
         if not connected and not self._shares_positions(a, b):
             raise Refused("they read shared inputs in different orders")
-        if space is not None and self._depends_on_rows(both, space):
+        if space is not None and self._depends_on_rows(both, space, columns):
             rows, points = self.env.hint(outer_size(space)), self.env.hint(full_size(space))
-            if self._reduces_across(both):
+            if self._reduces_across(both - columns):
                 rows //= self.limits.side_by_side
             if rows < self.limits.few_rows and points >= self.limits.large:
                 raise Refused("too few rows to share among threads")
             if any(self._looks_around(value) for value in both):
                 raise Refused("windows would be read again in every stage")
-        return space
+        return space, columns
+
+    def _check_columns(self, members: set[Value], space: Signature | None, columns: frozenset[Value]) -> None:
+        """Raises Refused where rows and columns are not to be reduced by one kernel."""
+        assert space is not None and self.limits.crossed_points is not None
+        sums = [value for value in columns if isinstance(value, Reduction)]
+        if any(value.kind.startswith("arg") for value in sums):
+            raise Refused("positions along columns are found by kernels of their own")
+        if any(operand in columns for value in members - columns for operand, _ in self.reads(value)):
+            raise Refused("the results of columns are complete only behind the last row")
+        if self.env.hint(outer_size(space)) < self.limits.crossed_rows:
+            raise Refused("too few rows for reducing rows and columns together")
+        if self.env.hint(full_size(space)) < self.limits.crossed_points:
+            raise Refused("the matrix is so small that reading it again costs little")
+        width = sum(carrier(value.dtype).itemsize for value in sums)
+        if self.env.hint(column_size(space)) * width > self.limits.crossed_bytes:
+            raise Refused("the columns' partial results would not stay in the cache")
+        if self._reduces_across(members - columns):
+            raise Refused("the rows do not lie in memory as rows")
 
     def _reduces_across(self, members: set[Value]) -> bool:
         """Whether the results of the reductions, not what they reduce, are neighbours in memory."""
@@ -439,22 +486,37 @@ class Fusion:
     def _is_alike(self, group: Group) -> bool:
         return bool(self.alike) and self.alike.issuperset(group.members)
 
-    def _joint_space(self, a: Group, b: Group) -> Signature | None:
+    def _joint_space(self, a: Group, b: Group) -> tuple[Signature | None, frozenset[Value]]:
+        columns = a.columns | b.columns
         if a.space is None and b.space is None:
             if not same(a.numel, b.numel):
                 raise Refused("different numbers of elements")
-            return None
+            return None, columns
         if a.space is not None and b.space is not None:
-            if not same_signature(a.space, b.space):
+            if same_signature(a.space, b.space):
+                return a.space, columns
+            if self.limits.crossed_points is None or not crosses(a.space, b.space):
                 raise Refused("they reduce over different axes")
-            return a.space
-        space, other = (a.space, b) if a.space is not None else (b.space, a)
+            rows, other = (a.space, b) if a.space[-1][1] else (b.space, a)
+            return rows, columns.union(v for v in other.members if other.extent(v) is Extent.ROWS)
+        (space, known), other = (a.space, a), b
+        if space is None:
+            (space, known), other = (b.space, b), a
         assert space is not None
+        if known.columns and same(other.numel, column_size(space)) and self._touches(other, known.columns):
+            return space, columns.union(other.members)
         if not same(other.numel, full_size(space)) and not same(other.numel, outer_size(space)):
             raise Refused("different numbers of elements")
-        return space
+        return space, columns
 
-    def _check_positions(self, made: Group, reading: Group, space: Signature | None) -> bool:
+    def _touches(self, group: Group, values: frozenset[Value]) -> bool:
+        """Whether members of the group read some of `values`, or are read by them."""
+        return any(operand in values for value in group.members for operand, _ in self.reads(value)) or any(
+            reader in values for value in group.members for reader in self.readers.get(value, ()))
+
+    def _check_positions(
+        self, made: Group, reading: Group, space: Signature | None, columns: frozenset[Value]
+    ) -> bool:
         """Every element that `reading` takes from `made` must be the one made at the same point."""
         found = False
         members = set(made.members)
@@ -462,26 +524,29 @@ class Fusion:
             for operand, index in self.reads(value):
                 if operand in members:
                     found = True
-                    if not self._same_point(value, operand, index, space):
+                    if not self._same_point(value, operand, index, space, columns):
                         raise Refused(f"{value.describe()} reads {operand.describe()} at other positions")
         return found
 
-    def _same_point(self, value: Value, operand: Value, index: tuple[Index, ...], space: Signature | None) -> bool:
+    def _same_point(
+        self, value: Value, operand: Value, index: tuple[Index, ...], space: Signature | None, columns: frozenset[Value]
+    ) -> bool:
         probe = self.probe(value)
-        if not isinstance(operand, Reduction) and self._identity(probe, operand, index):
+        alike = (value in columns) == (operand in columns) or isinstance(value, Reduction)
+        if alike and not isinstance(operand, Reduction) and self._identity(probe, operand, index):
             return True
         if space is None:
             return False
         try:
             grid = Space(space)
-            outer_value = not isinstance(value, Reduction) and is_outer(value, space)
-            outer_operand = is_outer(operand, space)
-            grid.refine(probe.shape, outer_value)
-            grid.refine(operand.shape, outer_operand)
+            own = Extent.POINTS if isinstance(value, Reduction) else extent_in(value, space, columns)
+            its = extent_in(operand, space, columns)
+            grid.refine(probe.shape, own)
+            grid.refine(operand.shape, its)
             grid.make_axes()
-            mapping = dict(zip(probe.axes, grid.place(probe.shape, outer_value), strict=True))
+            mapping = dict(zip(probe.axes, grid.place(probe.shape, own), strict=True))
             moved = tuple(i.replace(mapping) for i in index)
-            return moved == grid.place(operand.shape, outer_operand)
+            return moved == grid.place(operand.shape, its)
         except Misaligned:
             return False
 
@@ -501,13 +566,13 @@ class Fusion:
                         return True
         return False
 
-    def _depends_on_rows(self, members: set[Value], space: Signature) -> bool:
+    def _depends_on_rows(self, members: set[Value], space: Signature, columns: frozenset[Value]) -> bool:
         """Whether some value of the full space depends on a reduction of the same group."""
         tainted: set[Value] = set()
         for value in sorted(members, key=lambda v: v.position):
             sources = [operand for operand, _ in self.reads(value) if operand in members]
             if any(isinstance(s, Reduction) or s in tainted for s in sources):
-                if isinstance(value, Reduction) or not is_outer(value, space):
+                if isinstance(value, Reduction) or extent_in(value, space, columns) is Extent.POINTS:
                     return True
                 tainted.add(value)
         return False
@@ -526,10 +591,10 @@ class Fusion:
                     stack.append(following)
         return False
 
-    def _joined(self, a: Group, b: Group, space: Signature | None) -> Group:
+    def _joined(self, a: Group, b: Group, space: Signature | None, columns: frozenset[Value]) -> Group:
         members = sorted((*a.members, *b.members), key=lambda v: v.position)
         numel = a.numel if a.space is not None or b.space is None else b.numel
-        merged = Group(members, space, numel, a.expressions + b.expressions)
+        merged = Group(members, space, numel, a.expressions + b.expressions, columns)
         merged.before = (a.before | b.before) - {a, b}
         merged.after = (a.after | b.after) - {a, b}
         for unit in merged.before:
@@ -630,9 +695,12 @@ class InliningProbe(Probe):
         return super().resolve(value, index)
 
 
-def is_outer(value: Value, space: Signature) -> bool:
-    """Whether a member has one element per point of the parallel axes (rather than of the whole space)."""
-    return isinstance(value, Reduction) or not same(value.numel, full_size(space))
+def extent_in(value: Value, space: Signature, columns: frozenset[Value]) -> Extent:
+    """The extent of a group's member."""
+    if value in columns:
+        return Extent.COLUMNS
+    outer = isinstance(value, Reduction) or not same(value.numel, full_size(space))
+    return Extent.ROWS if outer else Extent.POINTS
 
 
 def _shape_key(probe: Probe, position: Index) -> Any:
@@ -640,4 +708,4 @@ def _shape_key(probe: Probe, position: Index) -> Any:
     return terms, position.const, probe.shape
 
 
-__all__ = ["Call", "Fusion", "Group", "Limits", "Refusal", "Stored", "is_outer"]
+__all__ = ["Call", "Fusion", "Group", "Limits", "Refusal", "Stored"]

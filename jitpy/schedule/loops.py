@@ -10,6 +10,9 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     batch    kernels of style map that do the same to different tensors (`parts`), see `batches.py`
     scatter  a store that adds, at computed places: the reduced axes are those along which places may repeat
 
+A kernel of style rows may also reduce the columns that its rows are made of (`Kernel.columns`): the gradients of a
+layer norm's weight and bias beside that of its input, a bias' gradient behind a softmax.
+
 Stages: an expression's stage is the number of reductions that must be complete before it. Loops of one stage are one
 loop.
 """
@@ -25,9 +28,9 @@ from ..ir.graph import Node
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, contiguous_stride, prod
 from .expr import Expr, ScalarBuilder, carrier, children, index_expressions, index_of, walk
-from .fuse import Group, is_outer
+from .fuse import Group
 from .index import Axis, Index, Quotient, flatten, of, same, unflatten
-from .space import Misaligned, Signature, Space
+from .space import Extent, Misaligned, Signature, Space
 from .values import Pointwise, Reduction, Scan, Scatter, Trace, Value
 
 
@@ -54,7 +57,11 @@ class Reduce:
 
 @dataclass(eq=False, slots=True)
 class Kernel:
-    """One loop nest. `axes` are the parallel axes outside in, then the reduced ones; `vector` is one of them."""
+    """One loop nest. `axes` are the parallel axes outside in, then the reduced ones; `vector` is one of them.
+
+    `columns` are reductions along the parallel axes, with one result for each point of the reduced ones; their
+    expressions belong to stages as those of `reductions` do. `column_stores` write what is made of these results, once
+    all rows are done."""
 
     name: str
     style: str
@@ -72,6 +79,8 @@ class Kernel:
     nodes: list[Node] = field(default_factory=list)
     #: the kernels of a batch
     parts: list[Kernel] = field(default_factory=list)
+    columns: list[Reduce] = field(default_factory=list)
+    column_stores: list[Store] = field(default_factory=list)
 
     @property
     def parallel(self) -> list[Axis]:
@@ -93,28 +102,33 @@ class Kernel:
         """How many times the body of the innermost loop runs."""
         return prod(tuple(a.size for a in self.axes))
 
+    @property
+    def all_stores(self) -> list[Store]:
+        return self.stores + self.column_stores
+
+    @property
+    def all_reductions(self) -> list[Reduce]:
+        return self.reductions + self.columns
+
     def roots(self) -> list[Expr]:
-        places = [e for s in self.stores for e in index_expressions(s.index)]
-        return [r.expr for r in self.reductions] + [s.expr for s in self.stores] + places
+        places = [e for s in self.all_stores for e in index_expressions(s.index)]
+        return [r.expr for r in self.all_reductions] + [s.expr for s in self.all_stores] + places
 
 
 class KernelTrace(Trace):
     """Evaluates a group's members at one point of its space."""
 
-    def __init__(
-        self, members: set[Value], inlined: set[Value], space: Space, sizes: Signature | None, builder: ScalarBuilder
-    ) -> None:
-        super().__init__(builder)
+    def __init__(self, group: Group, members: set[Value], inlined: set[Value], space: Space) -> None:
+        super().__init__(ScalarBuilder())
+        self.group = group
         self.members = members
         self.inlined = inlined
         self.space = space
-        self.sizes = sizes
         self.reductions: dict[Value, Reduce] = {}
         self.visited: dict[Value, None] = {}
-        self.parallel = frozenset(a for a in space.axes if not a.reduced)
 
     def place(self, value: Value) -> tuple[Index, ...]:
-        return place(self.space, value.shape, self.sizes is not None and is_outer(value, self.sizes))
+        return place(self.space, value.shape, self.group.extent(value))
 
     def resolve(self, value: Value, index: tuple[Index, ...]) -> Expr:
         if isinstance(value, Pointwise) and (value in self.inlined or value in self.members):
@@ -129,7 +143,7 @@ class KernelTrace(Trace):
         if found is None:
             self.visited[value] = None
             before, self.mask = self.mask, None
-            index = place(self.space, value.source_shape, False)
+            index = place(self.space, value.source_shape, Extent.POINTS)
             expr = value.body(self, index)
             self.mask = before
             if not any(a.reduced for a in self.space.axes):  # one element each
@@ -141,7 +155,7 @@ class KernelTrace(Trace):
                 strides = contiguous_stride(tuple(value.source_shape[d] for d in dims))
                 position = flatten(tuple(index[d] for d in dims), strides)
             result = self.e.make("reduced", (), carrier(value.dtype), value)
-            result.axes = self.parallel
+            result.axes = frozenset(a for a in self.space.axes if self.group.extent(value).has(a.reduced))
             found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, result, position)
         return found.result
 
@@ -157,14 +171,14 @@ def nodes_of(values: Iterable[Value]) -> list[Node]:
     return list(dict.fromkeys(v.origin for v in ordered if v.origin is not None))
 
 
-def place(space: Space, shape: tuple[Dim, ...], outer: bool) -> tuple[Index, ...]:
+def place(space: Space, shape: tuple[Dim, ...], extent: Extent) -> tuple[Index, ...]:
     """A tensor's index at a point of the space, by division where its axes do not line up."""
     try:
-        return space.place(shape, outer)
+        return space.place(shape, extent)
     except Misaligned:
         position = Index()
         for axis in space.axes:
-            if not (outer and axis.reduced):
+            if extent.has(axis.reduced):
                 position = position * axis.size + of(axis)
         return unflatten(position, shape)
 
@@ -178,37 +192,37 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
     sizes: Signature = group.space if group.space is not None else (((group.numel, False),) if group.numel != 1 else ())
     space = Space(sizes)
     for value in group.members:
-        outer = group.space is not None and is_outer(value, sizes)
-        shapes = (
-            [(value.source_shape, False), (value.shape, True)]
-            if isinstance(value, Reduction)
-            else [(value.shape, outer)]
-        )
-        for shape, is_outer_shape in shapes:
+        shapes = [(value.source_shape, Extent.POINTS)] if isinstance(value, Reduction) else []
+        for shape, extent in (*shapes, (value.shape, group.extent(value))):
             before = list(space.sizes)
             try:
-                space.refine(shape, is_outer_shape)
+                space.refine(shape, extent)
             except Misaligned:
                 space.sizes = before
     members = set(group.members)
     space.make_axes()
     for attempt in range(6):
-        trace = KernelTrace(members, inlined, space, group.space, ScalarBuilder())
-        stores = []
+        trace = KernelTrace(group, members, inlined, space)
+        stores: list[Store] = []
+        column_stores: list[Store] = []
         for value in stored:
             index = trace.place(value)
             expr = trace.reduce(value) if isinstance(value, Reduction) else trace.read(value, index)
-            stores.append(Store(value, flatten(index, value.stride), expr))
+            found = column_stores if value in group.columns else stores
+            found.append(Store(value, flatten(index, value.stride), expr))
+        reductions = [r for r in trace.reductions.values() if r.result.op == "reduced"]
         kernel = Kernel(
             name,
             "map",
             list(space.axes),
             None,
             stores,
-            [r for r in trace.reductions.values() if r.result.op == "reduced"],
+            [r for r in reductions if r.value not in group.columns],
             env,
             group.members,
             nodes=nodes_of(trace.visited),
+            columns=[r for r in reductions if r.value in group.columns],
+            column_stores=column_stores,
         )
         if attempt == 5 or not _split_axes(kernel, space):
             break
@@ -220,7 +234,7 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
 
 def _indices(kernel: Kernel) -> list[Index]:
     """Every index expression of the kernel."""
-    found = [s.index for s in kernel.stores] + [r.position for r in kernel.reductions if r.position is not None]
+    found = [s.index for s in kernel.all_stores] + [r.position for r in kernel.reductions if r.position is not None]
     for expr in walk(kernel.roots()):
         index = index_of(expr)
         if index is not None:
@@ -310,10 +324,10 @@ def _replace(kernel: Kernel, builder: ScalarBuilder, mapping: dict[Axis, Index],
         memo[expr] = result
         return result
 
-    for store in kernel.stores:
+    for store in kernel.all_stores:
         store.index = store.index.replace(mapping, rewrite)
         store.expr = rewrite(store.expr)
-    for reduction in kernel.reductions:
+    for reduction in kernel.all_reductions:
         reduction.expr = rewrite(reduction.expr)
         if reduction.position is not None:
             reduction.position = reduction.position.replace(mapping, rewrite)
@@ -325,6 +339,7 @@ def _accesses(kernel: Kernel) -> list[tuple[Index, Value]]:
     for expr in walk(kernel.roots()):
         if expr.op == "load":
             found.append((expr.attr[1], expr.attr[0]))
+    found.extend((s.index, s.value) for s in kernel.column_stores)
     return found
 
 
@@ -333,6 +348,8 @@ def _finish(kernel: Kernel) -> None:
     accesses = _accesses(kernel)
     best: tuple[float, int] | None = None
     for k, axis in enumerate(kernel.axes):
+        if kernel.columns and not axis.reduced:
+            continue
         score = 0.0
         for index, value in accesses:
             coefficient = index.coefficient(axis)
@@ -364,12 +381,12 @@ def _finish(kernel: Kernel) -> None:
     for expr in walk(kernel.roots()):
         if expr.op == "load" and expr.attr[0] not in kernel.reads:
             kernel.reads.append(expr.attr[0])
-    kernel.writes = [s.value for s in kernel.stores]
+    kernel.writes = [s.value for s in kernel.all_stores]
 
 
 def _number_stages(kernel: Kernel) -> None:
     stage = kernel.stage
-    by_result = {r.result: r for r in kernel.reductions}
+    by_result = {r.result: r for r in kernel.all_reductions}
 
     def number(roots: list[Expr]) -> None:
         for expr in walk(roots):
@@ -392,7 +409,7 @@ def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> K
     sizes: Signature = tuple((s, k == value.dim) for k, s in enumerate(value.shape))
     space = Space(sizes)
     space.make_axes()
-    trace = KernelTrace(set(), inlined, space, None, ScalarBuilder())
+    trace = KernelTrace(group, set(), inlined, space)
     index = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in space.axes)
     expr = value.body(trace, index)
     result = trace.e.make("reduced", (), carrier(value.dtype), value)
@@ -424,7 +441,7 @@ def _build_scatter(group: Group, name: str, inlined: set[Value], env: SizeEnv) -
     assert isinstance(value, Scatter)
     space = Space(tuple((size, False) for size in value.source_shape))
     axes = space.make_axes()
-    trace = KernelTrace(set(), inlined, space, None, ScalarBuilder())
+    trace = KernelTrace(group, set(), inlined, space)
     index = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in axes)
     place = value.target(trace, index)
     step: dict[Axis, Dim] = {}

@@ -55,7 +55,7 @@ def can_write_over(kernel: Kernel, target: Value, source: Value, env: SizeEnv) -
         return not others and can_write_over(own, target, source, env)
     if target.dtype.itemsize != source.dtype.itemsize or not same(target.numel, source.numel):
         return False
-    stores = [s for s in kernel.stores if s.value is target]
+    stores = [s for s in kernel.all_stores if s.value is target]
     last = max((kernel.stage[root] for root in kernel.roots()), default=0)
     if len(stores) != 1 or kernel.stage[stores[0].expr] != last and _loads_late(kernel, source, stores[0].expr):
         return False

@@ -15,7 +15,7 @@ from .batches import BatchPrinter
 from .columns import ChunkedColumnPrinter, ColumnPrinter
 from .emitter import KernelPrinter, KernelText
 from .maps import MapPrinter
-from .rows import RowPrinter
+from .rows import CrossedPrinter, RowPrinter
 from .scans import ScanPrinter
 from .scatters import ScatterPrinter
 from .whole import WholePrinter
@@ -38,6 +38,8 @@ def print_kernel(
         printer = ColumnPrinter(kernel, size_index, grain, in_place)
         if ChunkedColumnPrinter.fits(kernel, printer):
             printer = ChunkedColumnPrinter(kernel, size_index, grain, in_place)
+    elif kernel.columns:
+        printer = CrossedPrinter(kernel, size_index, grain, in_place)
     else:
         printer = RowPrinter(kernel, size_index, grain, in_place)
         if WholePrinter.fits(kernel, printer):

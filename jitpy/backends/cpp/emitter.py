@@ -255,6 +255,19 @@ class KernelPrinter:
 
     # how work is shared out
 
+    def unravel(self, unit: str, names: list[str], sizes: list[Dim]) -> None:
+        """Declare the indices `names` of a point from its number."""
+        left = unit
+        for k in range(len(names) - 1, 0, -1):
+            self.text.add(f"const int64_t {names[k]} = {left} % {self.size(sizes[k])};")
+            if k > 1:
+                rest_name = self.fresh("u")
+                self.text.add(f"const int64_t {rest_name} = {left} / {self.size(sizes[k])};")
+                left = rest_name
+            else:
+                left = f"{left} / {self.size(sizes[1])}"
+        self.text.add(f"const int64_t {names[0]} = {left};")
+
     @contextlib.contextmanager
     def units(self, axes: list[Axis], blocks: tuple[Axis, Dim] | None = None) -> Iterator[Units]:
         """The outer loops: `begin..end` counts points of as many leading axes as give enough units of work, the others
@@ -287,15 +300,7 @@ class KernelPrinter:
                 )
             else:
                 stack.enter_context(self.text.block("for (int64_t unit = begin; unit < end; ++unit)"))
-                left = "unit"
-                for k in range(len(names) - 1, 0, -1):
-                    self.text.add(f"const int64_t {names[k]} = {left} % {self.size(sizes[k])};")
-                    if k > 1:
-                        rest_name = self.fresh("u")
-                        self.text.add(f"const int64_t {rest_name} = {left} / {self.size(sizes[k])};")
-                        left = rest_name
-                    else:
-                        self.text.add(f"const int64_t {names[0]} = {left} / {self.size(sizes[1])};")
+                self.unravel("unit", names, sizes)
             if blocks is not None:
                 axis, width = blocks
                 w, n = self.size(width), self.size(axis.size)

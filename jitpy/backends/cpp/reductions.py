@@ -34,7 +34,7 @@ class ReductionPrinter(KernelPrinter):
     def stages(self) -> int:
         """How many stages have a loop."""
         stage = self.kernel.stage
-        inner = [r.expr for r in self.kernel.reductions] + [s.expr for s in self.kernel.stores if self.is_inner(s)]
+        inner = [r.expr for r in self.kernel.all_reductions] + [s.expr for s in self.kernel.stores if self.is_inner(s)]
         return 1 + max((stage[e] for e in inner), default=0)
 
     def is_inner(self, store: Store) -> bool:

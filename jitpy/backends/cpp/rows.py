@@ -1,15 +1,24 @@
-"""Reductions along the vector axis: for each point of the parallel axes a row, one loop over it per stage."""
+"""Reductions along the vector axis: for each point of the parallel axes a row, one loop over it per stage.
+
+Where columns are reduced as well, rows are worked on in chunks: each adds its rows up element by element, as they pass.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
+import sympy
 import torch
 
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order
-from ...schedule.loops import Reduce
-from .emitter import Units
+from ...schedule.loops import Kernel, Reduce
+from ...schedule.values import Value
+from .emitter import KernelText, Text, Units
+from .partials import Partials, PartialsPrinter, chunked
 from .prelude import TYPES
-from .reductions import ReductionPrinter
+from .reductions import ReductionPrinter, combine_text, initial
 
 #: Length of a row from which float32 sums are kept in float64 lanes.
 LONG_ROW = 1 << 15
@@ -17,6 +26,8 @@ LONG_ROW = 1 << 15
 LINE = 256
 #: Bytes of a row's buffer that may lie on the stack.
 STACK = 1 << 17
+#: Rows at least in a chunk of those whose columns are reduced as well.
+CHUNK_ROWS = 16
 
 
 class RowPrinter(ReductionPrinter):
@@ -36,8 +47,16 @@ class RowPrinter(ReductionPrinter):
         reduced = self.kernel.reduced
         return reduction.kind == "sum" and len(reduced) > 1 and LINE <= self.kernel.hint(reduced[-1].size) < LONG_ROW
 
+    #: arrays with an element per column, to which rows are added
+    column_arrays: dict[Reduce, str] = {}
+
+    @contextlib.contextmanager
+    def rows(self) -> Iterator[Units]:
+        """The loop over all rows."""
+        with self.units(self.kernel.parallel) as units:
+            yield units
+
     def print_loops(self) -> Units:
-        kernel = self.kernel
         caches = self._plan_row_caches()
         for _, name, dtype, length in caches.values():
             if isinstance(length, int) and length * dtype.itemsize <= STACK:
@@ -48,7 +67,7 @@ class RowPrinter(ReductionPrinter):
                     f"{TYPES[dtype]}* const __restrict {name} = ({TYPES[dtype]}*){name}_memory.get("
                     f"{self.size(length)} * {dtype.itemsize});"
                 )
-        with self.units(kernel.parallel) as units:
+        with self.rows() as units:
             outer: dict[Expr, str] = {}
             for stage in range(self.stages()):
                 self._row_stage(stage, outer, caches)
@@ -69,7 +88,7 @@ class RowPrinter(ReductionPrinter):
         length = prod(tuple(a.size for a in kernel.reduced))
         found: dict[Expr, tuple[int, str, torch.dtype, Dim]] = {}
         used: dict[int, list[Expr]] = {}
-        for reduction in kernel.reductions:
+        for reduction in kernel.all_reductions:
             used.setdefault(stage[reduction.expr], []).append(reduction.expr)
         for store in kernel.stores:
             if self.depends(store.expr):
@@ -96,8 +115,9 @@ class RowPrinter(ReductionPrinter):
     ) -> None:
         kernel = self.kernel
         reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
+        columns = [r for r in kernel.columns if kernel.stage[r.expr] == stage]
         stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and self.is_inner(s)]
-        if not reductions and not stores:
+        if not reductions and not stores and not columns:
             return
         names: dict[Expr, str] = dict(outer)
         fresh_caches = []
@@ -107,7 +127,7 @@ class RowPrinter(ReductionPrinter):
                 names[expr] = f"{name}[{position}]"
             elif made == stage:
                 fresh_caches.append((expr, name))
-        roots = [r.expr for r in reductions] + [s.expr for s in stores]
+        roots = [r.expr for r in (*reductions, *columns)] + [s.expr for s in stores]
         needed = order(roots, names)
         inner = {e for e in needed if self.depends(e)}
         hoisted = [e for e in needed if e not in inner and (e in roots or any(e in children(i) for i in inner))]
@@ -118,14 +138,21 @@ class RowPrinter(ReductionPrinter):
 
         length = prod(tuple(a.size for a in kernel.reduced))
         vector, others = kernel.reduced[-1], kernel.reduced[:-1]
+
+        def finish(inner_names: dict[Expr, str]) -> None:
+            for column in columns:
+                place = f"{self.column_arrays[column]}[{position}]"
+                self.text.add(combine_text(column.kind, place, self.printer.ref(column.expr, inner_names)))
+            for store in stores:
+                self.store(store.value, store.index, store.expr, inner_names)
+
         if not reductions:
             with self.loops(others):
                 self.simd()
                 with self.loop(vector):
                     inner_names = dict(names)
                     self.emit(roots, inner_names)
-                    for store in stores:
-                        self.store(store.value, store.index, store.expr, inner_names)
+                    finish(inner_names)
             return
         dtypes = [self._row_accumulator(r, length) for r in reductions]
         in_lines = {r for r, d in zip(reductions, dtypes, strict=True) if d is not r.dtype and self._sums_lines(r)}
@@ -147,8 +174,7 @@ class RowPrinter(ReductionPrinter):
                     self.combine(
                         reduction, accumulator, "l", self.printer.ref(reduction.expr, inner_names), inner_names
                     )
-                for store in stores:
-                    self.store(store.value, store.index, store.expr, inner_names)
+                finish(inner_names)
 
             block = self.fresh(f"{v}_block")
             whole = isinstance(vector.size, int) and vector.size % lanes == 0
@@ -172,3 +198,59 @@ class RowPrinter(ReductionPrinter):
                     self.text.add(f"for (int64_t l = 0; l < {lanes}; ++l) {total.name}[l] += {accumulator.name}[l];")
         for reduction, total in zip(reductions, totals, strict=True):
             outer[reduction.result] = self.fold(reduction, total, lanes)
+
+
+class CrossedPrinter(RowPrinter, PartialsPrinter):
+    """Rows and columns of one matrix: chunks of rows are reduced as ever, and leave partial results of the columns."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        size_index: Callable[[sympy.Expr], int],
+        grain: int,
+        in_place: dict[Value, Value] | None = None,
+    ) -> None:
+        super().__init__(kernel, size_index, grain, in_place)
+        self.row_count = prod(tuple(axis.size for axis in kernel.parallel))
+        self.chunk, chunks = chunked(self.row_count, kernel.hint(self.row_count), CHUNK_ROWS)
+        dtypes = [self.accumulator(r) for r in kernel.columns]
+        self.partials = Partials(kernel.columns, dtypes, "chunk", chunks, kernel.reduced[:-1], kernel.reduced[-1])
+
+    def print(self) -> KernelText:
+        """The kernel's text: a function for chunks of rows, and one that combines what they left of the columns."""
+        kernel = self.kernel
+        self.text = Text(depth=1)
+        self.begin_checks()
+        self.begin_partials(self.partials)
+        units = self.print_loops()
+        self.end_checks()
+        row_lines = self.text.lines
+        self.text = Text(depth=1)
+        combine_units = self.print_combination(self.partials, kernel.column_stores)
+        combine_lines = self.text.lines
+        head = Text()
+        self.comment(head)
+        self.function(head, "part", {*kernel.reads, *(s.value for s in kernel.stores)}, row_lines)
+        self.function(head, "combine", set(self.operands), combine_lines)
+        self.finish_partials(head, self.partials, units, combine_units)
+        return self.finished(head)
+
+    @contextlib.contextmanager
+    def rows(self) -> Iterator[Units]:
+        """Chunks of rows, which start with fresh arrays for the columns."""
+        axes = self.kernel.parallel
+        count, length = self.size(self.row_count), self.size(prod(tuple(axis.size for axis in self.kernel.reduced)))
+        with self.text.block("for (int64_t chunk = begin; chunk < end; ++chunk)"):
+            self.text.add(f"const int64_t first = chunk * {self.size(self.chunk)};")
+            self.text.add(f"const int64_t last = first + {self.size(self.chunk)} < {count} ? "
+                          f"first + {self.size(self.chunk)} : {count};")
+            self.column_arrays = {}
+            for number, (reduction, dtype) in enumerate(zip(self.kernel.columns, self.partials.dtypes, strict=True)):
+                name = self.column_arrays[reduction] = self.fresh("column")
+                line = self.line(self.partials, number, whole=True)
+                self.text.add(f"{TYPES[dtype]}* const __restrict {name} = {line};")
+                start = initial(reduction.kind, dtype)
+                self.text.add(f"for (int64_t k = 0; k < {length}; ++k) {name}[k] = {start};")
+            with self.text.block("for (int64_t row = first; row < last; ++row)"):
+                self.unravel("row", [axis.name for axis in axes], [axis.size for axis in axes])
+                yield Units([self.partials.chunks])

@@ -23,6 +23,9 @@ from .codegen import print_kernel
 from .flags import compiler_flags
 from .prelude import assemble
 
+#: Points from which a kernel that reduces rows reduces their columns as well.
+CROSSED_POINTS = 1 << 16
+
 
 @dataclass(slots=True)
 class _Function(Printed):
@@ -36,7 +39,7 @@ class CppTarget:
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
-        self.limits = Limits()
+        self.limits = Limits(crossed_points=CROSSED_POINTS)
         self._functions: dict[str, str] = {}
         self._bodies: list[str] = []
         self._steps: list[tuple[KernelStep, str]] = []
