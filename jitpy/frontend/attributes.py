@@ -613,6 +613,12 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
         if name == "__doc__":
             value.doc = new
             return None
+    if name == "requires_grad" and isinstance(value, TensorValue) and isinstance(new, ConstValue):
+        from .calls import recording
+
+        with recording(ex, ".requires_grad = ..."):
+            ex.recorder.call(torch.Tensor.requires_grad_, (value.traced, bool(new.value)), {}, ex.loc())
+        return None
     if name == "cell_contents" and isinstance(value, CellValue):
         store_cell(ex, value, new)
         return None

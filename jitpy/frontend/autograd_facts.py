@@ -53,14 +53,15 @@ _KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
 }
 
 
-def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> bool:
-    """Whether autograd keeps one of `values`, which have been in one memory, or a view of one. What a backward pass has
-    run through is kept no longer.
+def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> list[Node]:
+    """The nodes for which autograd keeps one of `values`, which have been in one memory, or a view of one. What a
+    backward pass has run through is kept no longer.
 
     Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what
     was written, may keep what they read: eager's in-place ops see to that themselves.
     """
     memory = set(values)
+    found: list[Node] = []
     freed = recorder.history.freed
     for value in values:
         producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
@@ -71,7 +72,7 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
             and producer not in freed
             and index in saved_values(recorder, producer)[1]
         ):
-            return True
+            found.append(producer)
     for node in recorder.graph.nodes[since:]:
         if node in writers or node.op.is_view or node.op is GETITEM or not requires_grad(node.spec):
             continue
@@ -82,8 +83,8 @@ def keeps_value(recorder: Recorder, values: Iterable[Node], since: int, writers:
             and short_name(node.op) not in _KEEPS_NO_INPUT
             and not saved_values(recorder, node)[0].isdisjoint(reads)
         ):
-            return True
-    return False
+            found.append(node)
+    return found
 
 
 def _shows(node: Node, memory: Collection[Node]) -> bool:

@@ -208,11 +208,14 @@ def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[Tr
     reached = _reached_inputs(recorder, _output_nodes(recorder, outputs))
     if only is not None:
         asked = {recorder.node(value.traced) for value in only}
-        if any(node.op is not INPUT for node in asked):
+        if any(node.op is not INPUT and node not in recorder.bets.leaves for node in asked):
             raise Uncapturable("autograd", "backward(inputs=...) of a tensor that is no leaf")
         _check_histories(recorder, _output_nodes(recorder, outputs), list(asked))
+        _check_roots(recorder, [value.traced for value in only], reached)
         reached = [node for node in reached if node in asked]
     leaves = [_leaf(ex, node) for node in reached]
+    if len(set(map(id, leaves))) < len(leaves):
+        raise Uncapturable("autograd", _BOTH)
     before = [_present_grad(ex, leaf, create_graph) for leaf in leaves]
     old = frozenset(recorder.graph.all_nodes())
     grads = gradients(recorder, outputs, cotangents, reached, retain, create_graph)
@@ -235,17 +238,24 @@ def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[Tr
 
 
 def _reached_inputs(recorder: Recorder, outputs: Sequence[Node]) -> list[Node]:
-    """The inputs through which a backward pass from `outputs` leaves the graph."""
+    """The inputs through which a backward pass from `outputs` leaves the graph, and leaves that it ends at."""
     from jitpy.autograd.reverse import active_nodes
 
-    inputs = [node for node in recorder.graph.inputs if needs_grad(node.spec)]
+    inputs = [*(node for node in recorder.graph.inputs if needs_grad(node.spec)), *recorder.bets.leaves]
     active = active_nodes(recorder.graph.nodes, inputs, outputs)
     return [node for node in inputs if node in active]
 
 
 def _leaf(ex: Executor, node: Node) -> TensorValue:
-    """The program's tensor that is a graph input, if its gradient can be left in `.grad`."""
+    """The program's tensor that a node stands for, if its gradient can be left in `.grad`."""
     recorder = ex.recorder
+    begun = recorder.bets.leaves.get(node)
+    if begun is not None:
+        if begun.input is None:
+            value = from_payload(ex, begun.tensor)
+            assert isinstance(value, TensorValue)
+            return value
+        node = recorder.graph.inputs[begun.input]
     entry = recorder._inputs[recorder.graph.inputs.index(node)]
     value = ex.world.value_of(entry.value)
     if not entry.payload.is_leaf:
@@ -323,6 +333,7 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
             _guard_hooks(recorder, entry)
     wrt = [recorder.node(tensor) for tensor in inputs]
     _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
+    _check_roots(recorder, inputs, _reached_inputs(recorder, _output_nodes(recorder, outputs)))
     taken = set(recorder.graph.all_nodes())
     found: list[TracedTensor | None] = []
     grads = gradients(recorder, outputs, cotangents, wrt, retain, create_graph)
@@ -351,13 +362,24 @@ def _check_histories(recorder: Recorder, outputs: Sequence[Node], wrt: Sequence[
 
     if any(REENTRANT in node.meta for node in active_nodes(recorder.graph.nodes, wrt, outputs)):
         raise Uncapturable("autograd", "a pass to some tensors through a reentrant checkpoint")
-    wanted = {node for node in wrt if node.op is INPUT}
+    wanted = {node for node in wrt if node.op is INPUT or node in recorder.bets.leaves}
     for node in _reached_inputs(recorder, outputs):
+        if node in recorder.bets.leaves:
+            continue
         entry = recorder._inputs[recorder.graph.inputs.index(node)]
         if not entry.payload.is_leaf and wanted - {node}:
             raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
 
 
+def _check_roots(recorder: Recorder, wrt: Sequence[TracedTensor], reached: Sequence[Node]) -> None:
+    """Uncapturable where a pass reaches a former value of a leaf, too: eager knows but one leaf."""
+    for tensor in wrt:
+        former = recorder.bets.nodes_of(tensor) - {recorder.node(tensor)}
+        if not former.isdisjoint(reached):
+            raise Uncapturable("autograd", _BOTH)
+
+
+_BOTH = "a pass to a leaf that was changed under no_grad after it was read"
 _UNUSED = (
     "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is "
     "the desired behavior."
@@ -377,8 +399,10 @@ def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: S
     given = [_cotangent(recorder, output, grad, create_graph)
              for output, grad in zip(outputs, cotangents, strict=True)]
     graph = recorder.graph
-    if recorder.history.is_spent(active_nodes(graph.nodes, wrt, nodes)):
+    active = active_nodes(graph.nodes, wrt, nodes)
+    if recorder.history.is_spent(active):
         raise UserError(RuntimeError(TWICE))
+    recorder.bets.check_pass(active)
     _remember(recorder)
     try:
         found = vjp(graph, nodes, given, wrt, create_graph=create_graph)

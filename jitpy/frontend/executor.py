@@ -128,6 +128,7 @@ class Executor:
         self.frames: list[Frame] = []
         self.handled: Value | None = None  # the exception being handled
         self.step = 0
+        self.recorder.step = self.step_to_break
         self.total = 0
         self.sync_depth = 0
         self.result: Value | None = None
@@ -263,6 +264,11 @@ class Executor:
                 break
             step = frame.entered
         return step
+
+    def step_to_break(self) -> int:
+        """The step at which a graph that is traced again can break, for what happens now."""
+        outer = None if self.sync_depth else self.polyfill_caller()
+        return self.step if outer is None else outer
 
     def library_caller(self) -> int | None:
         """The step of the call by which the program entered library code, if that is running. What goes on behind a

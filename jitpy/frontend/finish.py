@@ -55,11 +55,14 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         places.append(("gone" if position in gone else "output", position))
     for index, payload in written:
         storage = payload.storage
-        graph.mutations.append(Mutation(index, storage.base, False if storage.lost_grad else None, not storage.seen))
+        # a leaf is changed under no_grad, and may have been read since
+        apart = storage.lost_grad or any(node in recorder.bets.leaves for node in storage.values)
+        graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen))
         if not storage.seen and graph.inputs[index].tensor.requires_grad:
             _write_as_data(recorder, index)
     _mark_memory(recorder, live)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
+    recorder.bets.settle(live)
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])

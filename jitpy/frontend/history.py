@@ -62,7 +62,7 @@ class History:
         from jitpy.autograd.reverse import active_nodes
 
         graph = self._recorder.graph
-        leaves = [n for n in graph.inputs if needs_grad(n.spec)]
+        leaves = [*(n for n in graph.inputs if needs_grad(n.spec)), *self._recorder.bets.leaves]
         return self.is_spent(active_nodes(graph.nodes, leaves, [node]))
 
 

@@ -34,7 +34,8 @@ from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing, overlap, torch_calls
-from .autograd_facts import WRITES_STATISTICS, keeps_value, requires_grad, saved_values
+from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values
+from .bets import Bets
 from .finish import finish_graph
 from .guards import GuardSet
 from .history import History
@@ -118,6 +119,9 @@ class Recorder:
         self.state = TorchState(guards, self._journal)
         #: what backward passes have run through
         self.history = History(self)
+        #: what is taken for granted of histories, and the step at which to break where that turns out wrong
+        self.bets = Bets(self)
+        self.step: Callable[[], int] = lambda: 0
 
     # -- inputs
 
@@ -155,9 +159,8 @@ class Recorder:
         if value.generation != storage.generation:
             self._refresh(value)
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
-            raise Uncapturable(
-                "input_mutation", "a tensor that requires grad is read after it was changed under no_grad"
-            )
+            self.bets.begin_again(storage)
+            self._refresh(value)
         return value.node
 
     def _refresh(self, value: TracedTensor, as_made: bool = False) -> None:
@@ -493,7 +496,9 @@ class Recorder:
         base = storage.base.tensor
         if base.requires_grad and (not grad or target.is_detached):
             # An input's copy-back is made with grad mode or without: not one after the other.
-            if storage.input is None or any(node.tensor.requires_grad for node in storage.values[1:]):
+            if storage.input is None or any(
+                node.tensor.requires_grad and node not in self.bets.leaves for node in storage.values[1:]
+            ):
                 raise Uncapturable(
                     "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
                 )
@@ -546,8 +551,8 @@ class Recorder:
         position = len(nodes)
         while position > first and nodes[position - 1] is not start:
             position -= 1
-        if keeps_value(self, storage.values, position, (*storage.writers, writer)):
-            raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
+        spoiled = keepers(self, storage.values, position, (*storage.writers, writer))
+        self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass")
 
     def _check_input_write(self, index: int) -> None:
         entry = self._inputs[index]

@@ -58,6 +58,8 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     if not tensor.spec.requires_grad:
         return True
     index, storage = tensor.input, tensor.storage
+    if recorder.bets.is_leaf(tensor):
+        return True
     if index is None or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad:
         return False  # computed here, or by what was written into it
     entry = recorder._inputs[index]
@@ -73,7 +75,7 @@ def has_no_grad(tensor: torch.Tensor) -> bool:
 def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
     index = tensor.input
     if index is None:
-        if tensor.spec.requires_grad:
+        if tensor.spec.requires_grad and not recorder.bets.is_leaf(tensor):
             raise Uncapturable("unsupported_value", "Tensor.grad of a tensor that is no leaf")
         return None
     entry = recorder._inputs[index]
@@ -97,7 +99,8 @@ def _itemsize(spec: TensorSpec) -> int:
 
 
 def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
-    if not tensor.spec.requires_grad or tensor.input is not None and _is_leaf(recorder, tensor):
+    if not tensor.spec.requires_grad or recorder.bets.is_leaf(tensor) or tensor.input is not None and \
+            _is_leaf(recorder, tensor):
         return None
     raise Uncapturable("unsupported_value", "Tensor.grad_fn")
 
@@ -224,7 +227,10 @@ def _is_inference(recorder: Any, self: TracedTensor) -> bool:
 
 
 def _requires_grad_(recorder: Recorder, self: TracedTensor, requires_grad: bool = True) -> TracedTensor:
-    if self.spec.requires_grad == requires_grad and self.input is not None:
+    if self.spec.requires_grad == requires_grad:
+        return self
+    if requires_grad and not self.spec.requires_grad:
+        recorder.bets.begin(self)
         return self
     raise Uncapturable("unsupported_op", "requires_grad_() that changes a tensor")
 

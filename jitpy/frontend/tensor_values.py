@@ -38,7 +38,8 @@ def store_grad(ex: Executor, value: TensorValue, new: Value) -> None:
 def assign_grad(ex: Executor, value: TensorValue, new: Value) -> None:
     """`value.grad` is `new` from now on; it is replayed when the graph has run."""
     value.grad, value.grad_assigned = new, True
-    ex.world.touch(value)
+    if value.source is not None or not ex.recorder.bets.is_leaf(value.traced):
+        ex.world.touch(value)  # a leaf that was made here is no result
 
 
 def _assignable(value: TensorValue, new: Value) -> bool:
