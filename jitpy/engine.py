@@ -50,6 +50,7 @@ from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import World
 from .instances import is_method_call, split
 from .ir import Graph, interrupts
+from .ir.alias import any_needs_grad
 from .ir.ops.quiet import without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .jitted import LazyEngine
@@ -303,7 +304,8 @@ class Engine:
             if self.options.fullgraph and cause.reason.id != "exception":
                 raise FullGraphError(record)
             logs.log("graph_breaks", lambda: str(record))
-        finisher = Finisher(ex, code, lambda graph: self._lower(graph, times), self.resume)
+        watched = cause is not None and cause.reason.id == "autograd_nodes"
+        finisher = Finisher(ex, code, lambda graph: self._lower(graph, times, watched), self.resume)
 
         def write(emitter: Any) -> None:
             if cause is None:
@@ -320,12 +322,15 @@ class Engine:
             frames_below.own(finisher.plain, self)
         return world, ex, made, graph, compiled, record, finisher.needs_hook
 
-    def _lower(self, graph: Graph, times: dict[str, float]) -> Callable[..., Any]:
+    def _lower(self, graph: Graph, times: dict[str, float], watched: bool) -> Callable[..., Any]:
+        """Make a graph callable. `watched`: the program looks at autograd's nodes next, which are to be eager's."""
         start = time.perf_counter()
         logs.log("graph", lambda: f"captured:\n{graph}")
-        graph = run_passes(graph)
+        backend = get_backend("eager") if watched and any_needs_grad(graph.nodes) else self.backend
+        if backend is self.backend:
+            graph = run_passes(graph)
         passes_end = time.perf_counter()
-        compiled = self.backend(graph, {"mode": self.options.mode, **self.options.options})
+        compiled = backend(graph, {"mode": self.options.mode, **self.options.options})
         times["passes"] = times.get("passes", 0.0) + passes_end - start
         times["backend"] = times.get("backend", 0.0) + time.perf_counter() - passes_end
         return compiled

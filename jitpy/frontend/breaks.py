@@ -80,6 +80,10 @@ _reason("torch_mode", "A mode that changes what torch calls do is active",
 _reason("autograd", "A backward pass that cannot be captured",
         "It reaches what was computed before the frame, is watched by hooks, or adds to a gradient with a history.",
         "Run the forward pass, loss.backward() and the optimizer's step in one jitted function.")
+_reason("autograd_nodes", "The program looks at autograd's nodes",
+        "It reads a tensor's grad_fn. The graph in front of the break runs op by op, so that the nodes are eager's "
+        "(but for views that change nothing); those of graphs that were left before are compiled ones.",
+        "Look at nodes outside the jitted function.")
 _reason("depth", "Calls are nested too deeply to be inlined", "", "Raise jitpy.config.inline_depth.")
 _reason("too_long", "The traced program is too long", "A loop was unrolled past the limit.",
         "Raise jitpy.config.unroll_limit, or move the loop out of the jitted function.")

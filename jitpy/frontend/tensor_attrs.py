@@ -102,7 +102,7 @@ def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
     if not tensor.spec.requires_grad or recorder.bets.is_leaf(tensor) or tensor.input is not None and \
             _is_leaf(recorder, tensor):
         return None
-    raise Uncapturable("unsupported_value", "Tensor.grad_fn")
+    raise Uncapturable("autograd_nodes", "Tensor.grad_fn")
 
 
 def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:

@@ -692,6 +692,16 @@ def gradient_edges(x):
 
 
 @case(leaf)
+def walk_of_nodes(x):
+    def names(node):
+        return [] if node is None else [node.name(), *(name for one, _ in node.next_functions for name in names(one))]
+
+    y = (x * 2).exp()
+    z = torch.cat([y.sin() + x, y.neg()])
+    return names(z.sum().grad_fn), z.grad_fn.saved_dim if hasattr(z.grad_fn, "saved_dim") else None, z
+
+
+@case(leaf)
 def allow_mutation_on_saved(x):
     with torch.autograd.graph.allow_mutation_on_saved_tensors():
         y = x * 1
