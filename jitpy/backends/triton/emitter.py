@@ -311,10 +311,17 @@ class Emitter:
         return [f"{t.name}_in" for t in tiles if t.masked]
 
     def _load(self, expr: Expr) -> str:
+        """What is computed with: a number, floats of 16 bits as float32."""
+        value = expr.attr[0]
+        if isinstance(value, HostScalar):
+            return self.parameters[value]
+        loaded = self.loaded(expr)
+        return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
+
+    def loaded(self, expr: Expr) -> str:
+        """What is in memory."""
         value, index = expr.attr
         name = self.parameters[value]
-        if isinstance(value, HostScalar):
-            return name
         text, masks = self.index(index), self.masks(self.tiles_of(expr.axes))
         if expr.args:
             condition = expr.args[0]
@@ -329,8 +336,7 @@ class Emitter:
         policy = self._policy(expr)
         if policy:
             mask += f', eviction_policy="{policy}"'
-        loaded = f"tl.load({pointer}{mask})"
-        return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
+        return f"tl.load({pointer}{mask})"
 
     def _policy(self, expr: Expr) -> str:
         """What the cache should do with what is loaded; '' leaves it to the hardware."""

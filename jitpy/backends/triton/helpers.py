@@ -129,6 +129,16 @@ def erf_short(x):
 """)
 
 
+_helper("""
+@triton.jit
+def again(x):
+    # the same, of which the compiler does not know that it had it in a wider form
+    if MACHINE == "cuda":
+        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
+    return x
+""")
+
+
 def module(body: str) -> str:
     """The text of a module with these kernels and the helpers that they need."""
     needed: dict[str, None] = {}
@@ -140,4 +150,7 @@ def module(body: str) -> str:
                 needed[word] = None
 
     visit(body)
-    return "\n\n".join([HEAD, *(_HELPERS[name] + "\n" for name in needed), body])
+    head = HEAD
+    if "again" in needed:
+        head += '#: what compiles this says so\nMACHINE = tl.constexpr("cuda")\n'
+    return "\n\n".join([head, *(_HELPERS[name] + "\n" for name in needed), body])

@@ -4,6 +4,7 @@ second launch combines what they found."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,8 @@ def _print(kernel: Kernel, launch: Launch, scratch: list[int]) -> KernelText:
     emitter = ReductionEmitter(kernel, launch, stem_of(kernel))
     if type(r.size) is int and r.size <= r.block:
         return emitter.persistent()
+    if launch.held:
+        return emitter.held()
     return emitter.looped(find_followers(kernel)) if launch.splits == 1 else emitter.parts(scratch)
 
 
@@ -103,6 +106,13 @@ class ReductionEmitter(Emitter):
     #: reductions that are computed in an earlier pass than their stage says
     followers: dict[Reduce, Follower] = {}
     aligned: Aligned | None = None
+    #: where the current block of `r` begins
+    start = ""
+
+    def __init__(self, kernel: Kernel, launch: Launch, stem: str) -> None:
+        super().__init__(kernel, launch, stem)
+        #: loads of rows that are held, with the starts of their blocks
+        self.names_held: dict[tuple[Expr, str], str] = {}
 
     @property
     def r(self) -> Tile:
@@ -199,6 +209,59 @@ class ReductionEmitter(Emitter):
         self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
         return [best, at]
 
+    # a whole row at once, as it is in memory
+
+    def held(self) -> KernelText:
+        kernel = self.kernel
+        self.begin_program()
+        self._hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
+        for stage in range(_stages(kernel)):
+            reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
+            stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
+            for reduction, found in self._stage(reductions, stores, "0", self.size(self.r.size)).items():
+                self.conclude(reduction, found)
+        self.stores([s for s in kernel.stores if not is_inner(s)])
+        return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+
+    def _hold(self, loads: list[Expr]) -> None:
+        """Begin with all loads, so that all are under way at once."""
+        outer = dict(self.names)
+        for start in self._blocks():
+            self.names = dict(outer)
+            self._begin_block(start)
+            self.emit([child for expr in loads for child in children(expr)])
+            for expr in loads:
+                name = self.names_held[expr, start] = self.fresh("kept")
+                self.add(f"{name} = {super().loaded(expr)}")
+        self.names = outer
+
+    def loaded(self, expr: Expr) -> str:
+        """Where rows are held: what is in a register. It is converted again each time, because it needs less space."""
+        name = self.names_held.get((expr, self.start))
+        if name is None:
+            return super().loaded(expr)
+        return f"again({name})" if expr.attr[0].dtype.itemsize == 2 else name
+
+    def _blocks(self) -> Iterator[str]:
+        """The starts of the blocks of a row."""
+        size = self.r.size
+        assert type(size) is int
+        for start in range(0, size, self.r.block):
+            self.r.inside = start + self.r.block <= size
+            yield str(start)
+        self.r.inside = False
+
+    def _begin_block(self, start: str) -> None:
+        """The indices of a block of `r` that starts there."""
+        r = self.r
+        self.start = start
+        text = f"{start} + tl.arange(0, {r.block}){self.shape_suffix(r)}"
+        if self.aligned is not None:
+            self.add(f"{r.name}_at = {text}")
+            text = f"{r.name}_at - skew"
+        self.add(f"{r.name} = {text}")
+        self.split_axes(r, "" if r.masked else start)
+
     def stores(self, stores: list[Store]) -> None:
         self.emit([s.expr for s in stores])
         for store in stores:
@@ -276,12 +339,7 @@ class ReductionEmitter(Emitter):
             self.waiting = [] if len(starts) > 1 and not r.masked else None  # loads would wait for stores
             for start in starts:
                 self.names = dict(outer)
-                text = f"{start} + tl.arange(0, {r.block}){self.shape_suffix(r)}"
-                if self.aligned is not None:
-                    self.add(f"{r.name}_at = {text}")
-                    text = f"{r.name}_at - skew"
-                self.add(f"{r.name} = {text}")
-                self.split_axes(r, "" if r.masked else start)
+                self._begin_block(start)
                 self.emit(roots)
                 for reduction in plain:
                     operands[reduction].append([self._named(text) for text in self._operands(reduction)])
@@ -333,8 +391,12 @@ class ReductionEmitter(Emitter):
             elif r.size > whole:  # the last block is the only one that needs masks
                 body([str(whole)])
 
-        for part in (end, middle, front) if backward else (front, middle, end):
-            part()
+        if self.launch.held:
+            for block in self._blocks():
+                body([block])
+        else:
+            for part in (end, middle, front) if backward else (front, middle, end):
+                part()
         self.names = outer
         found = {reduction: self.fold(reduction, names) for reduction, names in zip(plain, running, strict=True)}
         for reduction, follower in followers.items():

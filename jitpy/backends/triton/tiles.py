@@ -23,6 +23,8 @@ LONGEST_ROW = 16384
 LARGE = 1 << 25
 #: Bytes of a row up to which the second level cache holds all the rows that the chip works on at a time.
 CACHED_ROW = 3 << 16
+#: Bytes of a row that a program of 32 warps can hold, in half of its registers.
+HELD_ROW = 1 << 17
 #: Side of the tiles of transposing kernels, in elements.
 SQUARE = 64
 
@@ -76,6 +78,8 @@ class Launch:
     ahead: int = 0
     #: the last pass begins with what the one before it read last, and a cache still has
     backward: bool = False
+    #: a program holds its whole row in registers, as it is in memory, in blocks of `r`
+    held: bool = False
 
 
 def ceil_div(size: Dim, width: Dim) -> Dim:
@@ -192,6 +196,11 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
             warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
+        if passes > 1 and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
+            warps = 32 if 2 * _row_bytes(kernel) > HELD_ROW else 16
+            launch = _launch(parallel, 1, reduced, warps * 256, warps)  # a wide load or two a thread and block
+            launch.held = True
+            return launch
         if stages == 1 and count < ENOUGH_PROGRAMS // 2 and hint(kernel.points) >= LARGE:
             block, warps, together = 4 * tile, 16, 1  # one block a program: two wide loads a thread
         elif stages == 1:  # many programs with a few blocks each

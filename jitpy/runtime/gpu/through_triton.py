@@ -73,4 +73,7 @@ def load(source: str, name: str, interpreted: bool) -> Any:
         interpreter.install()
         if "libdevice" in namespace:
             namespace["libdevice"] = interpreter.MathLibrary()
+    if "MACHINE" in namespace:
+        machine = "interpreter" if interpreted else "cuda" if torch.version.hip is None else "hip"
+        namespace["MACHINE"] = triton.language.constexpr(machine)
     return namespace[name]

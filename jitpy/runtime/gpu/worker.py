@@ -30,7 +30,7 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     from triton.backends.compiler import GPUTarget
 
     signature = {name: kind for name, kind in request["signature"]}
-    function = _function(request["source"], request["name"])
+    function = _function(request["source"], request["name"], request["target"][0])
     attributes = {(index,): [["tt.divisibility", 16]]
                   for index, name in enumerate(signature) if name in request["divisible"]}
     source = triton.compiler.ASTSource(function, signature, dict(request["constexprs"]), attributes)
@@ -64,12 +64,16 @@ def _parameters(ptx: str) -> int:
     return found["parameters"].count(".param")
 
 
-def _function(source: str, name: str) -> Any:
+def _function(source: str, name: str, backend: str) -> Any:
     """The kernel as Triton's decorator makes it. Triton reads the text back by the function's file name."""
+    import triton.language as tl
+
     file = f"<jitpy kernel {name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": f"jitpy_kernel_{name}", "__file__": file}
     exec(compile(source, file, "exec"), namespace)
+    if "MACHINE" in namespace:
+        namespace["MACHINE"] = tl.constexpr(backend)
     return namespace[name]
 
 
