@@ -92,9 +92,10 @@ class Expr:
             'size' (attr: Dim), 'reduced' (attr: (Reduction, part)), or the name of a primitive
     axes    the loop axes that the value depends on
     cost    rough work of computing it once, operands included
+    name    of the graph's node whose value it is, if any
     """
 
-    __slots__ = ("op", "args", "dtype", "attr", "axes", "cost", "number")
+    __slots__ = ("op", "args", "dtype", "attr", "axes", "cost", "number", "name")
 
     def __init__(
         self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any, axes: frozenset[Axis], number: int
@@ -106,6 +107,7 @@ class Expr:
         self.axes = axes
         self.cost = min(100000, sum(a.cost for a in args) + (0 if op in _FREE else COST.get(op, 1)))
         self.number = number
+        self.name = ""
 
     @property
     def order(self) -> tuple[int, int]:

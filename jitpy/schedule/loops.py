@@ -133,10 +133,10 @@ class KernelTrace(Trace):
     def resolve(self, value: Value, index: tuple[Index, ...]) -> Expr:
         if isinstance(value, Pointwise) and (value in self.inlined or value in self.members):
             self.visited[value] = None
-            return value.body(self, index)
+            return _named(value.body(self, index), value)
         if isinstance(value, Reduction) and value in self.members:
             return self.reduce(value)
-        return self.load(value, index)
+        return _named(self.load(value, index), value)
 
     def reduce(self, value: Reduction) -> Expr:
         found = self.reductions.get(value)
@@ -156,6 +156,7 @@ class KernelTrace(Trace):
                 position = flatten(tuple(index[d] for d in dims), strides)
             result = self.e.make("reduced", (), carrier(value.dtype), value)
             result.axes = frozenset(a for a in self.space.axes if self.group.extent(value).has(a.reduced))
+            _named(result, value)
             found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, result, position)
         return found.result
 
@@ -163,6 +164,15 @@ class KernelTrace(Trace):
         if value.kind.startswith("arg"):
             return self.e.const(0, carrier(value.dtype))
         return self.e.cast(expr, carrier(value.dtype))
+
+
+def _named(expr: Expr, value: Value) -> Expr:
+    """An expression that is the value of a node of the graph, unless it is that of an earlier one too."""
+    if not expr.name and isinstance(value, Reduction) and not value.nodes:
+        expr.name = value.kind
+    elif not expr.name and (value.nodes or expr.op == "load"):
+        expr.name = value.describe()
+    return expr
 
 
 def nodes_of(values: Iterable[Value]) -> list[Node]:
@@ -321,6 +331,7 @@ def _replace(kernel: Kernel, builder: ScalarBuilder, mapping: dict[Axis, Index],
         else:
             result = builder.make(expr.op, args, expr.dtype, attr)
         result.axes = frozenset(merged if a in mapping else a for a in result.axes)
+        result.name = result.name or expr.name
         memo[expr] = result
         return result
 

@@ -18,6 +18,7 @@ from ...schedule.index import Axis, Index, Remainder
 from ...schedule.loops import Kernel
 from ...schedule.values import HostScalar, Value
 from .helpers import module
+from .names import stem_for
 from .printer import SIGNATURE, TYPES, ExprPrinter, closed, literal, typed
 from .tiles import Launch, Tile, place_tiles
 
@@ -52,6 +53,14 @@ class KernelText:
     checks: bool = False
     #: whether functions need to be right for 16 bits only
     short: bool = False
+    #: names of values, in order
+    values: list[str] = field(default_factory=list)
+
+    @property
+    def anonymous(self) -> str:
+        """The module's text but for what values are called."""
+        numbers = {name: f"v{k}" for k, name in enumerate(self.values)}
+        return re.sub(r"\w+", lambda match: numbers.get(match[0], match[0]), self.source)
 
 
 @dataclass(slots=True)
@@ -77,7 +86,8 @@ class Emitter:
         self.stem = stem
         self.lines: list[str] = []
         self.depth = 1
-        self.counter = 0
+        self.counts: dict[str, int] = {}
+        self.values: list[str] = []
         self.parameters: dict[Parameter, str] = {}
         self.sizes: dict[sympy.Expr, str] = {}
         self.checks = False
@@ -110,9 +120,12 @@ class Emitter:
         yield
         self.depth -= 1
 
-    def fresh(self, stem: str = "t") -> str:
-        self.counter += 1
-        return f"{stem}{self.counter}"
+    def fresh(self, stem: str) -> str:
+        """A new name: the stem, the first time, then with a number."""
+        number = self.counts[stem] = self.counts.get(stem, 0) + 1
+        name = stem if number == 1 else f"{stem}_{number}"
+        self.values.append(name)
+        return name
 
     def size(self, size: Dim) -> str:
         """A size as text; symbolic ones are parameters."""
@@ -292,7 +305,7 @@ class Emitter:
             elif single and len(text) <= INLINE:
                 self.names[expr] = text
             else:
-                name = self.names[expr] = self.fresh()
+                name = self.names[expr] = self.fresh(stem_for(expr))
                 self.add(f"{name} = {text}")
 
     def _value(self, expr: Expr) -> str:
@@ -402,7 +415,7 @@ class Emitter:
             used.append(parameter)
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
         return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
-                          self.printer.short)
+                          self.printer.short, self.values)
 
 
     def _lines_that_count(self) -> list[str]:

@@ -5,6 +5,7 @@ A kernel's module holds those that it uses."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 HEAD = """import triton
 import triton.language as tl
@@ -137,6 +138,11 @@ def again(x):
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
     return x
 """)
+
+
+def helper_names() -> Iterable[str]:
+    """What helpers are called."""
+    return _HELPERS.keys()
 
 
 def module(body: str) -> str:

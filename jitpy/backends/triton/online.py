@@ -131,7 +131,7 @@ class Squares(Follower):
 
     def _add(self, emitter: ReductionEmitter, x: str) -> None:
         """One element a lane."""
-        apart, mean, squares = (emitter.fresh("t") for _ in range(3))
+        apart, mean, squares = (emitter.fresh(stem) for stem in ("apart", "mean", "squares"))
         emitter.add(f"{self.count} += 1.0")
         emitter.add(f"{apart} = {x} - {self.mean}")
         emitter.add(f"{mean} = {self.mean} + {apart} * (1.0 / {self.count})")

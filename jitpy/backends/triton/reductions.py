@@ -197,7 +197,7 @@ class ReductionEmitter(Emitter):
 
     def _where_best(self, reduction: Reduce) -> list[str]:
         """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
-        values, best, found, at = self.fresh("x"), self.fresh("best"), self.fresh("hit"), self.fresh(reduction.kind)
+        values, best, found, at = (self.fresh(stem) for stem in ("values", "best", "hit", reduction.kind))
         self.add(f"{values} = {self.operand_of(reduction)}")
         combine = combine_name(reduction.kind.removeprefix("arg"))
         self.add(f"{best} = tl.reduce({values}, {self.r.place}, {combine}, keep_dims=True)")
@@ -422,7 +422,7 @@ class ReductionEmitter(Emitter):
         """A name for a text, which is about this block and no later one."""
         if text in self.names.values() and text.isidentifier():
             return text
-        name = self.fresh("x")
+        name = self.fresh("operand")
         self.add(f"{name} = {text}")
         return name
 

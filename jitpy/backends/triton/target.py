@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -55,6 +56,8 @@ class TritonTarget:
         self.tune = tune
         self.limits = LIMITS
         self._texts: dict[str, list[str]] = {}
+        #: the text of each kernel, by what it is but for the names of values
+        self._same: dict[str, str] = {}
         self.kernels: dict[GpuKernel, None] = {}
 
     def print_kernel(
@@ -62,6 +65,8 @@ class TritonTarget:
     ) -> Printed:
         """The kernel as Triton functions; equal ones are printed once."""
         program = print_program(kernel, self.tune)
+        for text in itertools.chain(program.launches, *program.variations):
+            text.source = self._same.setdefault(text.anonymous, text.source)
         for text in program.launches:
             if text.source not in self._texts:
                 self._texts[text.source] = comment_lines(kernel, text)
