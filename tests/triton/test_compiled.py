@@ -1,35 +1,70 @@
-"""A sample of kernels compiled to machine code, for an NVIDIA and an AMD GPU: neither is needed for that."""
+"""Kernels of every family compiled to machine code, for an NVIDIA and an AMD GPU: neither is needed for that."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 
 import pytest
 import torch
 
 from jitpy.backends.triton import plan_graph
-from jitpy.runtime.gpu.compile import Target, compile_kernels
+from jitpy.runtime.gpu.compile import Binary, Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep
 from tests.graph_tools import trace
 from tests.triton.cases import CASES
 
 pytest.importorskip("triton")
-SAMPLE = [
-    "gelu_bf16", "modulo", "int8", "bool", "transposed_bf16", "embedding", "softmax_bf16", "softmax_long",
-    "column_sum_tall", "column_arg_tall", "cumsum_long", "embedding_gradient", "rows_that_start_anywhere",
-    "many_conversions", "many_updates",
-]  # fmt: skip
+#: Every kind of kernel, by cases that lead to it.
+FAMILIES = {
+    "pointwise": ["gelu_bf16", "modulo", "zero_dim_operand"],
+    "types": ["int8", "bool", "double", "casts"],
+    "batches": ["many_conversions", "many_updates"],
+    "layouts": ["transposed_bf16", "cat", "pad", "channels_last"],
+    "computed places": ["embedding", "gather"],
+    "additions at computed places": ["embedding_gradient", "index_put"],
+    "rows": ["softmax_bf16", "layer_norm_bf16", "cross_entropy", "var"],
+    "held rows": ["softmax_held_fp16", "layer_norm_held_bf16", "group_norm_held"],
+    "long rows": ["softmax_long", "layer_norm_long", "rows_that_start_anywhere"],
+    "positions": ["argmax_bf16", "argmin_of_columns"],
+    "columns": ["column_sum", "column_softmax_long", "layer_norm_gradient"],
+    "shared reductions": ["column_sum_tall", "column_arg_tall", "full_sum", "full_any"],
+    "scans": ["cumsum_long", "cumsum_of_columns", "cumprod"],
+}
+TARGETS = {"sm_90": Target("cuda", 90), "gfx942": Target("hip", "gfx942", 64)}
+BY_NAME = {case.name: case for case in CASES}
 
 
-@pytest.mark.parametrize("target", [Target("cuda", 90), Target("hip", "gfx942", 64)], ids=["sm_90", "gfx942"])
-def test_machine_code(target: Target) -> None:
+def compiled(names: Iterable[str], target: Target) -> list[Binary]:
+    """The kernels of these cases as machine code."""
     kernels = {}
-    for case in CASES:
-        if case.name in SAMPLE:
-            plan = plan_graph(trace(case.fn, case.make()))
-            kernels.update((step.kernel, None) for step in plan.steps if isinstance(step, LaunchStep))
-    for binary in compile_kernels(list(kernels), target):
+    for name in names:
+        plan = plan_graph(trace(BY_NAME[name].fn, BY_NAME[name].make()))
+        kernels.update((step.kernel, None) for step in plan.steps if isinstance(step, LaunchStep))
+    return compile_kernels(list(kernels), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family: str, target: str) -> None:
+    """One case of each by default."""
+    for binary in compiled(FAMILIES[family][:1], TARGETS[target]):
         assert binary.code[:4] == b"\x7fELF"
+
+
+@pytest.mark.skipif(os.environ.get("JITPY_TEST_ALL") != "1", reason="a minute or two: JITPY_TEST_ALL=1 compiles all")
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_case(target: str) -> None:
+    binaries = compiled(BY_NAME, TARGETS[target])
+    assert len(binaries) > 200 and all(binary.code[:4] == b"\x7fELF" for binary in binaries)
+
+
+@pytest.mark.parametrize(("case", "loads"), [("softmax_held_fp16", 6), ("group_norm_held", 8)])
+def test_held_rows_are_read_once(case: str, loads: int) -> None:
+    """A thread's part of the row, 16 bytes at a time, whatever is computed from it."""
+    (binary,) = compiled([case], TARGETS["sm_90"])
+    assert len(re.findall(r"ld\.global\S*\.(v4\.b32|v2\.b64)", binary.assembly)) == loads
 
 
 def test_wide_loads() -> None:

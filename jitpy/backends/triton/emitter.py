@@ -51,10 +51,11 @@ class KernelText:
     grid: tuple[Dim, ...]
     warps: int
     checks: bool = False
-    #: whether functions need to be right for 16 bits only
+    #: whether all needs to be right for 16 bits only: shorter functions, a * b + c rounded once
     short: bool = False
     #: names of values, in order
     values: list[str] = field(default_factory=list)
+    registers: int | None = None
 
     @property
     def anonymous(self) -> str:
@@ -415,7 +416,7 @@ class Emitter:
             used.append(parameter)
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
         return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
-                          self.printer.short, self.values)
+                          self.printer.short, self.values, self.launch.registers)
 
 
     def _lines_that_count(self) -> list[str]:

@@ -67,9 +67,9 @@ class Follower:
         """In front of the loop."""
         raise NotImplementedError
 
-    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
+    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> list[str]:
         """Inside the loop, in front of the steps of `first`, whose running values are so named, with its operands in
-        some blocks."""
+        some blocks. Returns what is left for `first` to take in: those, or fewer that stand for them."""
         raise NotImplementedError
 
     def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
@@ -92,7 +92,7 @@ class Exponentials(Follower):
     def start(self, emitter: ReductionEmitter) -> None:
         self.total = self._full(emitter, "0.0")
 
-    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
+    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> list[str]:
         grown, top, exp, total = emitter.fresh("top"), emitter.fresh("top"), self.exp(emitter), self.total
         text = running
         for x in blocks:
@@ -103,6 +103,7 @@ class Exponentials(Follower):
         emitter.add(f"{total} = {total} * {exp}({running} - {top})")
         for x in blocks:  # beyond the end they are -inf
             emitter.add(f"{total} += {exp}({x} - {top})")
+        return blocks
 
     def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
         name = emitter.fresh("sum")
@@ -122,12 +123,12 @@ class Squares(Follower):
         self.count = emitter.fresh("count")
         emitter.add(f"{self.count} = 0.0")
 
-    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> None:
+    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> list[str]:
         if len(blocks) == 1 or emitter.r.masked:
             for x in blocks:
                 self._add(emitter, x)
-        else:
-            self._add_together(emitter, blocks)
+            return blocks
+        return [self._add_together(emitter, blocks)]
 
     def _add(self, emitter: ReductionEmitter, x: str) -> None:
         """One element a lane."""
@@ -140,16 +141,20 @@ class Squares(Follower):
             text = f"tl.where({emitter.r.name}_in, {new}, {old})" if emitter.r.masked else new
             emitter.add(f"{old} = {text}")
 
-    def _add_together(self, emitter: ReductionEmitter, blocks: list[str]) -> None:
-        """Some elements a lane: their own mean and squares first, then as in `combine_moments`. Less work by half."""
-        own, squares, apart, share = (emitter.fresh(stem) for stem in ("mean", "squares", "apart", "share"))
-        emitter.add(f"{own} = ({' + '.join(blocks)}) * {1 / len(blocks)!r}")
+    def _add_together(self, emitter: ReductionEmitter, blocks: list[str]) -> str:
+        """Some elements a lane: their own mean and squares first, then as in `combine_moments`. Less work by half.
+        Returns their sum."""
+        names = (emitter.fresh(stem) for stem in ("several", "mean", "squares", "apart", "share"))
+        several, own, squares, apart, share = names
+        emitter.add(f"{several} = {' + '.join(blocks)}")
+        emitter.add(f"{own} = {several} * {1 / len(blocks)!r}")
         emitter.add(f"{squares} = {' + '.join(f'({x} - {own}) * ({x} - {own})' for x in blocks)}")
         emitter.add(f"{apart} = {own} - {self.mean}")
         emitter.add(f"{share} = {float(len(blocks))} / ({self.count} + {float(len(blocks))})")
         emitter.add(f"{self.mean} += {apart} * {share}")
         emitter.add(f"{self.squares} += {squares} + {apart} * {apart} * ({self.count} * {share})")
         emitter.add(f"{self.count} += {float(len(blocks))}")
+        return several
 
     def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
         r = emitter.r

@@ -201,7 +201,7 @@ def _short_float(op: str, x: list[str], typed_x: list[str], swish: bool) -> str 
     if op == "reciprocal":
         return f"1.0 / {x[0]}"
     if op == "sigmoid":
-        return f"libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf(-{x[0]}))"
+        return f"libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf({x[0]} * -1.0))"
     return f"erf_short({typed_x[0]})" if op == "erf" else None
 
 
@@ -212,14 +212,14 @@ def _float(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str
     if op == "reciprocal":
         return f"tl.div_rn(1.0, {typed_x[0]})" if single else f"1.0 / {x[0]}"
     if op == "sigmoid":
-        below = f"1.0 + libdevice.exp(-{x[0]})"
+        below = f"1.0 + libdevice.exp({x[0]} * -1.0)"
         return f"tl.div_rn(1.0, {below})" if single else f"1.0 / ({below})"
     if op == "sqrt":
         return f"tl.sqrt_rn({typed_x[0]})" if single else f"tl.sqrt({typed_x[0]})"
     if op == "rsqrt":
         return f"libdevice.rsqrt({typed_x[0]})"
     if op == "neg":
-        return f"-{x[0]}"
+        return f"{x[0]} * -1.0"  # Triton's `-x` is 0 - x, which is no -0.0
     if op == "abs":
         return f"tl.abs({typed_x[0]})"
     if op in ("floor", "ceil"):

@@ -319,9 +319,9 @@ class ReductionEmitter(Emitter):
         return self.kernel.stage[(reduction if follower is None else follower.first).expr]
 
     def _stage(
-        self, reductions: list[Reduce], stores: list[Store], first: str, last: str
+        self, reductions: list[Reduce], stores: list[Store], first: str, last: str, programs: int = 1
     ) -> dict[Reduce, list[str]]:
-        """One loop over `r`; returns the folded values of each reduction."""
+        """One loop over `r`, whose chunks are shared among programs; returns the folded values of each reduction."""
         followers = {r: self.followers[r] for r in reductions if r in self.followers}
         plain = [r for r in reductions if r not in followers]
         roots = [r.expr for r in plain] + [s.expr for s in stores]
@@ -349,10 +349,11 @@ class ReductionEmitter(Emitter):
                 self.add(line)
             self.waiting = None
             for reduction, names in zip(plain, running, strict=True):
+                left = operands[reduction]
                 for follower in followers.values():
                     if follower.first is reduction:
-                        follower.step(self, names[0], [one[0] for one in operands[reduction]])
-                for one in operands[reduction]:
+                        left = [[text] for text in follower.step(self, names[0], [one[0] for one in left])]
+                for one in left:
                     self._step(reduction, names, one)
 
         start, chunk = f"{r.name}_start", r.block * self.launch.together
@@ -386,7 +387,8 @@ class ReductionEmitter(Emitter):
             if not whole or rest > r.block:
                 parts = starts if not whole and self._in_chunks() else [start]
                 until = str(whole + rest) if self.aligned is not None else last
-                with self.block(f"for {start} in {self._range(str(whole or first), until, len(parts) * r.block)}:"):
+                step = programs * len(parts) * r.block
+                with self.block(f"for {start} in {self._range(str(whole or first), until, step)}:"):
                     body(parts)
             elif r.size > whole:  # the last block is the only one that needs masks
                 body([str(whole)])
@@ -456,19 +458,11 @@ class ReductionEmitter(Emitter):
         kernel, r, splits = self.kernel, self.r, self.launch.splits
         x = self.launch.tiles[0]
         self.begin_program(splits)
-        width = r.block * (self.launch.together if self._in_chunks() else 1)
-        blocks = str(-(-r.size // width)) if type(r.size) is int else f"({self.size(r.size + width - 1)} // {width})"
-        if type(r.size) is int and r.size % (splits * width) == 0:  # equal parts: their loops have a known length
-            self.add(f"{r.name}_first = part * {r.size // splits}")
-            self.add(f"{r.name}_last = {r.name}_first + {r.size // splits}")
-        else:
-            self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {width}")
-            self.add(f"{r.name}_first = part * {r.name}_part")
-            self.add(f"{r.name}_last = tl.minimum({r.name}_first + {r.name}_part, {self.size(r.size)})")
         inner = [s for s in kernel.stores if is_inner(s)]
-        for reduction, found in self._stage(
-            kernel.reductions, inner, f"{r.name}_first", f"{r.name}_last"
-        ).items():
+        # chunks in turn, so that programs that run at the same time read neighbours
+        chunk = r.block * (self.launch.together if self._in_chunks() else 1)
+        found_by = self._stage(kernel.reductions, inner, f"part * {chunk}", self.size(r.size), splits)
+        for reduction, found in found_by.items():
             for name, dtype in zip(found, self.kept(reduction), strict=True):
                 pointer = self.scratch(len(scratch), dtype)
                 self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))

@@ -25,6 +25,8 @@ LARGE = 1 << 25
 CACHED_ROW = 3 << 16
 #: Bytes of a row that a program of 32 warps can hold, in half of its registers.
 HELD_ROW = 1 << 17
+#: The longest of these: the time for computing, when nothing is read, grows with it.
+LONGEST_HELD = 32768
 #: Side of the tiles of transposing kernels, in elements.
 SQUARE = 64
 
@@ -80,6 +82,8 @@ class Launch:
     backward: bool = False
     #: a program holds its whole row in registers, as it is in memory, in blocks of `r`
     held: bool = False
+    #: the most registers a thread, so that several programs share a multiprocessor; None: as the compiler likes
+    registers: int | None = None
 
 
 def ceil_div(size: Dim, width: Dim) -> Dim:
@@ -196,10 +200,10 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
             warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
-        if passes > 1 and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
+        if passes > 1 and row <= LONGEST_HELD and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
             warps = 32 if 2 * _row_bytes(kernel) > HELD_ROW else 16
             launch = _launch(parallel, 1, reduced, warps * 256, warps)  # a wide load or two a thread and block
-            launch.held = True
+            launch.held, launch.registers = True, 64
             return launch
         if stages == 1 and count < ENOUGH_PROGRAMS // 2 and hint(kernel.points) >= LARGE:
             block, warps, together = 4 * tile, 16, 1  # one block a program: two wide loads a thread
@@ -225,7 +229,8 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
         if stages == 1 and hint(kernel.points) >= LARGE:
             width = max(1, width // 2)
-            launch = _launch(parallel, width, reduced, max(min(row, 8192 // width), 2), 8)
+            launch = _launch(parallel, width, reduced, max(min(row, 4096 // width), 2), 8)
+            launch.together = max(1, 8 // widest(kernel) // max(1, len(kernel.reads)))  # eight wide loads a thread
         else:
             launch = _launch(parallel, width, reduced, max(min(row, max(16, 2048 // width)), 2), 4)
             launch.together = 2
@@ -245,10 +250,10 @@ def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
     blocks = -(-kernel.hint(launch.r.size) // launch.r.block)
     if programs >= ENOUGH_PROGRAMS // 2 or blocks < 4:
         return 1
-    wanted, most = ENOUGH_PROGRAMS, blocks // 2
+    wanted, most = ENOUGH_PROGRAMS, blocks // max(2, launch.together)
     if kernel.hint(kernel.points) >= LARGE:  # short programs for rows, long ones for columns
         rows = len(launch.tiles) == 1 and launch.tiles[0].block == 1
-        wanted, most = (8 * ENOUGH_PROGRAMS, blocks) if rows else (ENOUGH_PROGRAMS // 2, blocks // 2)
+        wanted, most = (8 * ENOUGH_PROGRAMS, blocks) if rows else (ENOUGH_PROGRAMS // 2, most)
     return max(1, min(most, -(-wanted // programs), 8192))
 
 
