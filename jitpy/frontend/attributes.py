@@ -156,7 +156,7 @@ def _missing(ex: Executor, value: Value, name: str, message: str) -> Exception:
 def object_getattribute(ex: Executor, value: Value, name: str) -> Any:
     """`object.__getattribute__`: raises `_NoAttribute` where it would raise AttributeError."""
     found = ex.world.class_lookup(value.cls, name)
-    if found is not MISSING and _is_data_descriptor(found):
+    if found is not MISSING and _is_data_descriptor(ex, found):
         return _descriptor_get(ex, found, value, value.cls, name)
     attrs = instance_attrs(ex, value)
     if attrs is not None:
@@ -191,11 +191,11 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
     return None
 
 
-def _is_data_descriptor(obj: Any) -> bool:
+def _is_data_descriptor(ex: Executor, obj: Any) -> bool:
     cls = type(obj)
     if cls in _FUNCTION_LIKE or cls in _C_METHODS:
         return False
-    return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+    return ex.world.has_slot(cls, "__set__", "__delete__")
 
 
 def is_property(ex: Executor, found: Any, slot: str = "__get__") -> bool:
@@ -298,6 +298,8 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
                 "__basicsize__", "__dictoffset__", "__itemsize__", "__weakrefoffset__"):
         if name in ("__mro__", "__bases__") and isinstance(value, ClassValue):
             return TupleValue([world.const_object(c) for c in getattr(cls, name)])
+        if name in ("__mro__", "__bases__"):
+            world.mro(cls)
         if name in ("__mro__", "__bases__") and is_mortal(cls):  # holding the tuple would keep the class alive
             return world.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
         return world.const_object(getattr(cls, name))
@@ -306,7 +308,7 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     if name == "__dict__":
         raise unsupported(value, ".__dict__")
     on_meta = world.class_lookup(meta, name)
-    if on_meta is not MISSING and _is_data_descriptor(on_meta) and meta is not type:
+    if on_meta is not MISSING and _is_data_descriptor(ex, on_meta) and meta is not type:
         return _descriptor_get(ex, on_meta, value, meta, name)
     found = world.class_lookup(cls, name)
     if found is not MISSING:
@@ -344,7 +346,7 @@ def _load_module_attr(ex: Executor, value: PyValue, name: str) -> Any:
 
 
 def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
-    mro = value.mro_of.__mro__
+    mro = ex.world.mro(value.mro_of)
     if name == "__class__":
         return ex.world.const_object(super)
     for owner in mro[mro.index(value.start) + 1:]:
@@ -371,7 +373,7 @@ def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
         return world.const_object(value.cls)
     found = world.class_lookup(value.cls, name)
     kind = type(found)
-    if found is MISSING or not _is_data_descriptor(found):
+    if found is MISSING or not _is_data_descriptor(ex, found):
         own = world.dict_get(instance_attrs(ex, value), name)
         if own is not None:
             return own
@@ -559,7 +561,7 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
 
     world = ex.world
     found = world.class_lookup(value.cls, name)
-    if found is not MISSING and _is_data_descriptor(found):
+    if found is not MISSING and _is_data_descriptor(ex, found):
         kind = type(found)
         if is_property(ex, found, "__set__"):
             if found.fset is None:
@@ -656,7 +658,7 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
 
     world = ex.world
     found = world.class_lookup(value.cls, name)
-    if found is not MISSING and _is_data_descriptor(found):
+    if found is not MISSING and _is_data_descriptor(ex, found):
         if is_property(ex, found, "__delete__"):
             if found.fdel is None:
                 raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")

@@ -152,7 +152,7 @@ def _is_instance(ex: Executor, value: Value, cls: type) -> bool:
     if isinstance(check, types.FunctionType) and type(cls).__module__ not in ("abc", "typing", "torch.nn.parameter"):
         if type(cls) not in _PLAIN_METAS:
             return truth(ex, ex.call_sync(ex.world.const_object(check), [ex.world.const_object(cls), value]))
-    return issubclass(value.cls, cls)
+    return ex.world.is_subclass(value.cls, cls)
 
 
 #: Classes that tensors of other classes belong to by a flag.
@@ -179,7 +179,7 @@ def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
         raise ex.throw(TypeError, "issubclass() arg 1 must be a class")
     cls = ex.world.pin(args[0])
-    return const(any(issubclass(cls, c) for c in classes_of(ex, args[1])))
+    return const(any(ex.world.is_subclass(cls, c) for c in classes_of(ex, args[1])))
 
 
 @builtin(callable, builtins_.callable)

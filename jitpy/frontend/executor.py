@@ -118,6 +118,11 @@ class Frame:
         return ins.line or self.code.co_firstlineno
 
 
+#: Guards that hold for another attempt at tracing as they stand; the others are about symbols of one attempt.
+_KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "same", "python", "empty",
+                "class", "function"}
+
+
 class Executor:
     """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
 
@@ -166,6 +171,9 @@ class Executor:
             step = error.value.step
             cause = GraphBreak("exception", error.value.cls.__name__, tail=True)
             cause.raises, cause.found_under = error.value.cls, self.world.guards.subjects()
+            # what the raising instruction read is not looked at when it is left to plain Python
+            cause.guards = [(guard.source, guard.kind, guard.arg) for guard in self.world.guards
+                            if guard.kind in _KEPT_GUARDS]
             raise Restart(step if step >= 0 else self.step, cause) from None
 
     def run_until(self, base: int) -> Value:
@@ -191,7 +199,10 @@ class Executor:
                         frame.stack[:] = pinned[1]
                     cause = self.forced[self.step]
                     for source, kind, arg in cause.guards:
-                        world.guard(source, kind, arg)
+                        if kind == "class":
+                            world.guard_class_like(arg)
+                        else:
+                            world.guard(source, kind, arg)
                     raise cause
                 stack_before, names_before = frame.stack.copy(), frame.kw_names
                 depth_before = len(frames)

@@ -26,14 +26,15 @@ Kinds and their argument:
     python    callable        callable(value) is true (last resort; runs Python)
     numbers   NumberFact      (source is None) an expression over numbers at several sources and over sizes is true
     empty     None            the cell at the source is empty / the closure variable unbound
-    class     ClassLookup     (source is None) looking the names up along the class's MRO finds what it found; natively
-                              one compare of `tp_version_tag` while the class and its bases are unmodified, a recheck
-                              of every name otherwise
+    class     ClassLookup     (source is None) the class's MRO is the same, and looking the names up along it finds what
+                              it found; natively one compare of `tp_version_tag` while the class and its bases are
+                              unmodified, a recheck of every name otherwise
     function  (code, defaults, kwdefaults)  value is a Python function with exactly these objects in those three places
 """
 
 from __future__ import annotations
 
+import abc
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,10 +99,34 @@ class HeldBy:
 class ClassLookup:
     """Attribute lookups on a class, made while tracing: name -> the object found in some `__dict__` along `cls.__mro__`
     (as stored there, no descriptor called), or `MISSING`, or `HeldBy`. One such guard a class; `names` grows during
-    tracing."""
+    tracing. `__bases__` may be assigned: the guard holds for this MRO only."""
 
     cls: type
     names: dict[str, Any] = field(default_factory=dict)
+    mro: tuple[type, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.mro = self.mro or self.cls.__mro__
+
+
+class NotRegistered:
+    """Guard predicate: classes that do not belong to certain abstract classes still do not. Registering a class
+    somewhere, which changes the token, can make them."""
+
+    def __init__(self) -> None:
+        self.token = abc.get_cache_token()
+        self.pairs: list[tuple[weakref.ref[type], weakref.ref[type]]] = []
+
+    def add(self, cls: type, abstract: type) -> None:
+        self.pairs.append((weakref.ref(cls), weakref.ref(abstract)))
+
+    def __call__(self, value: Any) -> bool:
+        if (token := abc.get_cache_token()) != self.token:
+            for cls, abstract in ((first(), second()) for first, second in self.pairs):
+                if cls is not None and abstract is not None and issubclass(cls, abstract):
+                    return False
+            self.token = token
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ paths becomes one Value (plus a guard that the paths still meet).
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import enum
+import sys
 import types
 import typing
 import weakref
@@ -21,7 +23,7 @@ from ..runtime.dispatch import PythonDispatcher
 from ..runtime.lifetimes import is_mortal
 from .breaks import GraphBreak, Skip
 from .growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
-from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf
+from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered
 from .inputs import check_kind
 from .known_numbers import float_input
 from .numpy_values import SameNumber, is_number, wrap_array
@@ -101,6 +103,7 @@ class World:
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
         self._lookups: dict[type, ClassLookup] = {}
+        self._not_registered: NotRegistered | None = None
         #: what the program makes as real objects while it is traced, and what they hold: see `local_classes.py`
         self.made: dict[int, Value] = {}
         self.stand_ins: dict[int, Any] = {}
@@ -161,14 +164,48 @@ class World:
                 break
         if id(cls) in self.made:
             self._guard_bases(cls, name)
-        elif cls.__flags__ & _HEAP_TYPE:
-            lookup = self._lookups.get(cls)
-            if lookup is None:
-                lookup = self._lookups[cls] = ClassLookup(cls)
-                self.guards.add(None, "class", lookup, self.why)
-            if not isinstance(lookup.names.get(name), HeldBy):
+        else:
+            lookup = self._lookup(cls)
+            if lookup is not None and not isinstance(lookup.names.get(name), HeldBy):
                 lookup.names[name] = found
         return STAND_IN_METHODS.get(found, found) if type(found) in _C_METHODS else found
+
+    def _lookup(self, cls: type) -> ClassLookup | None:
+        """The guard on a class from outside; None for one that cannot change."""
+        if not cls.__flags__ & _HEAP_TYPE:
+            return None
+        lookup = self._lookups.get(cls)
+        if lookup is None:
+            lookup = self._lookups[cls] = ClassLookup(cls)
+            self.guards.add(None, "class", lookup, self.why)
+        return lookup
+
+    def guard_class_like(self, earlier: ClassLookup) -> None:
+        """Guard what an earlier attempt at tracing found out about a class."""
+        self.mro(earlier.cls)
+        for name in earlier.names:
+            self.class_lookup(earlier.cls, name)
+
+    def mro(self, cls: type) -> tuple[type, ...]:
+        """`cls.__mro__`, guarded."""
+        if id(cls) not in self.made:
+            self._lookup(cls)
+        return cls.__mro__
+
+    def is_subclass(self, cls: type, of: type) -> bool:
+        """`issubclass(cls, of)` where no metaclass in Python has its say; guarded."""
+        self.mro(cls)
+        answer = issubclass(cls, of)
+        if not answer and isinstance(of, abc.ABCMeta) and id(cls) not in self.made and id(of) not in self.made:
+            if self._not_registered is None:
+                self._not_registered = NotRegistered()
+                self.guard(constant(abc, "abc"), "python", self._not_registered)
+            self._not_registered.add(cls, of)
+        return answer
+
+    def has_slot(self, cls: type, *names: str) -> bool:
+        """Whether a class has any of these special methods; guarded."""
+        return any([self.class_lookup(cls, name) is not MISSING for name in names])
 
     def _guard_bases(self, cls: type, name: str) -> None:
         """Guard what a lookup on a class of the traced program's finds in classes from outside."""
@@ -649,6 +686,10 @@ class World:
             found = self._by_id[id(space)] = DictValue(constant(space, "builtins.__dict__"), dict, space, space)
         assert isinstance(found, DictValue)
         return self.dict_get(found, name)
+
+    def imported(self, name: str) -> Value | None:
+        """What `import name` finds, or None where it would have to load something."""
+        return self.dict_get(self.globals_of(sys.modules), name)
 
     def module_dict(self, module: types.ModuleType) -> DictValue:
         return self.globals_of(vars(module))

@@ -173,21 +173,24 @@ def referent(reference: weakref.ref[Any]) -> Any:
     return found
 
 
-def class_finds(cls: Any, *names: tuple[Any, ...]) -> bool:
-    """Whether looking up each `(name, found)` along the class's MRO finds that object, and each `(name,)` nothing.
-    `(name, owner, weak, True)`: it finds what that class's own dict holds.
+def class_finds(cls: Any, mro: tuple[Any, ...], *names: tuple[Any, ...]) -> bool:
+    """Whether the class's MRO is this one, and looking up each `(name, found)` along it finds that object, and each
+    `(name,)` nothing. `(name, owner, weak, True)`: it finds what that class's own dict holds.
 
-    The class and, in `(name, found, True)`, what is found may be given as weak references.
+    The classes and, in `(name, found, True)`, what is found may be given as weak references.
     """
-    return not _class_failures(cls, names)
+    return not _class_failures(cls, names, mro)
 
 
-def _class_failures(cls: Any, names: tuple[Any, ...]) -> list[str]:
+def _class_failures(cls: Any, names: tuple[Any, ...], mro: tuple[Any, ...]) -> list[str]:
     failing = []
     if type(cls) is weakref.ref:
         cls = cls()
         if cls is None:
             return ["the class is gone"]
+    bases = tuple(base() if type(base) is weakref.ref else base for base in mro)
+    if len(bases) != len(cls.__mro__) or any(a is not b for a, b in zip(bases, cls.__mro__, strict=True)):
+        return [f"{cls.__qualname__} has other bases"]
     spaces = [_own_dict(base) for base in cls.__mro__]
     for name, *rest in names:
         found = next((space[name] for space in spaces if name in space), _MISSING)
@@ -409,11 +412,12 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
     if kind == "state":
         return f"state_is({name_of(arg, 'state')})"
     if kind == "class":
-        cls, names = arg
+        cls, names, mro = arg
         texts = ([repr(name), *(name_of(f, literal=False) for f in found[:1]), *map(str, found[1:])]
                  for name, *found in names)
         pairs = [f"({', '.join(text)},)" for text in texts]
-        return f"class_finds({', '.join([name_of(cls, literal=False), *pairs])})"
+        bases = "".join(f"{name_of(base, literal=False)}, " for base in mro)
+        return f"class_finds({', '.join([name_of(cls, literal=False), f'({bases})', *pairs])})"
     if kind == "same":
         return f"({check.nodes[0].name} is {check.nodes[1].name})"
     if kind in ("distinct", "overlap"):
@@ -471,7 +475,7 @@ def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | No
         found = _state_failures(arg)
         return f"torch modes: {'; '.join(found)}" if found else None
     if kind == "class":
-        return "; ".join(_class_failures(arg[0], arg[1])) or None
+        return "; ".join(_class_failures(*arg)) or None
     if kind == "int":
         before = symbols[check.lowered[1]]
         if int_is(value, check.lowered, symbols):

@@ -98,7 +98,8 @@ class GuardTree:
             self.prelude.append(checks.Check("state", arg, order, why))
         elif kind == "class":
             names = tuple((name, *self._class_member(arg, value)) for name, value in arg.names.items())
-            self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], names), order, why))
+            mro = tuple(self._weak(cls)[0] for cls in arg.mro)
+            self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], names, mro), order, why))
         elif kind == "same":
             self.finals.append(checks.Check(kind, None, order, why, (self._keep(guard.source), self._keep(arg))))
         elif kind == "overlap":

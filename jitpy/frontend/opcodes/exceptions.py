@@ -83,7 +83,7 @@ def _check_exc_match(ex: Executor, frame: Frame, ins: Any) -> None:
     kinds = [ex.world.force(v) for v in classes.items] if isinstance(classes, TupleValue) else [classes]
     if not all(isinstance(k, PyValue) and isinstance(k.obj, type) and issubclass(k.obj, BaseException) for k in kinds):
         raise ex.throw(TypeError, "catching classes that do not inherit from BaseException is not allowed")
-    frame.stack.append(const(any(issubclass(value.cls, ex.world.pin(k)) for k in kinds)))  # type: ignore[arg-type]
+    frame.stack.append(const(any(ex.world.pin(k) in ex.world.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
 
 
 @opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")

@@ -455,8 +455,6 @@ def _load_build_class(ex: Executor, frame: Frame, ins: Any) -> None:
 
 @opcode("IMPORT_NAME")
 def _import_name(ex: Executor, frame: Frame, ins: Any) -> None:
-    import sys
-
     fromlist = frame.stack[-1]
     level = frame.stack[-2]
     assert isinstance(level, ConstValue)
@@ -467,23 +465,24 @@ def _import_name(ex: Executor, frame: Frame, ins: Any) -> None:
             raise GraphBreak("import", name)
         base = package.value.rsplit(".", level.value - 1)[0]
         name = f"{base}.{name}" if name else base
-    if name not in sys.modules:
+    wants_top = isinstance(fromlist, ConstValue) and fromlist.value is None
+    module = ex.world.imported(name)
+    if module is not None and wants_top:
+        module = ex.world.imported(name.partition(".")[0])
+    if module is None:
         raise GraphBreak("import", name)
     if any(part != "*" and not hasattr(sys.modules[name], part) for part in constant_of(ex, fromlist) or ()):
         raise GraphBreak("import", name)  # of submodules, which this instruction imports and the next one takes
     del frame.stack[-2:]
-    wants_top = isinstance(fromlist, ConstValue) and fromlist.value is None
-    frame.stack.append(ex.world.const_object(sys.modules[name.partition(".")[0] if wants_top else name]))
+    frame.stack.append(module)
 
 
 @opcode("IMPORT_FROM")
 def _import_from(ex: Executor, frame: Frame, ins: Any) -> None:
-    import sys
-
     module = frame.stack[-1]
     name = f"{module.obj.__name__}.{ins.arg}"
-    if not hasattr(module.obj, ins.arg) and name in sys.modules:
-        frame.stack.append(ex.world.const_object(sys.modules[name]))
+    if not hasattr(module.obj, ins.arg) and (found := ex.world.imported(name)) is not None:
+        frame.stack.append(found)
         return
     if isinstance(ex.world.pin(module).__dict__.get(ins.arg), type(None)) and not hasattr(module.obj, ins.arg):
         raise GraphBreak("import", name)

@@ -233,11 +233,11 @@ bool parse_state(PyObject* spec, Program& program) {
   return true;
 }
 
-// (class, ((name, found) | (name, weak reference, True) | (name,) | (name, owner, weak, True), ...)); the class may be a
-// weak reference
+// (class, ((name, found) | (name, weak reference, True) | (name,) | (name, owner, weak, True), ...), MRO); the classes may
+// be weak references
 bool parse_class(PyObject* entry, Program& program) {
-  PyObject *cls, *names;
-  if (!PyArg_ParseTuple(entry, "OO!", &cls, &PyTuple_Type, &names)) return false;
+  PyObject *cls, *names, *mro;
+  if (!PyArg_ParseTuple(entry, "OO!O!", &cls, &PyTuple_Type, &names, &PyTuple_Type, &mro)) return false;
   if (!PyType_Check(cls) && !PyWeakref_Check(cls)) {
     PyErr_SetString(PyExc_TypeError, "a class guard takes a class");
     return false;
@@ -260,6 +260,14 @@ bool parse_class(PyObject* entry, Program& program) {
     PyUnicode_InternInPlace(&interned);
     check.names.push_back({Ref(interned), Ref(found), weak != 0, held != 0});
     Py_DECREF(interned);
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+    PyObject* base = PyTuple_GET_ITEM(mro, i);
+    if (!PyType_Check(base) && !PyWeakref_Check(base)) {
+      PyErr_SetString(PyExc_TypeError, "a class guard's MRO holds classes");
+      return false;
+    }
+    check.mro.push_back(Ref(base));
   }
   program.classes.push_back(std::move(check));
   return true;

@@ -95,6 +95,7 @@ struct ClassCheck {
   Ref cls;                   // or a weak reference
   unsigned int version = 0;  // tp_version_tag at the last full check that held; 0: none
   std::vector<Name> names;
+  std::vector<Ref> mro;  // classes or weak references
 };
 
 // What a weak reference refers to, borrowed; null where that is gone.

@@ -47,6 +47,17 @@ PyObject* held_by(PyObject* cls, PyObject* name) {
   return found;
 }
 
+bool has_bases(PyTypeObject* type, const std::vector<Ref>& expected) {
+  PyObject* mro = type->tp_mro;
+  if (mro == nullptr || PyTuple_GET_SIZE(mro) != static_cast<Py_ssize_t>(expected.size())) return false;
+  for (size_t i = 0; i < expected.size(); i++) {
+    PyObject* base = expected[i].get();
+    if (!PyType_Check(base)) base = referent(base);
+    if (PyTuple_GET_ITEM(mro, i) != base) return false;
+  }
+  return true;
+}
+
 bool class_passes(ClassCheck& check) {
   PyObject* cls = check.cls.get();
   if (!PyType_Check(cls) && (cls = referent(cls)) == nullptr) return false;
@@ -58,6 +69,7 @@ bool class_passes(ClassCheck& check) {
 #endif
   const unsigned int now = version();
   if (now != 0 && now == check.version) return true;
+  if (!has_bases(type, check.mro)) return false;
   for (const ClassCheck::Name& it : check.names) {
     PyObject* expected = it.weak ? referent(it.found.get()) : it.found.get();
     if (it.weak && expected == nullptr) return false;
@@ -342,6 +354,7 @@ int guard_traverse(PyObject* object, visitproc visit, void* arg) {
   for (const FinalCheck& check : program->finals) Py_VISIT(check.object.get());
   for (const ClassCheck& check : program->classes) {
     Py_VISIT(check.cls.get());
+    for (const Ref& base : check.mro) Py_VISIT(base.get());
     for (const ClassCheck::Name& it : check.names) {
       Py_VISIT(it.name.get());
       Py_VISIT(it.found.get());
