@@ -455,6 +455,8 @@ def _load_build_class(ex: Executor, frame: Frame, ins: Any) -> None:
 
 @opcode("IMPORT_NAME")
 def _import_name(ex: Executor, frame: Frame, ins: Any) -> None:
+    import sys
+
     fromlist = frame.stack[-1]
     level = frame.stack[-2]
     assert isinstance(level, ConstValue)
