@@ -58,6 +58,9 @@ class Recording:
     result: Any = None
 
 
+#: kinds of arguments that a recording depends on as they are
+_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format)
+
 _RECORDINGS: dict[Any, Recording | NotCovered] = {}
 
 
@@ -69,6 +72,17 @@ def is_composite(op: Op) -> bool:
     target = op.target
     return isinstance(target, torch._ops.OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
         target.name(), "CompositeImplicitAutograd")
+
+
+def is_complex(node: Node) -> bool:
+    """Whether a node takes or makes complex numbers: torch's own formulas know where these are conjugated."""
+    return any(_has_complex(n.spec) for n in (node, *node.input_nodes()))
+
+
+def _has_complex(spec: Any) -> bool:
+    if isinstance(spec, tuple):
+        return any(map(_has_complex, spec))
+    return isinstance(spec, TensorSpec) and spec.dtype.is_complex
 
 
 def expand_by_recording(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -194,7 +208,7 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any) -> Recording | NotCovered:
             return type(value)(convert(v) for v in value)
         if isinstance(value, torch.device):
             return _META
-        if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.layout, torch.memory_format)):
+        if value is None or isinstance(value, _PLAIN):
             return value
         raise NotCovered(f"{op} with an argument of type {type(value).__name__}")
 
@@ -277,6 +291,8 @@ class _Tape(CaptureMode):
             return result
         if func is torch.ops.aten._efficientzerotensor.default:
             func = torch.ops.aten.zeros.default
+        if func is torch.ops.aten._conj.default and not isinstance(args[0], torch.Tensor):
+            func, args, kwargs = torch.ops.aten.full.default, ([], args[0].conjugate()), {"dtype": torch.complex128}
         if func._schema.is_mutable:
             return self._write(func, args, kwargs)
         names = self.refer(args), {k: self.refer(v) for k, v in kwargs.items()}

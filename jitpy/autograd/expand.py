@@ -20,9 +20,9 @@ from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.nn import _is_fused, gpu_attention
 from ..ir.spec import TensorSpec, prod
-from .derived import expand_by_recording, is_composite
+from .derived import expand_by_recording, is_complex, is_composite
 from .pullback import same_shape
-from .rules import covers
+from .rules import COMPLEX, covers
 
 #: `(b, *args, **kwargs) -> Node`, or a tuple of nodes for an op with several results.
 Expansion = Callable[..., Any]
@@ -51,14 +51,14 @@ def expand_nodes(graph: Graph, active: Callable[[Iterable[Node]], set[Node]]) ->
     `active(nodes)` says through which nodes of a list gradients flow. Raises NotCovered.
     """
     flowing = active(graph.nodes)
-    if all(node.op is GETITEM or covers(node.op) for node in flowing if node.op.kind != "input"):
+    if all(node.op is GETITEM or _is_covered(node) for node in flowing if node.op.kind != "input"):
         return
     result: list[Node] = []
     getitems: dict[Node, tuple[Node, ...]] = {}
     for node in graph.nodes:
         if node.op is GETITEM and node.args[0] in getitems:
             _become(result, node, "aten.alias.default", getitems[node.args[0]][node.args[1]])
-        elif node not in flowing or node.op is GETITEM or covers(node.op):
+        elif node not in flowing or node.op is GETITEM or _is_covered(node):
             result.append(node)
         else:
             _expand(graph, node, result, getitems)
@@ -104,8 +104,13 @@ def _expand(graph: Graph, node: Node, result: list[Node], getitems: dict[Node, t
     result.append(node)
 
 
+def _is_covered(node: Node) -> bool:
+    """Whether there is a gradient rule for the node: those that are written down are about real numbers."""
+    return covers(node.op) and not (is_composite(node.op) and node.op.name not in COMPLEX and is_complex(node))
+
+
 def _needs_rule(node: Node) -> bool:
-    return needs_grad(node.spec) and node.op is not GETITEM and node.op is not CONSTANT and not covers(node.op)
+    return needs_grad(node.spec) and node.op is not GETITEM and node.op is not CONSTANT and not _is_covered(node)
 
 
 def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
@@ -116,7 +121,7 @@ def _same_layout(a: TensorSpec, b: TensorSpec) -> bool:
 
 def _expanded(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     known = EXPANSIONS.get(node.op.name)
-    if known is not None:
+    if known is not None and not is_complex(node):
         try:
             return known(b, *args, **kwargs)
         except LeftToTorch:

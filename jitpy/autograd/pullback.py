@@ -86,6 +86,8 @@ class Pullback(Builder):
         return x if same_shape(x.tensor.shape, shape) else self.call("aten.expand.default", x, list(shape))
 
     def cast(self, x: Node, dtype: Any) -> Node:
+        if x.tensor.dtype.is_complex and not dtype.is_complex:
+            x = self.call("aten.select.int", self.call("aten.view_as_real.default", x), -1, 0)
         return x if x.tensor.dtype is dtype else self.call("aten.to.dtype", x, dtype)
 
     def like(self, grad: Node, spec: TensorSpec) -> Node:

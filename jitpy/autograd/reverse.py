@@ -15,10 +15,10 @@ from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, REENTRANT, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
-from .derived import derived_rule
+from .derived import derived_rule, is_complex
 from .expand import expand_nodes
 from .pullback import Pullback
-from .rules import rule_for
+from .rules import COMPLEX, rule_for
 
 #: Gradients of one node: one for each of its results, or None where there is none.
 Gradients = list[Node | None]
@@ -81,7 +81,9 @@ def _pull(pull: Pullback, grads: Gradients) -> list[tuple[Node, Node]]:
     node = pull.node
     args, kwargs = normalize(node.op, node.args, node.kwargs)
     try:
-        found = (rule_for(node.op, pull.create_graph) or derived_rule)(pull, *grads, *args, **kwargs)
+        is_covered = node.op.name in COMPLEX or not is_complex(node)
+        rule = rule_for(node.op, pull.create_graph) if is_covered else None
+        found = (rule or derived_rule)(pull, *grads, *args, **kwargs)
     except NotCovered:
         # what a rule does not handle is derived
         found = derived_rule(pull, *grads, *args, **kwargs)

@@ -407,6 +407,9 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
 
 _NO_RULE = object()
 
+#: Their meta kernels tell layouts that they do not have.
+_FOURIER = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default, _aten._fft_c2r.default})
+
 #: For calls whose sizes are all plain.
 _STATIC = SizeEnv()
 
@@ -421,7 +424,8 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
             if env is not _STATIC and facts.returns == ("self",) and not facts.inplace_view
             else _NO_RULE
         )
-    if any(t.dtype.is_complex or t.is_neg() for t in tensors_of((args, tuple(kwargs.values())))):
+    if any(t.is_neg() or (t.is_conj() if func in _FOURIER else t.dtype.is_complex)
+           for t in tensors_of((args, tuple(kwargs.values())))):
         return _NO_RULE  # only a real view op knows about pending conjugations
     try:
         spec = table.infer(table.get(func), env, _specs(args), {k: _specs(v) for k, v in kwargs.items()})

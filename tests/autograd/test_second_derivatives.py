@@ -100,7 +100,8 @@ def check(survey: Twice, func: Any, specs: Any, kwspecs: Any, result: Any, input
     for node, grad in zip(again, want_second, strict=True):
         value = None if node is None else next(found)
         if value is None or grad is None:
-            assert all(g is None or not g.count_nonzero() for g in (value, grad)), f"{value} where eager has {grad}"
+            # an undefined gradient is zero, which eager may compute with rounding
+            assert all(g is None or bool((g.abs() < 1e-12).all()) for g in (value, grad)), f"{value}, eager has {grad}"
         else:
             torch.testing.assert_close(value, grad, rtol=1e-8, atol=1e-8, equal_nan=True)
     survey.compared.add(op.name)

@@ -14,7 +14,7 @@ rule.
 
 from __future__ import annotations
 
-from . import indexing, matmul, nn, pointwise, reductions, views  # noqa: F401
-from .registry import Rule, covers, rule, rule_for
+from . import fourier, indexing, matmul, nn, pointwise, reductions, views  # noqa: F401
+from .registry import COMPLEX, Rule, covers, rule, rule_for
 
-__all__ = ["Rule", "covers", "rule", "rule_for"]
+__all__ = ["COMPLEX", "Rule", "covers", "rule", "rule_for"]

@@ -15,10 +15,14 @@ RULES: dict[str, Rule] = {}
 #: Ops whose rules give gradients that must not be differentiated again.
 ONCE: set[str] = set()
 
+#: Ops whose rules are right for complex numbers as well; others conjugate nothing.
+COMPLEX: set[str] = set()
 
-def rule(*names: str, once: bool = False) -> Callable[[Rule], Rule]:
+
+def rule(*names: str, once: bool = False, complex: bool = False) -> Callable[[Rule], Rule]:
     """Register the rule of ops by name. `once`: it is made of ops without gradients, or keeps values whose part in a
-    second derivative it leaves out; for gradients with a history torch's own way is recorded."""
+    second derivative it leaves out; for gradients with a history torch's own way is recorded. `complex`: it is right
+    for complex numbers; what is real gets the real part of its gradient."""
 
     def register(fn: Rule) -> Rule:
         for name in names:
@@ -26,6 +30,8 @@ def rule(*names: str, once: bool = False) -> Callable[[Rule], Rule]:
             RULES[name] = fn
         if once:
             ONCE.update(names)
+        if complex:
+            COMPLEX.update(names)
         return fn
 
     return register

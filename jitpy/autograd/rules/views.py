@@ -9,7 +9,7 @@ from ...ir.op import NotCovered
 from ...ir.ops.layout import normalize_dim
 from ...ir.spec import Dim
 from ..pullback import Pullback
-from .registry import RULES, rule
+from .registry import COMPLEX, RULES, rule
 
 Grads = tuple[Any, ...]
 
@@ -103,7 +103,7 @@ def _cat(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
     grads: list[Node | None] = []
     start: Dim = 0
     for x in tensors:
-        if x.tensor.ndim != g.tensor.ndim:  # an empty vector joins with anything
+        if x.tensor.shape == (0,):  # an empty vector joins with anything
             grads.append(p.zeros(x.tensor) if p.needs(x) else None)
             continue
         end = start + x.tensor.shape[axis]
@@ -175,3 +175,7 @@ def _diagonal_scatter(p: Pullback, g: Node, x: Node, source: Node, offset: int =
     where = offset, first, second
     return (p.call("aten.diagonal_scatter.default", g, p.zeros(source.tensor), *where) if p.needs(x) else None,
             p.call("aten.diagonal.default", g, *where) if p.needs(source) else None)
+
+
+# where elements go does not depend on what they are
+COMPLEX.update(name for name, own in RULES.items() if own.__module__ == __name__)

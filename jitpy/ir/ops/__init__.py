@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     casts,
     data_sizes,
     factories,
+    fourier,
     indexing,
     matmul,
     nn,

@@ -27,8 +27,6 @@ _CPU = torch.device("cpu")
 #: The largest input, in bytes, that is materialised to run a real kernel on zeros.
 _REAL_LIMIT = 1 << 24
 
-_FOURIER = ("_fft_r2c.default", "_fft_c2r.default", "_fft_c2c.default")
-
 #: Ops whose meta kernel gives other strides or sizes than the CPU kernel.
 MISREPORTED = frozenset(
     f"aten.{name}"
@@ -48,8 +46,9 @@ MISREPORTED = frozenset(
         "fft_rfft2.default",
         "fft_rfftn.default",
         "max_unpool2d.default",
-        # right from torch 2.12 on
-        *(_FOURIER if torch.torch_version.TorchVersion(torch.__version__) < (2, 12) else ()),
+        "_fft_r2c.default",
+        "_fft_c2r.default",
+        "_fft_c2c.default",
     )
 )
 
