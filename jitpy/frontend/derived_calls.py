@@ -183,7 +183,7 @@ def _run_on_shadows(
         for out in tensors_of(call_kwargs.get("out")):
             if not tape.writes_to(out):
                 raise Uncapturable("unsupported_op", f"{name} does not write to its out= argument here")
-        return tape.finish(result, lambda value: _refer_result(tape, value))
+        return tape.finish(result, lambda value: _refer_result(tape, value, recorder.state.grad_enabled))
     except (Uncapturable, SizesByData, SizeUnknown):
         raise
     except Exception as error:
@@ -265,23 +265,24 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
     return None
 
 
-def _refer_result(tape: Tape, value: Any) -> Any:
+def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
     if isinstance(value, torch.Tensor):
         number = tape.numbers.get(id(value))
         if number is None:
             raise Uncapturable("unsupported_op", "a result that no recorded operation made")
-        if value.requires_grad and value.is_leaf and number >= tape.inputs:
+        if value.requires_grad and value.is_leaf and number >= tape.inputs and grad_enabled:
+            # (parts of a leaf that are made under no_grad say so, too, and autograd knows nothing of them)
             raise Uncapturable("unsupported_op", "a new leaf tensor that requires grad")
         return Ref(number)
     kind = type(value)
     if kind is tuple or kind is list:
-        return kind(_refer_result(tape, v) for v in value)
+        return kind(_refer_result(tape, v, grad_enabled) for v in value)
     if kind is torch.Size:
         return tuple(map(plain, value))
     if kind in (torch.SymInt, torch.SymBool):
         return plain(value)
     if isinstance(value, tuple):
-        return StructPayload(kind, tuple(_refer_result(tape, v) for v in value))
+        return StructPayload(kind, tuple(_refer_result(tape, v, grad_enabled) for v in value))
     if value is None or kind in (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout):
         return value
     raise Uncapturable("unsupported_op", f"a result of type {kind.__name__}")

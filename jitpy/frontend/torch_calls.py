@@ -59,7 +59,6 @@ PYTHON_FUNCTIONS: set[Any] = {
     torch.Tensor.unflatten,
     torch.Tensor.__contains__,
     torch.nn.functional.grid_sample,
-    torch.nn.functional.multi_head_attention_forward,
 }
 
 
@@ -141,7 +140,7 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     """Record a call of an op: by a shortcut, else on the derived path."""
     state = recorder.state
     args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
-    kwargs = _with_numbers(recorder, fn, kwargs)
+    args, kwargs = _with_numbers(recorder, fn, args, kwargs)
     mark = recorder.checkpoint()  # behind the nodes of numbers that were asked for
     computed = has_computed_int(args) or has_computed_int(kwargs)
     if computed and fn in _NUMBERS_ARE_SIZES:
@@ -167,16 +166,29 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     return derived_calls.run(recorder, fn, args, kwargs)
 
 
-def _with_numbers(recorder: Recorder, fn: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _with_numbers(
+    recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """torch's bindings take a tensor of one element where only a number can be meant: its `item()`."""
-    tensors = [k for k, v in kwargs.items() if type(v) is TracedTensor and _is_number(fn, k) and not v.ndim
-               and not v.spec.requires_grad]
-    return {k: item(recorder, v) if k in tensors else v for k, v in kwargs.items()} if tensors else kwargs
+
+    def convert(value: Any) -> Any:
+        is_number = type(value) is TracedTensor and not value.ndim and not value.spec.requires_grad
+        return item(recorder, value) if is_number else value
+
+    if fn in _NUMBERS_ARE_SIZES:
+        args = tuple([convert(a) for a in args])
+    if any(type(v) is TracedTensor for v in kwargs.values()):
+        kwargs = {k: convert(v) if _is_number(fn, k) else v for k, v in kwargs.items()}
+    return args, kwargs
 
 
 def _is_number(fn: Any, keyword: str) -> bool:
     name = getattr(fn, "__name__", "").removesuffix("_")
-    return keyword in ("alpha", "beta") or keyword == "value" and name in ("addcmul", "addcdiv")
+    return (
+        keyword in ("alpha", "beta")
+        or keyword == "value" and name in ("addcmul", "addcdiv")
+        or keyword in ("start", "end", "step") and fn in _NUMBERS_ARE_SIZES
+    )
 
 
 def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -123,6 +123,9 @@ class CaptureMode(TorchDispatchMode):
         """What a call gives that is made of others, which come to this mode one by one; NotImplemented for the rest."""
         if func is torch.ops.prim.device.default:
             return args[0].device
+        if func.name() in ("aten::size", "aten::stride"):  # overloads in Python only, which no kernel is behind
+            values = args[0].shape if func.name() == "aten::size" else args[0].stride()
+            return values if len(args) == 1 else values[args[1]]
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
                 return func.decompose(*args, **kwargs)

@@ -48,7 +48,7 @@ def test_equal_to_eager_at_every_size(name: str) -> None:
                 assert_same(compiled(**inputs), expected)
             counts.append(variants())
     if tiny.unrolled:
-        assert counts == [1, 2, 3, 4]
+        assert counts in ([1, 2, 3, 4], [1, 2, 2, 2])  # the second where this transformers computes it with tensors
     elif not tiny.broken:
         assert counts == [1, 2, 2, 2]
 

@@ -125,6 +125,34 @@ def scripted(x, n: int):
     return -x
 
 
+@torch.jit.script
+def scripted_bucket(x, size: int, top: int):
+    sign = torch.sign(x)
+    middle = size // 2
+    near = torch.where((x < middle) & (x > -middle), torch.tensor(middle - 1).type_as(x), torch.abs(x))
+    log = torch.ceil(torch.log(near / middle) / torch.log(torch.tensor((top - 1) / middle)) * (middle - 1)) + middle
+    return torch.where(near <= middle, x.type_as(log), log * sign)
+
+
+@torch.jit.script
+def scripted_expand(x, y):
+    return x.expand([y.size(0), y.size(1), x.size(-1)])
+
+
+@torch.jit.script
+def scripted_asks(x):
+    if torch.jit.is_scripting():
+        return x + 1
+    return x + 2
+
+
+@torch.jit.script
+def scripted_raises(x, n: int):
+    if n > 1:
+        raise ValueError("too many")
+    return x * n
+
+
 traced = torch.jit.trace(lambda x: x * 2 + 1, torch.ones(4))
 
 
@@ -309,6 +337,43 @@ def op_attributes(x):
 @case(one)
 def script_function(x):
     return scripted(x * 2, 2) + 1
+
+
+@case(lambda: (torch.arange(-40, 40),), fullgraph=True)
+def script_function_of_numbers(x):
+    return scripted_bucket(x, 16, 64) + 1
+
+
+@case(
+    lambda: (torch.randn(3), torch.randn(2, 4, 1)),
+    lambda: (torch.randn(3), torch.randn(4, 5, 1)),
+    lambda: (torch.randn(3), torch.randn(6, 7, 1)),
+    fullgraph=True,
+)
+def script_function_of_sizes(x, y):
+    return scripted_expand(x, y) * 2
+
+
+@case(one)
+def script_function_that_asks(x):
+    return scripted_asks(x) * 2
+
+
+@case(one)
+def script_function_that_raises(x):
+    first = scripted_raises(x, 1)
+    try:
+        return scripted_raises(x, 2)
+    except Exception as error:
+        return first, type(error).__name__
+
+
+@case(one)
+def script_function_with_another_type(x):
+    try:
+        return scripted(x, 1.5)
+    except Exception as error:
+        return type(error).__name__
 
 
 @case(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from tests.semantics.harness import CASES, case, check, make_test
 
@@ -140,6 +141,21 @@ def test_operands_that_are_left_out_are_compiled() -> None:
         return torch.clamp(x, min=0.1), x.clamp(max=0.2), torch.clip(x, None, torch.zeros(4)), x.clone().clamp_(-0.1)
 
     check(CASES[__name__].pop(), "codegen")
+
+
+
+def _heads(batch, keys):
+    return torch.randn(batch, 4, 5, 8), torch.randn(batch, 1, keys, 8), torch.randn(1, 1, keys, 8)
+
+
+@case(lambda: _heads(2, 3), lambda: _heads(3, 6), lambda: _heads(4, 7), fullgraph=True)
+def attention_of_heads_that_share_keys(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k, v, q.new_ones(q.shape[-2], 1))
+
+
+@case(lambda: (torch.arange(7) * 2,), fullgraph=True)
+def range_between_elements(x):
+    return torch.arange(x[1], x[4] + 1, 2), torch.arange(x[3], dtype=torch.float32), torch.arange(0, end=x[2])
 
 
 test_cases = make_test(__name__)

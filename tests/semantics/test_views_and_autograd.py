@@ -65,6 +65,18 @@ def part_of_one_of_several(x):
     return (x * 2).split(1)[0][0]
 
 
+def several_without_grad_mode(x):
+    with torch.no_grad():
+        first, *_ = x.split(1)
+        return first + 1, x.chunk(2)[1] * 2
+
+
+def several_without_grad_mode_shown(x):
+    with torch.no_grad():
+        first, second = x.unbind(0)
+    return first, first * 2 + x[1]
+
+
 def detached(x):
     return x.detach()
 

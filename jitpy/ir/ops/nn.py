@@ -14,9 +14,11 @@ from ..spec import Dim, TensorSpec, contiguous_spec, contiguous_stride, prod
 from .derived import derive
 from .indexing import one_device, row_major_only
 from .layout import (
+    broadcast_shapes,
     channels_last_stride,
     is_channels_last_strides,
     is_contiguous,
+    is_one,
     is_static,
     less,
     normalize_dim,
@@ -348,31 +350,38 @@ def _attention(
         raise NotCovered("attention")
     if not env.equal(q.shape[-1], k.shape[-1], "attention") or not env.equal(k.shape[-2], v.shape[-2], "attention"):
         raise Invalid("attention sizes")
-    if not all(env.equal(a, c, "attention") for a, c in zip(k.shape[:-2], v.shape[:-2], strict=True)):
-        raise Invalid("attention sizes")
+    batch = q.shape[:-2]
     if enable_gqa:
         if ndim < 3 or type(q.shape[-3]) is not int or type(k.shape[-3]) is not int or q.shape[-3] % k.shape[-3]:
             raise NotCovered("attention heads")
-        batch_matches = all(env.equal(a, c, "attention") for a, c in zip(q.shape[:-3], k.shape[:-3], strict=True))
+        pairs = [*zip(k.shape[:-2], v.shape[:-2], strict=True), *zip(q.shape[:-3], k.shape[:-3], strict=True)]
+        if not all(env.equal(a, c, "attention") for a, c in pairs):
+            raise Invalid("attention batches")
     else:
-        batch_matches = all(env.equal(a, c, "attention") for a, c in zip(q.shape[:-2], k.shape[:-2], strict=True))
-    if not batch_matches:
-        raise Invalid("attention batches")
+        batch = broadcast_shapes(env, (batch, k.shape[:-2], v.shape[:-2]))
+        if q.device.type != "cpu" and not all(_fills(env, t, batch) for t in (q, k, v)):
+            raise NotCovered("broadcast attention")
     if mask is not None:
-        last = (*q.shape[:-1], k.shape[-2])[ndim - len(mask.shape) :]
+        last = (*batch, q.shape[-2], k.shape[-2])[ndim - len(mask.shape) :]
         if len(mask.shape) > ndim or not all(
             a == 1 or env.equal(a, c, "attention mask") for a, c in zip(mask.shape, last, strict=True)
         ):
             raise NotCovered("attention mask")
         if mask.dtype is not torch.bool and mask.dtype is not q.dtype or is_causal:
             raise NotCovered("attention mask")
-    shape = (*q.shape[:-1], v.shape[-1])
+    shape = (*batch, q.shape[-2], v.shape[-1])
     if q.device.type == "cuda":
         stride = _gpu_attention_stride(env, (q, k, v), shape, mask, float(dropout_p), is_causal, enable_gqa)
         return TensorSpec(q.dtype, shape, stride, q.device)
     if _is_fused(env, q, k, v, mask, dropout_p, is_causal, enable_gqa):
         return TensorSpec(q.dtype, q.shape, preserved_stride(env, q.shape, q.stride), q.device)
     return TensorSpec(q.dtype, shape, contiguous_stride(shape), q.device)
+
+
+def _fills(env: SizeEnv, x: TensorSpec, batch: tuple[Dim, ...]) -> bool:
+    """Whether a tensor has the batch of the result, and is not broadcast to it."""
+    return not any(is_one(env, own) and not is_one(env, whole)
+                   for own, whole in zip(x.shape[:-2], batch, strict=True))
 
 
 def _gpu_attention_stride(

@@ -417,10 +417,7 @@ class _SymbolicShapes(CaptureMode):
         kwargs = kwargs or {}
         if not _has_symbols((args, kwargs)) or func in _takes_symbols():
             return func(*args, **kwargs)
-        if func.name() in ("aten::size", "aten::stride"):
-            values = args[0].shape if func.name() == "aten::size" else args[0].stride()
-            return values if len(args) == 1 else values[args[1]]
-        rule = _python_rule(func)
+        rule = None if func.name() in ("aten::size", "aten::stride") else _python_rule(func)
         if rule is not None:
             with self:
                 return rule(*args, **kwargs)
