@@ -30,6 +30,8 @@ from jitpy.backends import codegen
 from jitpy.backends.triton import plan_graph
 from jitpy.frontend import inputs
 from jitpy.ir import Graph
+from jitpy.ir.passes.cleanup import remove_dead_code
+from jitpy.ir.passes.grouped_heads import group_heads
 from jitpy.runtime.plan import AllocStep, CallStep, LaunchStep
 
 CUDA = torch.device("cuda", 0)
@@ -113,6 +115,41 @@ class Layer(nn.Module):
         return self.norm2(x + self.down(F.gelu(self.up(x)))).float().sum()
 
 
+class Grouped(nn.Module):
+    """Attention with a head of keys and values for four heads of queries, which is repeated for each."""
+
+    def __init__(self, repeat: Callable[[torch.Tensor], torch.Tensor], shows: bool = False) -> None:
+        super().__init__()
+        self.repeat, self.shows = repeat, shows
+        self.query, self.key, self.value = nn.Linear(128, 512), nn.Linear(128, 128), nn.Linear(128, 128)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        batch, length, width = x.shape
+        q, k, v = (one(x).view(batch, length, -1, 64).transpose(1, 2) for one in (self.query, self.key, self.value))
+        k, v = self.repeat(k.float() * 2), self.repeat(v)
+        found = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, -1)
+        return (found, k) if self.shows else found.float().sum()
+
+
+def by_expansion(x: torch.Tensor) -> torch.Tensor:
+    batch, heads, length, width = x.shape
+    return x[:, :, None].expand(batch, heads, 4, length, width).reshape(batch, heads * 4, length, width)
+
+
+def in_another_order(x: torch.Tensor) -> torch.Tensor:
+    """The first four heads of queries see different keys."""
+    batch, heads, length, width = x.shape
+    return x[:, None].expand(batch, 4, heads, length, width).reshape(batch, heads * 4, length, width)
+
+
+REPEATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "expansion": by_expansion,
+    "repeat_interleave": lambda x: torch.repeat_interleave(x, 4, dim=1),
+    "another order": in_another_order,
+    "repeat": lambda x: x.repeat(1, 4, 1, 1),
+}
+
+
 class Head(nn.Module):
     """The end of a language model: so many words that rows of logits are no multiple of 16 bytes."""
 
@@ -190,6 +227,15 @@ def main() -> None:
             with torch.inference_mode():
                 found[f"{name} inference"] = planned(capture(Layer(mask), x, keep))
             found[f"{name} training"] = both_halves(capture(Layer(mask, 0.1), x, keep))
+    for name, repeat in REPEATS.items():
+        for shows in (False, True):
+            with torch.autocast("cuda", torch.bfloat16):
+                graph = capture(Grouped(repeat, shows), x)
+            changed = len(group_heads(graph))
+            remove_dead_code(graph)
+            found[f"{name}{' shown' * shows}"] = [str(changed), *(node.op.name for node in graph.nodes)]
+            if not shows:
+                found[f"{name} training"] = both_halves(graph)
     with torch.autocast("cuda", torch.bfloat16):
         joint = differentiate(capture(Head(), torch.randn(4096, 128), torch.zeros(4096, dtype=torch.int64)))
     halves = split(joint, choose_saved(joint))

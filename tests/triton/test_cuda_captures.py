@@ -55,6 +55,22 @@ def test_masks_that_say_nothing_cost_nothing(plans: dict[str, list[str]], what: 
     assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"] == plans[f"zeros {what}"]
 
 
+@pytest.mark.parametrize("name", ["expansion", "repeat_interleave"])
+def test_repeated_heads_are_read_in_groups(plans: dict[str, list[str]], name: str) -> None:
+    assert plans[name][0] == "1" and not calls(plans[name], "expand") and not calls(plans[name], "clone")
+    assert calls(plans[f"{name} training"], "_scaled_dot_product_flash_attention_backward.") == 1
+
+
+@pytest.mark.parametrize("name", ["another order", "repeat"])
+def test_heads_in_another_order_are_no_groups(plans: dict[str, list[str]], name: str) -> None:
+    assert plans[name][0] == "0" and calls(plans[name], "scaled_dot_product_attention") == 1
+
+
+@pytest.mark.parametrize("name", cuda_captures.REPEATS)
+def test_attention_depends_on_repeated_heads_that_are_a_result(plans: dict[str, list[str]], name: str) -> None:
+    assert plans[f"{name} shown"][0] == "0"
+
+
 def test_products_of_many_words_are_padded(plans: dict[str, list[str]]) -> None:
     steps = plans["head"]
     assert calls(steps, "mm.") == 2, "the logits, and the gradient of the weight"

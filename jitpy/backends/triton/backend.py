@@ -23,6 +23,8 @@ from ...ir.op import NotCovered
 from ...ir.passes.alignment import align_products
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.channels_last import use_channels_last
+from ...ir.passes.cleanup import remove_dead_code
+from ...ir.passes.grouped_heads import group_heads
 from ...runtime.plan import LaunchStep, Plan
 from ..stages import Stages
 from .target import TritonTarget
@@ -42,6 +44,8 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     if reason:
         _warn(f"graphs on {device} run with eager kernels: {reason}")
         return eager.compile_graph(graph, options or {})
+    if group_heads(graph):
+        remove_dead_code(graph)
     return with_gradients(graph, lambda half: _compile(half, options or {}))
 
 
