@@ -208,7 +208,7 @@ def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dro
                                enable_gqa)
     except NotCovered as error:
         raise LeftToTorch(str(error)) from None
-    if kernel is None or enable_gqa and "flash" not in kernel[0]:
+    if kernel is None or enable_gqa and "efficient" in kernel[0]:
         raise LeftToTorch("attention by its formula, or of grouped heads, on a GPU")
     name, arguments = kernel
     if mask is not None:

@@ -70,17 +70,18 @@ def test_operators_that_may_allocate_outputs_are_enclosed() -> None:
         ViewStep(3, 2, (2,), (1,), 0, relative=True),
         CallStep(aten.add.Tensor, (SlotRef(0), 1), {}, (4,)),  # in between
         CallStep(aten.var_mean.default, (SlotRef(4),), {}, (None, 5), multiple=True),
-        CallStep(aten.exp.default, (SlotRef(5),), {}, (6,)),
+        CallStep(aten.exp.default, (SlotRef(5),), {}, (7,)),
+        CallStep(lambda x: x, (SlotRef(7),), {}, (6,)),  # may be the same
     ]
-    plan = Plan(1, 7, (3, 5, 6), steps)
+    plan = Plan(1, 8, (3, 5, 6), steps)
     x = torch.rand(2, 2)
     found = make_executable(with_results_enclosed(plan, enter, leave))(x)
     expected = make_executable(plan)(x)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
-    assert [item == "enter" for item in seen] == [True, False] * 4
-    product, transposed, mean, exponential = (item for item in seen if item != "enter")
+    assert [item == "enter" for item in seen] == [True, False] * 5
+    product, transposed, mean, exponential, same = (item for item in seen if item != "enter")
     assert product[0][0] is x and product[2][0]._base is None
     assert transposed[0][0].data_ptr() == transposed[2][0].data_ptr() == product[2][0].data_ptr()
     assert len(mean[2]) == 1 and torch.equal(mean[2][0], expected[1])
-    assert torch.equal(exponential[2][0], expected[2])
+    assert torch.equal(exponential[2][0], expected[2]) and same[0][0].data_ptr() == same[2][0].data_ptr()

@@ -265,7 +265,6 @@ class GraphedExecutable:
             try:
                 graph.capture_begin(pool=handle, capture_error_mode="thread_local")
                 began = True
-                torch._C._cuda_getCurrentBlasHandle()  # its workspace, which outlives recordings, is none's alone
                 results = self._filled(*taken, *given)
                 outputs = [self._output(result, taken, given) for result in results]
                 began = False
@@ -328,8 +327,8 @@ class _ResultPool:
     """A pool of torch's allocator for the outputs of one recording. No other recording may write there: what it frees
     while it is recorded is taken again by itself alone."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device.index
+    def __init__(self, device: int) -> None:
+        self._device = device
         self.handle = torch.cuda.graph_pool_handle()
         torch._C._cuda_beginAllocateCurrentThreadToPool(self._device, self.handle)
         torch._C._cuda_endAllocateToPool(self._device, self.handle)
@@ -353,8 +352,15 @@ class _Results:
 
     def begin(self, shared: Any) -> _ResultPool:
         """A recording begins, whose other memory comes from the pool `shared`."""
-        self._pool, self._shared = _ResultPool(torch.device("cuda", self._device)), shared
+        self._pool, self._shared = _ResultPool(self._device), shared
         self._storages, self.copied = set(), set()
+        # a library's handle cannot be made during capture; its workspace outlives recordings, and is none's alone
+        torch._C._cuda_beginAllocateCurrentThreadToPool(self._device, shared)
+        try:
+            torch._C._cuda_getCurrentBlasHandle()
+        finally:
+            torch._C._cuda_endAllocateToPool(self._device, shared)
+            torch._C._cuda_releasePool(self._device, shared)
         return self._pool
 
     def enter(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -76,10 +75,10 @@ def with_results_enclosed(plan: Plan, enter: Callable[[], None], leave: Callable
 
 
 def _may_alias(function: Any) -> bool:
-    """Does a call show memory of its arguments?"""
+    """May a call show memory of its arguments?"""
     if isinstance(function, torch._ops.OpOverload):
         return any(result.alias_info is not None for result in function._schema.returns)
-    return function is operator.getitem
+    return True
 
 
 def _slots_in(value: Any) -> Iterator[int]:
