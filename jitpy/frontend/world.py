@@ -102,6 +102,7 @@ class World:
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
+        self._module_keys: set[Any] = set()  # of sources
         self._lookups: dict[type, ClassLookup] = {}
         self._not_registered: NotRegistered | None = None
         #: what the program makes as real objects while it is traced, and what they hold: see `local_classes.py`
@@ -308,6 +309,8 @@ class World:
             if known.source != source:
                 self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)
             return known
+        if isinstance(obj, torch.nn.Module):
+            self._module_keys.add(source.key())
         value = self._wrap_new(obj, cls, source)
         self._by_id[id(obj)] = value
         self._kept.append(obj)
@@ -321,7 +324,7 @@ class World:
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never":
             return False
-        always = self.dynamic == "always" and not _is_config_path(source) or _is_learning_rate(source)
+        always = self.dynamic == "always" and not self._is_config(source) or _is_learning_rate(source)
         return self.history.float_is_dynamic(source.key(), obj, always)
 
     def _wrap_int(self, obj: int, source: Source) -> Value:
@@ -329,11 +332,21 @@ class World:
             return ConstValue(obj, source)
         if self.dynamic != "never":
             changed = self.history.int_is_dynamic(source.key(), obj)
-            always = self.dynamic == "always" and not _is_config_path(source)
+            always = self.dynamic == "always" and not self._is_config(source)
             if (changed or always) and abs(obj) < 1 << 62:
                 return SymValue(self.recorder.int_input(obj, source), source)
         self.guard(source, "eq", obj)
         return ConstValue(obj, source)
+
+    def _is_config(self, source: Source) -> bool:
+        """Numbers of classes, of other modules than the function's own, and of `nn.Module`s say how something is
+        computed: constants till they change."""
+        base: Source | None = source
+        while base is not None:
+            if isinstance(base, ConstSource) or base.key() in self._module_keys:
+                return True
+            base = base.base
+        return False
 
     def _wrap_new(self, obj: Any, cls: type, source: Source) -> Value:
         if isinstance(obj, torch.Tensor):
@@ -752,16 +765,6 @@ def _is_learning_rate(source: Source) -> bool:
         return False
     kind, arg = source.base.base.step
     return source.base.step[0] == "index" and kind in ("item", "attr") and arg == "param_groups"
-
-
-def _is_config_path(source: Source) -> bool:
-    """Numbers of classes and of other modules than the function's own tune library code: constants till they change."""
-    base: Source | None = source
-    while base is not None:
-        if isinstance(base, ConstSource):
-            return True
-        base = base.base
-    return False
 
 
 #: `Generic` is defined in C from 3.12 on; what it says about its parameters is in its class, not in instances.

@@ -175,6 +175,11 @@ def _divided(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     return None if rest != 0 else quotient.xreplace({symbol: part for part, symbol in symbols.items()})
 
 
+def is_multiple(expr: Dim, factor: int) -> bool:
+    """Is a size a multiple of `factor` whatever its symbols are? False where it is not plain to see."""
+    return expr % factor == 0 if isinstance(expr, int) else _content(expr, factor) == factor
+
+
 def _content(a: sympy.Expr, start: int) -> int:
     """The greatest common divisor of `start` and all integer coefficients of a."""
     for term in a.args if a.is_Add else (a,):

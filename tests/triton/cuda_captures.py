@@ -67,7 +67,7 @@ class Captured(Exception):
     """Ends a call when its graph is known."""
 
 
-def capture(fn: Callable[..., Any], *args: Any) -> Graph:
+def capture(fn: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> Graph:
     """The one graph of a function."""
     found: list[Graph] = []
 
@@ -77,7 +77,7 @@ def capture(fn: Callable[..., Any], *args: Any) -> Graph:
 
     codegen.compile_graph = backend
     try:
-        jitpy.jit(fn, fullgraph=True)(*args)
+        jitpy.jit(fn, fullgraph=True, dynamic=dynamic)(*args)
     except Captured:
         pass
     jitpy.reset()
@@ -227,6 +227,8 @@ def main() -> None:
             with torch.inference_mode():
                 found[f"{name} inference"] = planned(capture(Layer(mask), x, keep))
             found[f"{name} training"] = both_halves(capture(Layer(mask, 0.1), x, keep))
+    with torch.autocast("cuda", torch.bfloat16), torch.inference_mode():
+        found["dynamic"] = planned(capture(Layer(MASKS["none"]), x, keep, dynamic=True))
     for name, repeat in REPEATS.items():
         for shows in (False, True):
             with torch.autocast("cuda", torch.bfloat16):

@@ -50,6 +50,12 @@ def test_training(plans: dict[str, list[str]], mask: str) -> None:
     assert not calls(steps, "bmm") and not calls(steps, "softmax") and not calls(steps, "matmul")
 
 
+def test_symbolic_sizes_cost_no_copies(plans: dict[str, list[str]]) -> None:
+    dynamic, static = ([step for step in plans[name] if not step.startswith("fused")]
+                       for name in ("dynamic", "none inference"))
+    assert sorted(dynamic) == sorted(static) and not calls(plans["dynamic"], "clone")
+
+
 @pytest.mark.parametrize("what", ["inference", "training"])
 def test_masks_that_say_nothing_cost_nothing(plans: dict[str, list[str]], what: str) -> None:
     assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"] == plans[f"zeros {what}"]

@@ -12,6 +12,7 @@ import sympy
 import torch
 
 from ...ir.graph import Node
+from ...ir.sizes_expr import is_multiple
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, Remainder
@@ -26,6 +27,8 @@ from .tiles import Launch, Tile, place_tiles
 INLINE = 48
 #: Bytes of an operand that the second level cache does not hold for the next kernel.
 STREAMED = 1 << 25
+#: What Triton calls divisible.
+DIVISOR = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class KernelText:
     #: names of values, in order
     values: list[str] = field(default_factory=list)
     registers: int | None = None
+    #: the sizes that are multiples of 16 as far as is known: launches check it
+    divisible: frozenset[str] = frozenset()
 
     @property
     def anonymous(self) -> str:
@@ -415,9 +420,15 @@ class Emitter:
             signature.append((text, _kind(parameter)))
             used.append(parameter)
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
+        divisible = frozenset(text for size, text in self.sizes.items() if text in words and self._is_multiple(size))
         return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
-                          self.printer.short, self.values, self.launch.registers)
+                          self.printer.short, self.values, self.launch.registers, divisible)
 
+
+    def _is_multiple(self, size: Dim) -> bool:
+        """Is a size a multiple of 16 now? What depends on data is so only if it always is."""
+        env = self.kernel.env
+        return is_multiple(size, DIVISOR) or not env.is_unbacked(size) and env.hint(size) % DIVISOR == 0
 
     def _lines_that_count(self) -> list[str]:
         """The lines but those that name indices which nothing mentions until they are named anew."""

@@ -406,9 +406,19 @@ def _gpu_attention_stride(
     if kernel is None:
         return contiguous_stride(shape)
     name, arguments = kernel
-    made = derive(get(name), env, (*operands, *arguments), {}, False).spec
+    usual = [TensorSpec(one.dtype, env.hints(one.shape), env.hints(one.stride), one.device, one.requires_grad)
+             for one in operands]
+    made = derive(get(name), env, (*usual, *arguments), {}, False).spec
     assert isinstance(made, tuple) and isinstance(made[0], TensorSpec)
-    return made[0].stride
+    stride = made[0].stride
+    if all(one.is_static for one in operands):
+        return stride
+    step: Dim = 1
+    found: dict[int, Dim] = {}
+    for axis in sorted(range(len(shape)), key=lambda axis: (stride[axis], -axis)):  # the order of axes is the same
+        found[axis] = step
+        step = step * shape[axis]
+    return tuple(found[axis] for axis in range(len(shape)))
 
 
 def is_half(dtype: torch.dtype) -> bool:
