@@ -2,6 +2,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/GradMode.h>
 
 #include "executable.h"
@@ -11,6 +12,27 @@
 
 namespace jitpy {
 namespace {
+
+// The plan's device as the current one, for programs that leave it alone: torch's own guard sets the former one again
+// without looking, which takes as long as a tenth of a launch.
+class OnDevice {
+ public:
+  explicit OnDevice(at::Device device) : impl_(c10::impl::getDeviceGuardImpl(device.type())) {
+    former_ = impl_->getDevice();
+    changed_ = former_ != device;
+    if (changed_) impl_->setDevice(device);
+  }
+  ~OnDevice() {
+    if (changed_) impl_->uncheckedSetDevice(former_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  const c10::impl::DeviceGuardImplInterface* impl_;
+  at::Device former_ = at::kCPU;
+  bool changed_ = false;
+};
 
 struct Program {
   bool autograd = false;
@@ -69,9 +91,14 @@ struct Program {
     frame.sizes = sizes.data();
     frame.symbols = values.data();
     frame.autograd = autograd;
-    std::optional<c10::DeviceGuard> on_device;
+    std::optional<c10::DeviceGuard> restored;
+    std::optional<OnDevice> on_device;
     if (device.is_cuda()) {
-      on_device.emplace(device);
+      if (has_calls) {
+        restored.emplace(device);
+      } else {
+        on_device.emplace(device);
+      }
       frame.device = device.index();
     }
     load(frame);
