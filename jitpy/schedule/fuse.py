@@ -233,6 +233,7 @@ class Fusion:
                     readers.append(value)
                 stack.append(operand)
         self.live.sort(key=lambda v: v.position)
+        self.required.update(v.start for v in self.live if isinstance(v, Scatter) and isinstance(v.start, Computed))
 
     def _inline_free(self) -> None:
         """Values that read no memory, or that are only read at fewer points than they have, are computed where they are

@@ -79,6 +79,8 @@ class Kernel:
     nodes: list[Node] = field(default_factory=list)
     #: the kernels of a batch
     parts: list[Kernel] = field(default_factory=list)
+    #: what a scatter's result starts from; None: zeros
+    start: Value | None = None
     columns: list[Reduce] = field(default_factory=list)
     column_stores: list[Store] = field(default_factory=list)
 
@@ -463,7 +465,7 @@ def _build_scatter(group: Group, name: str, inlined: set[Value], env: SizeEnv) -
     expr = value.body(trace, index)
     store = Store(value, flatten(place, value.stride), expr)
     nodes = nodes_of({value: None, **trace.visited})
-    kernel = Kernel(name, "scatter", [], None, [store], [], env, group.members, nodes=nodes)
+    kernel = Kernel(name, "scatter", [], None, [store], [], env, group.members, nodes=nodes, start=value.start)
     parallel = sorted(step, key=lambda a: -env.hint(step[a]))
     kernel.axes = parallel + [a for a in axes if a not in parallel]
     kernel.vector = parallel[-1] if parallel and step[parallel[-1]] == 1 else None
@@ -476,6 +478,8 @@ def _finish_alone(kernel: Kernel, value: Value) -> None:
     for found in walk(kernel.roots()):
         if found.op == "load" and found.attr[0] not in kernel.reads:
             kernel.reads.append(found.attr[0])
+    if kernel.start is not None and kernel.start not in kernel.reads:
+        kernel.reads.append(kernel.start)
     kernel.writes = [value]
 
 

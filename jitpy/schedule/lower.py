@@ -386,16 +386,17 @@ class Lowering:
         source_shape: Sequence[Dim],
         target: Callable[[Trace, IndexTuple], IndexTuple],
         body: Callable[[Trace, IndexTuple], Expr] | None = None,
+        start: Value | None = None,
     ) -> Value:
-        """Zeros of `source`'s dtype, to which the elements of `source` (or what `body` makes of them) are added, each
-        at the index `target`. Raises NotCovered where the device has no such kernels."""
+        """Zeros of `source`'s dtype (or `start`), to which the elements of `source` (or what `body` makes of them) are
+        added, each at the index `target`. Raises NotCovered where the device has no such kernels."""
         if self.scatters == "unordered":
             if torch.are_deterministic_algorithms_enabled():
                 raise NotCovered("results must repeat")
             if source.dtype.itemsize < 4:
                 raise NotCovered("sums of 16-bit numbers are rounded once")
         body = body or (lambda trace, index: trace.read(source, index))
-        return self.tag(Scatter(tuple(shape), source.dtype, tuple(source_shape), target, body))
+        return self.tag(Scatter(tuple(shape), source.dtype, tuple(source_shape), target, body, start=start))
 
     def copy(self, value: Value) -> Value:
         """A fresh tensor with the same elements."""

@@ -3,18 +3,18 @@ part), or at places that index tensors name (additions)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from ..ir.op import NotCovered
-from ..ir.ops.layout import normalize_dim
-from ..ir.spec import Dim
+from ..ir.ops.layout import is_dense, normalize_dim
+from ..ir.spec import Dim, contiguous_stride
 from .expr import Expr, carrier
 from .lower import Lowering, lowering
 from .lowerings import position, require_integers
-from .values import IndexTuple, Probe, Trace, Value, base_of
+from .values import IndexTuple, Pointwise, Probe, Trace, Value, base_of
 
 # -- Parts --------------------------------------------------------------------------------------------------------
 
@@ -125,16 +125,29 @@ def diagonal_scatter(
 # -- Additions at computed places ---------------------------------------------------------------------------------
 
 
-def _added(low: Lowering, x: Value, scattered: Value) -> Value:
-    """`x` plus what was scattered; gradients start from zeros, which need no addition."""
+def _add_at(
+    low: Lowering,
+    node: Any,
+    x: Value,
+    source: Value,
+    source_shape: Sequence[Dim],
+    target: Callable[[Trace, IndexTuple], IndexTuple],
+) -> Value:
+    """`x` with the elements of `source` added, one after the other where the device does so in order. Gradients start
+    from zeros, which are not written first."""
     base = base_of(x)
-    if not hasattr(base, "body"):
-        zero = False
-    else:
-        probe = Probe(base)
-        zero = not probe.reads and probe.result.op == "const" and probe.result.attr == 0
-    if zero:
-        return scattered
+    probe = Probe(base) if isinstance(base, Pointwise) else None
+    if probe is not None and not probe.reads and probe.result.op == "const" and probe.result.attr == 0:
+        return low.scatter(x.shape, source, source_shape, target)
+    if low.scatters == "ordered":
+        start, stride = x, node.tensor.stride
+        if not is_dense(low.env, x.shape, stride):
+            stride = contiguous_stride(x.shape)
+        if x is not base or x.stride != stride:
+            start = low.copy(x)
+            start.stride = stride
+        return low.scatter(x.shape, source, source_shape, target, start=start)
+    scattered = low.scatter(x.shape, source, source_shape, target)
     dtype = carrier(x.dtype)
     return low.apply(lambda e, a, b: e.add(a, b), [x, scattered], x.shape, x.dtype, dtype)
 
@@ -176,7 +189,7 @@ def index_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: 
     def target(trace: Trace, index: IndexTuple) -> IndexTuple:
         return *index[:axis], position(trace, ids, (index[axis],), x.shape[axis]), *index[axis + 1 :]
 
-    return _added(low, x, low.scatter(x.shape, source, source.shape, target))
+    return _add_at(low, node, x, source, source.shape, target)
 
 
 @lowering("scatter_add")
@@ -190,7 +203,7 @@ def scatter_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source
     def target(trace: Trace, index: IndexTuple) -> IndexTuple:
         return *index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1 :]
 
-    return _added(low, x, low.scatter(x.shape, source, ids.shape, target))
+    return _add_at(low, node, x, source, ids.shape, target)
 
 
 @lowering("index_put", "_unsafe_index_put")
@@ -221,7 +234,7 @@ def index_put(
             for k in range(len(x.shape))
         )
 
-    return _added(low, x, low.scatter(x.shape, source, shape, target))
+    return _add_at(low, node, x, source, shape, target)
 
 
 def _broadcast(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:

@@ -142,9 +142,10 @@ class Scan(Computed):
 
 
 class Scatter(Computed):
-    """Zeros to which, for each point of `source_shape` in row-major order, `body` is added at the index `target`."""
+    """Zeros to which, for each point of `source_shape` in row-major order, `body` is added at the index `target`; or
+    `start` instead of zeros, which lies in memory as the result does."""
 
-    __slots__ = ("source_shape", "target", "body")
+    __slots__ = ("source_shape", "target", "body", "start")
 
     def __init__(
         self,
@@ -154,11 +155,13 @@ class Scatter(Computed):
         target: Callable[[Trace, IndexTuple], IndexTuple],
         body: Body,
         name: str = "",
+        start: Value | None = None,
     ) -> None:
         super().__init__(shape, dtype, name)
         self.source_shape = source_shape
         self.target = target
         self.body = body
+        self.start = start
 
 
 class Trace:
@@ -213,6 +216,8 @@ class Probe(Trace):
         assert isinstance(value, (Pointwise, Reduction, Scan, Scatter))
         if isinstance(value, Scatter):
             value.target(self, self.index)
+            if value.start is not None:
+                self.reads.append((value.start, (Index(),) * len(value.start.shape)))
         self.result = value.body(self, self.index)
         self.cost = self.result.cost
 

@@ -10,12 +10,12 @@ from .emitter import KernelPrinter, KernelText, Text, Units
 
 #: Neighbouring columns are shared out in multiples of this.
 COLUMNS = 16
-#: Elements below which one thread clears the result.
-CLEARED_ALONE = 1 << 16
+#: Elements below which one thread fills the result.
+FILLED_ALONE = 1 << 16
 
 
 class ScatterPrinter(KernelPrinter):
-    """Zeros first, then the sums, in the order of the source."""
+    """Zeros or what the sums start from first, then the sums, in the order of the source."""
 
     def print(self) -> KernelText:
         store = self.kernel.stores[0]
@@ -26,20 +26,24 @@ class ScatterPrinter(KernelPrinter):
         lines = self.text.lines
         numel = store.value.numel
         count, total, condition = self.size(units.count), self.size(numel), self.condition()
-        large = self.kernel.hint(numel) >= CLEARED_ALONE
+        large = self.kernel.hint(numel) >= FILLED_ALONE
         head = Text()
         self.comment(head)
         out = self.pointers[store.value]
-        self.function(
-            head,
-            "clear",
-            {store.value},
-            [f"  __builtin_memset({out} + begin, 0, (end - begin) * {store.value.dtype.itemsize});"],
-        )
+        start = self.kernel.start
+        size = f"(end - begin) * {store.value.dtype.itemsize}"
+        filled = start is not None and self.in_place.get(store.value) is start
+        if not filled:
+            text = f"memset({out} + begin, 0, {size})"
+            if start is not None:
+                text = f"memcpy({out} + begin, {self.pointers[start]} + begin, {size})"
+            used = {store.value} if start is None else {store.value, start}
+            self.function(head, "fill", used, [f"  __builtin_{text};"])
         self.function(head, "part", set(self.operands), lines)
         with head.block('extern "C" void {name}(void* const* ptr, const int64_t* sz)'):
             self.unpack(head, set())
-            head.add(f"run_parts({total}, 64, {'true' if large else 'false'}, {{name}}_clear, ptr, sz);")
+            if not filled:
+                head.add(f"run_parts({total}, 64, {'true' if large else 'false'}, {{name}}_fill, ptr, sz);")
             head.add(f"run_parts({count}, {units.align}, {condition}, {{name}}_part, ptr, sz);")
         return self.finished(head)
 

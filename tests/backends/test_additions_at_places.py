@@ -1,0 +1,68 @@
+"""Additions at computed places that start from a tensor: in the order of the program, as eager's kernels add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from jitpy.backends.cpp import plan_graph
+from jitpy.runtime.executable import make_executable
+from jitpy.runtime.plan import AllocStep, KernelStep
+from tests.graph_tools import trace
+
+Tensor = torch.Tensor
+
+
+def built(fn: Callable[..., Any], *inputs: Tensor) -> tuple[Callable[..., Any], list[Any]]:
+    plan = plan_graph(trace(fn, inputs))
+    return make_executable(plan), plan.steps
+
+
+CASES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "last axis": lambda x, i, s: x.scatter_add(1, i, s),
+    "first axis": lambda x, i, s: x.scatter_add(0, i, s),
+    "index_add": lambda x, i, s: x.index_add(0, i[0, :5], s[:5]),
+    "index_put": lambda x, i, s: x.index_put((i[0], i[1]), s[0], accumulate=True),
+    "few places of much": lambda x, i, s: (x * 2).index_put((i[0, :2],), s[:2], accumulate=True),
+    "reads where it starts": lambda x, i, s: x.scatter_add(1, i, x),
+    "starts from what others read": lambda x, i, s: (lambda y: y.scatter_add(0, i, s) * y)(x.sin()),
+}
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "broadcast"])
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_eagers(name: str, layout: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(40, 40)
+    layouts = {"rows": x, "columns": x.t(), "broadcast": x[:, :1].expand(40, 40)}
+    inputs = [layouts[layout], torch.randint(0, 40, (40, 40)), torch.randn(40, 40)]
+    fn = CASES[name]
+    run, steps = built(fn, *inputs)
+    assert any(isinstance(step, KernelStep) for step in steps)
+    before = inputs[0].clone()
+    (own,) = run(*inputs)
+    eager = fn(*inputs)
+    assert own.stride() == eager.stride()
+    if name == "starts from what others read":  # sin rounds differently
+        torch.testing.assert_close(own, eager)
+    else:
+        assert torch.equal(own, eager)
+    assert torch.equal(inputs[0], before), "the operand was written"
+
+
+def test_what_nobody_else_reads_is_written_over() -> None:
+    x, i, s = torch.randn(800, 800), torch.randint(0, 800, (800, 800)), torch.randn(800, 800)
+    run, steps = built(lambda x, i, s: (x + 1).scatter_add(1, i, s), x, i, s)
+    assert sum(isinstance(step, AllocStep) for step in steps) == 1
+    assert torch.equal(run(x, i, s)[0], (x + 1).scatter_add(1, i, s))
+
+
+def test_a_place_out_of_range() -> None:
+    x, i, s = torch.zeros(4, 4), torch.full((4, 4), 4), torch.ones(4, 4)
+    run, _ = built(lambda x, i, s: x.scatter_add(1, i, s), x, i.zero_(), s)
+    with pytest.raises(IndexError):
+        run(x, torch.full((4, 4), 4), s)
+    assert torch.equal(run(x, i, s)[0], x.scatter_add(1, i, s))
