@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import logs
+from .. import config, logs
 from ..ir import ops
 from ..ir.autograd_function import lower
 from ..ir.builder import Builder
@@ -22,7 +22,7 @@ from ..ir.specialize import specialize
 from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
 from .joint import Halves, Joint, differentiate, split
 from .partition import choose_saved
-from .paths import find_paths
+from .paths import find_paths, read_unchecked
 from .results import Views, separate
 from .variants import select
 from .watching import Watched
@@ -77,11 +77,15 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
 def _halves(graph: Graph) -> tuple[Joint, Halves]:
     joint = differentiate(graph)
     try:
-        return joint, split(joint, choose_saved(joint))
+        halves = split(joint, choose_saved(joint))
     except NotCovered:
         # a result that is a view may share memory with what has to be kept
         joint = differentiate(graph, all_views=True)
-        return joint, split(joint, choose_saved(joint))
+        halves = split(joint, choose_saved(joint))
+    if config.activation_memory_budget == 1 and (unchecked := read_unchecked(joint, halves)):
+        joint.changeable |= unchecked
+        halves = split(joint, choose_saved(joint))
+    return joint, halves
 
 
 def _watched(joint: Joint, halves: Halves) -> list[Watched]:

@@ -222,6 +222,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     Inputs and outputs in `joint.changeable` are saved as copies.
     """
     graph = joint.graph
+    saved = _in_eagers_order(joint, saved)
     replayed = replays(joint, saved)
     saved = [*saved, *replayed.values(), *_size_tellers(joint, saved)]
     forward = Graph(graph.name, sizes=graph.sizes)
@@ -251,6 +252,14 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     remove_dead_code(forward)
     owned = {node for node, (kind, _) in zip(saved, places, strict=True) if kind == "extra"}
     return Halves(forward, backward_half(joint, saved, replayed, owned), tuple(places))
+
+
+def _in_eagers_order(joint: Joint, saved: Sequence[Node]) -> list[Node]:
+    """The values to save, those that eager keeps in the order in which it looks whether they were changed in place."""
+    ranks: dict[Node, int] = {}
+    for rank, (kind, i) in enumerate(one.place for one in joint.watched):
+        ranks.setdefault((joint.graph.inputs if kind == "input" else joint.graph.outputs)[i], rank)
+    return sorted(saved, key=lambda node: ranks.get(node, len(ranks)))
 
 
 def replays(joint: Joint, saved: Sequence[Node]) -> dict[Node, Node]:

@@ -14,7 +14,7 @@ from ..ir.autograd_saves import saved_by
 from ..ir.graph import GETITEM, Graph, Node
 from ..runtime.autograd_node import Paths
 from .joint import Halves, Joint
-from .watching import Watched
+from .watching import Place, Watched
 
 
 def find_paths(joint: Joint, halves: Halves, watched: Sequence[Watched]) -> Paths:
@@ -31,6 +31,30 @@ def find_paths(joint: Joint, halves: Halves, watched: Sequence[Watched]) -> Path
               for place in halves.saved)
     return Paths(under, over, _needs(halves.backward, len(halves.saved)), tuple(saving),
                  tuple(mask(one.savers) for one in watched))
+
+
+def read_unchecked(joint: Joint, halves: Halves) -> set[Node]:
+    """Inputs and outputs that are kept as they are, and that some pass reads without running any of eager's nodes that
+    keep them: eager lets the program change them in place before such a pass."""
+    savers: dict[Place, list[Node]] = {}
+    for one in joint.watched:
+        savers.setdefault(one.place, []).extend(one.savers)
+    asked = [k for k, place in enumerate(halves.saved) if place in savers]
+    if not asked:
+        return set()
+    source = joint.source
+    numbers = {node: 1 << k for k, node in enumerate({saver: None for found in savers.values() for saver in found})}
+    under, over = _between(source, numbers, [source.outputs[k] for k in joint.grad_outputs],
+                           [source.inputs[k] for k in joint.grad_inputs])
+    needs = _needs(halves.backward, len(halves.saved))
+
+    def is_unchecked(k: int) -> bool:
+        own = functools.reduce(operator.or_, (numbers[node] for node in savers[halves.saved[k]]), 0)
+        return any(wanted >> i & 1 and not own & below & above
+                   for wanted, below in zip(needs[k], under, strict=True) for i, above in enumerate(over))
+
+    nodes = {"input": joint.graph.inputs, "output": joint.graph.outputs}
+    return {nodes[kind][i] for kind, i in (halves.saved[k] for k in asked if is_unchecked(k))}
 
 
 def _savers(graph: Graph) -> dict[Node, int]:
@@ -76,6 +100,9 @@ def _needs(backward: Graph, n_saved: int) -> tuple[tuple[int, ...], ...]:
             depends[node] |= depends.get(source, 0)
     # for each node that follows from saved values alone: whose gradients cannot do without it
     needs = {node: [0] * len(cotangents) for node in backward.all_nodes()}
+    for k, node in enumerate(backward.outputs):
+        if not depends.get(node, 0):  # a gradient that follows from saved values alone: whatever output it is of
+            needs[node] = [mask | 1 << k for mask in needs[node]]
     for node in reversed(backward.nodes):
         own = [leads[node] if depends[node] >> j & 1 else 0 for j in range(len(cotangents))] if depends[node] \
             else needs[node]
@@ -83,7 +110,4 @@ def _needs(backward: Graph, n_saved: int) -> tuple[tuple[int, ...], ...]:
             leads[source] |= leads[node]
             if not depends.get(source, 0):
                 needs[source] = [a | b for a, b in zip(needs[source], own, strict=True)]
-    for k, node in enumerate(backward.outputs):
-        if not depends.get(node, 0) and node in needs:  # a gradient that is a saved value: whatever output it is of
-            needs[node] = [mask | 1 << k for mask in needs[node]]
     return tuple(tuple(needs[node]) for node in values)

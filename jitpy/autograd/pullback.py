@@ -66,8 +66,10 @@ class Pullback(Builder):
         """The last two axes swapped."""
         return self.call("aten.transpose.int", x, -2, -1)
 
-    def zeros_like(self, x: Node, spec: TensorSpec | None = None) -> Node:
-        return self.zeros(spec or x.tensor)
+    def zeros_like(self, grad: Node, spec: TensorSpec | None = None) -> Node:
+        """A gradient that is zero whatever `grad` is, and undefined where that is."""
+        spec = spec or grad.tensor
+        return self.call("aten.new_full.default", grad, list(spec.shape), 0, dtype=spec.dtype, device=spec.device)
 
     def zeros(self, spec: TensorSpec) -> Node:
         """A row-major tensor of zeros of the spec's shape, dtype and device."""

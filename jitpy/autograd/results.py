@@ -115,8 +115,8 @@ def separate(graph: Graph, all_views: bool) -> Views | None:
 
 
 def has_odd_views(graph: Graph) -> bool:
-    """Whether autograd would tell a result of a graph without gradients from a plain strided view: one that it lets
-    nobody write to with a gradient, or one that does not come to require grad with what it shows."""
+    """Whether autograd would tell a result of a graph without gradients from a plain strided view: another one may be
+    written to, or it does not come to require grad with what it shows."""
     bases = Bases(graph)
     shown = Counter(base for node in graph.outputs for base in bases.of(node))
     return any(_is_restricted(bases, node) or _is_detached(bases, node) and any(
@@ -124,10 +124,12 @@ def has_odd_views(graph: Graph) -> bool:
 
 
 def _is_restricted(bases: Bases, node: Node) -> bool:
-    """Whether a result is a view, or shows one, that was made as one of several or under no_grad: what has a gradient
-    must not be written to it."""
+    """Whether what may be written to a result is not what may be written to a plain view that is made when the graph
+    runs, in the grad mode of the caller: it is a view, or shows one, that was made as one of several or in the other
+    grad mode (autograd lets nobody write what has a gradient to a view that was made under no_grad)."""
+    mode = torch.is_grad_enabled()
     while bases.is_view(node):
-        if node.op is GETITEM or not node.grad_enabled and node.op.target is not _DETACH:
+        if (node.op is GETITEM and node.grad_enabled) or node.grad_enabled != mode and node.op.target is not _DETACH:
             return isinstance(node.spec, TensorSpec) and node.spec.dtype.is_floating_point
         node = node.input_nodes()[0]
     return False

@@ -90,7 +90,7 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
             seen.update(place for n in (*sources, *(part for _, part in results)) for place in places_of(n))
             continue
         overwrites = node.meta.get("overwrites", ())
-        for i in sorted(saves.operands):
+        for i in saves.operands:
             if not overwrites or not any(base.meta.get("memory") in overwrites for base in bases.of(sources[i])):
                 watch(node, sources[i])
         for i, part in results:

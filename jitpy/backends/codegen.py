@@ -104,7 +104,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _with_odd_views(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
     """A graph without gradients. Results that autograd would tell from plain strided views are made by torch itself."""
-    if not torch.is_grad_enabled() or not any(node.op.is_view or node.op is GETITEM for node in graph.outputs):
+    if not any(node.op.is_view or node.op is GETITEM for node in graph.outputs):
         return compile(graph)
     from ..autograd.compile import compile_with_views
     from ..autograd.results import has_odd_views

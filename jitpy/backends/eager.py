@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +130,8 @@ class _Planner:
         function = operator.getitem if node.op is GETITEM else node.op.target
         if node.meta.get("own_versions"):
             function = torch.Tensor.data.__get__
+        elif function in _SCATTERS:
+            function = functools.partial(_scattered, function)
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
         grad = node.grad_enabled if self.autograd and node.op is not GETITEM else None
@@ -183,6 +186,19 @@ class _Planner:
                 for part in parts[:1]:
                     self.steps.append(CallStep(watch_change, (SlotRef(self.slots[part]), seen, text), {},
                                                (self._new_slot(),)))
+
+
+_aten = torch.ops.aten
+#: these copy all the memory that their first argument is in, and lay the result out as it is in there
+_SCATTERS = frozenset({_aten.select_scatter.default, _aten.slice_scatter.default, _aten.diagonal_scatter.default})
+
+
+def _scattered(scatter: Callable[..., torch.Tensor], base: torch.Tensor, *args: Any) -> torch.Tensor:
+    """What eager writes to has memory of its own, which begins where the tensor does."""
+    if base.storage_offset():
+        copy = base.clone()
+        base = copy if copy.stride() == base.stride() else base
+    return scatter(base, *args)
 
 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from jitpy import logs
 
 from ..ir.graph import Graph
 from ..ir.passes.cleanup import remove_dead_code
+from ..ir.passes.negations import compute_negations
 from ..ir.passes.pattern import Rules
 from ..ir.passes.pipeline import Pass, as_pass
 from ..runtime.plan import ScheduleNotes
@@ -26,7 +27,7 @@ class Stages:
     def __init__(self, graph: Graph, target: Target, rewrites: Sequence[Rules | Pass]) -> None:
         started = time.perf_counter()
         self.graph = graph
-        changes = [line for one in rewrites for line in as_pass(one)(graph)]
+        changes = [line for one in (compute_negations, *rewrites) for line in as_pass(one)(graph)]
         if changes:
             logs.log("graph", "\n".join(changes))
             remove_dead_code(graph)

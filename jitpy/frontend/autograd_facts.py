@@ -76,7 +76,7 @@ def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Col
     for node in recorder.graph.nodes[since:]:
         if node in writers or node.op.is_view or node.op is GETITEM or not requires_grad(node.spec):
             continue
-        reads = [n for n in node.input_nodes() if _shows(n, memory)]
+        reads = [n for n in node.input_nodes() if shows(n, memory)]
         if (
             reads
             and node not in freed
@@ -87,7 +87,7 @@ def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Col
     return found
 
 
-def _shows(node: Node, memory: Collection[Node]) -> bool:
+def shows(node: Node, memory: Collection[Node]) -> bool:
     """Whether a node is one of some values, or a view of one; it may have been made at any time."""
     while node not in memory:
         if not node.op.is_view and node.op is not GETITEM:

@@ -238,6 +238,8 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                 tensor.untyped_storage().fill_(0)
                 if number:
                     tensor.fill_(number)
+                if _is_view(recorder, value):  # which errors tell
+                    tensor = tensor.view_as(tensor)
                 made[id(value)] = tensor.requires_grad_(spec.requires_grad and value.is_leaf)
             return made[id(value)]
         if kind is tuple or kind is list:
@@ -263,6 +265,11 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
     finally:
         torch.set_rng_state(state)
     return None
+
+
+def _is_view(recorder: Recorder, value: TracedTensor) -> bool:
+    index = value.input
+    return bool(value.chain) or index is not None and recorder._inputs[index].value._base is not None
 
 
 def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:

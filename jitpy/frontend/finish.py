@@ -13,7 +13,7 @@ from jitpy.ir.graph import BEFORE_WRITES
 
 from .autograd_facts import WRITES_STATISTICS, requires_grad
 from .history import drop_unused_history
-from .traced import Finished, TracedScalar, TracedTensor, Uncapturable
+from .traced import Finished, TracedScalar, TracedTensor, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -35,6 +35,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
     gone: set[int] = set()
+    shown = _Views(recorder)
     for payload in live:
         if (
             isinstance(payload, TracedTensor)
@@ -46,7 +47,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         position = outputs.get(id(payload))
         if position is None:
             position = outputs[id(payload)] = len(graph.outputs)
-            node = output_node(recorder, payload)
+            node = output_node(recorder, payload, shown)
             if recorder.history.is_gone(node):
                 gone.add(position)
                 node = recorder.graph.add(_DETACH, (node,), {}, node.tensor.with_(requires_grad=False), node.loc,
@@ -135,7 +136,29 @@ def _is_saved(source: Node, readers: dict[Node, list[Node]]) -> bool:
     return False
 
 
-def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Node:
+class _Views:
+    """The views among results. What was made from another view is made from that again: a view under `detach()` is the
+    base of those that show it, and what the program writes to these later counts for it alone."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._made: dict[tuple[Node, int], Node] = {}
+
+    def view(self, step: ViewStep, base: Node) -> Node:
+        """`base` looked at through `step`: one node for each view that the program made."""
+        found = self._made.get((base, id(step)))
+        if found is None:
+            found = self._made[base, id(step)] = self._recorder._apply_step(step, base, as_made=True)
+        return found
+
+    def mark_before_writes(self, node: Node) -> None:
+        """The program made this view before it wrote to what it shows."""
+        node.meta[BEFORE_WRITES] = True
+        if node.op is GETITEM:
+            node.args[0].meta[BEFORE_WRITES] = True
+
+
+def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown: _Views) -> Node:
     """The node of a result: a view of the input or of the base that it shares memory with, or its own value."""
     if isinstance(payload, TracedScalar):
         return payload.node
@@ -147,15 +170,14 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar) -> Nod
             return payload.node
         if not payload.chain:
             raise Uncapturable("unsupported_op", "a second object for a whole input")
-        first = len(recorder.graph.nodes)
+        before = payload.made < storage.generation
         for step in payload.chain:
-            node = recorder._apply_step(step, node, as_made=True)
-        if payload.made < storage.generation:
-            for made in recorder.graph.nodes[first:]:
-                made.meta[BEFORE_WRITES] = True
+            node = shown.view(step, node)
+            if before:
+                shown.mark_before_writes(node)
         return node
-    if payload.generation != storage.generation or not payload.anchored:
-        recorder._refresh(payload, as_made=True)
+    if payload.generation != storage.generation or not payload.anchored or storage.written and payload.is_detached:
+        recorder._refresh(payload, shown.view)
     return payload.node
 
 

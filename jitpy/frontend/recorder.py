@@ -17,6 +17,7 @@ import torch
 from jitpy.ir import (
     CONSTANT,
     GETITEM,
+    Dim,
     Graph,
     Loc,
     Node,
@@ -34,7 +35,7 @@ from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing, overlap, torch_calls
-from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values
+from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
 from .bets import Bets
 from .finish import finish_graph
 from .guards import GuardSet
@@ -163,13 +164,13 @@ class Recorder:
             self._refresh(value)
         return value.node
 
-    def _refresh(self, value: TracedTensor, as_made: bool = False) -> None:
-        """Rebuild an alias from its storage's base."""
+    def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None) -> None:
+        """Rebuild an alias from its storage's base; `view` applies a step."""
         storage = value.storage
         self._save(value)
         node = storage.base
         for step in value.chain:
-            node = self._apply_step(step, node, as_made)
+            node = view(step, node) if view is not None else self._apply_step(step, node)
         value.node, value.generation, value.anchored = node, storage.generation, True
         requires_grad = node.tensor.requires_grad or (storage.lost_grad and value._spec.requires_grad)
         if requires_grad != value._spec.requires_grad:
@@ -189,7 +190,10 @@ class Recorder:
         spec = step.spec
         if spec.requires_grad != requires_grad:
             spec = spec.with_(requires_grad=requires_grad)
-        return self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
+        node = self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
+        if step.is_data:
+            node.meta["own_versions"] = True
+        return node
 
     def emit(
         self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, spec: Spec | None = None
@@ -335,8 +339,13 @@ class Recorder:
         if base.chain:
             if offset is None:
                 offset = base.spec.offset
+            if base.is_unrecorded or any(step.multi for step in base.chain):
+                raise Uncapturable("unsupported_op", "as_strided of a view that autograd restricts")
             node = base.storage.base
             whole = TracedTensor(self, base.storage, (), node, node.tensor)
+            if base.is_detached:
+                whole = read_attribute(self, whole, "data") if base.is_data else \
+                    self.record(_aten.detach.default, (whole,), {})
         return whole, (whole, size, stride, 0 if offset is None else offset), {}
 
     # -- writes
@@ -355,7 +364,7 @@ class Recorder:
             if not isinstance(source, TracedTensor):  # a number
                 source = self.record(_aten.full.default, ([], source), {"dtype": target.dtype,
                                                                         "device": target.spec.device})
-            self.write(target, self.copy_into(self.node(source), target.spec, target))
+            self.write(target, self.copy_into(self.node(source), target.spec, target), replaces=True)
             return target
         outs = facts.outs
         call_args, call_kwargs = facts.functional_call(args, kwargs)
@@ -442,8 +451,10 @@ class Recorder:
         target.storage, target.node, target.generation, target.anchored = Storage(value), value, 0, True
         target._spec = value.tensor
 
-    def write(self, target: TracedTensor, value: Node, is_out: bool = False, unseen: bool = False) -> None:
-        """`target` receives `value` in place; every alias sees it. `unseen`: its version counter stays."""
+    def write(self, target: TracedTensor, value: Node, is_out: bool = False, replaces: bool = False,
+              unseen: bool = False) -> None:
+        """`target` receives `value` in place; every alias sees it. `replaces`: what was there. `unseen`: its version
+        counter stays."""
         spec, storage = target.spec, target.storage
         if is_out and target.dtype != value.tensor.dtype:
             raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
@@ -463,7 +474,7 @@ class Recorder:
         if storage.base.tensor.requires_grad:
             if not self.state.grad_enabled or target.is_detached:
                 lost = True
-            elif not new.tensor.requires_grad:
+            elif not new.tensor.requires_grad or replaces and shows(new, {value}):
                 new = self._with_history(storage.base, new)
                 value = value if target.chain else new
         if target.chain:
@@ -472,10 +483,14 @@ class Recorder:
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
         storage.seen = storage.seen or not (target.is_data or unseen)
+        if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
+            storage.history = self.step()
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
         if not unseen:
             storage.writers = (*storage.writers, writer)
         storage.generation += 1
+        if target.chain and self.state.grad_enabled:
+            target.made = storage.generation  # its history begins anew, behind the write
         if not same_layout(value.tensor, spec) or not lost and new.tensor.requires_grad != value.tensor.requires_grad:
             return  # rebuilt from the base when it is read
         target.node, target.generation, target.anchored = value, storage.generation, not target.chain
@@ -510,6 +525,8 @@ class Recorder:
         elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
             if target.is_unrecorded:
                 raise Uncapturable("unsupported_op", "a write to a view that was made under no_grad")
+            if storage.has_data:
+                raise Uncapturable("unsupported_op", "a value with a history, written to what a `.data` shows")
             if storage.input is not None:
                 check_write_under_grad(self, self._inputs[storage.input], bool(target.chain))
             elif target.is_leaf and spec.requires_grad:
@@ -573,7 +590,7 @@ class Recorder:
                 raise UserError(error) from None
         if have.device != spec.device:
             raise Uncapturable("unsupported_op", "a write across devices")
-        if have.dtype == spec.dtype and (target.chain or same_layout(have, spec)):
+        if have.dtype == spec.dtype and (target.chain or _stays(have, spec, target.storage)):
             return value
         return self.copy_into(value, spec, target)
 
@@ -586,9 +603,10 @@ class Recorder:
         order = list(range(spec.ndim))
         if spec.stride != contiguous_stride(spec.shape):  # on axes of size 1, too, which layouts do not depend on
             dense = dense_order(self.sizes, spec)
-            if dense is not None:
+            own = old.storage.input is None and not old.chain
+            if dense is not None and not (own and _ordered_strides(spec.shape, dense) != spec.stride):
                 order = dense
-            elif not old.chain and not spec.is_contiguous():
+            elif own or not old.chain and not spec.is_contiguous():
                 if have.requires_grad and self.state.grad_enabled:
                     raise Uncapturable("unsupported_op", "a write to a tensor with gaps in its memory, under grad mode")
                 return self.emit(_aten.copy.default, (self.node(old), value), {}, spec.with_(requires_grad=False))
@@ -607,15 +625,15 @@ class Recorder:
         return value
 
     def _with_history(self, old: Node, value: Node) -> Node:
-        """A constant written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
+        """`value` written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
         if not old.tensor.ndim:
-            raise Uncapturable("unsupported_op", "a constant written over a 0-dim tensor that requires grad")
+            raise Uncapturable("unsupported_op", "a value written over a 0-dim tensor that requires grad")
         return self.emit_scatter(_aten.slice_scatter.default, old, value, (0, 0, old.tensor.shape[0]))
 
     def _in_layout(self, value: Node, storage: Storage) -> Node:
         """`value` with the strides of the base that it replaces."""
         base = storage.base
-        if same_layout(value.tensor, base.tensor):
+        if _stays(value.tensor, base.tensor, storage):
             return value
         return self.copy_into(value, base.tensor, TracedTensor(self, storage, (), base, base.tensor))
 
@@ -723,6 +741,12 @@ def _with_grad(spec: Any, requires_grad: bool) -> Any:
     return spec
 
 
+def _ordered_strides(shape: tuple[Dim, ...], order: list[int]) -> tuple[Dim, ...]:
+    """The strides of memory without gaps, axes from the outermost to the innermost."""
+    inner = contiguous_stride(tuple([shape[axis] for axis in order]))
+    return tuple([inner[order.index(axis)] for axis in range(len(shape))])
+
+
 def dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
     """The axes from the outermost to the innermost in memory, None where the memory has gaps."""
     order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), spec.shape[axis] == 1, axis))
@@ -734,6 +758,12 @@ def dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
             return None
         expected = expected * spec.shape[axis]
     return order
+
+
+def _stays(value: TensorSpec, base: TensorSpec, storage: Storage) -> bool:
+    """Whether a value may take the place of a storage's base. It is a result, unless an input's memory gets it: then
+    all strides count, those of axes of size 1, too."""
+    return value.stride == base.stride or storage.input is not None and same_layout(value, base)
 
 
 def same_layout(a: TensorSpec, b: TensorSpec) -> bool:

@@ -11,6 +11,7 @@ import torch
 from jitpy.ir import TensorSpec
 
 from . import derived_calls
+from .breaks import GraphBreak, Restart
 from .composites import LOWERINGS
 from .inputs import is_leaf, is_no_leaf
 from .source import attr
@@ -88,6 +89,13 @@ def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
 
 
 def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
+    storage = tensor.storage
+    if storage.history is not None:  # what eager keeps of that value is what the program makes of it here
+        raise Restart(storage.history, GraphBreak("unsupported_op", "a value with a history, written to an argument "
+                                                                    "whose `.data` is taken"))
+    if storage.input is not None:
+        recorder._save(storage)
+        storage.has_data = True
     data = recorder.record(_aten.detach.default, (tensor,), {})
     data.node.meta["own_versions"] = True  # autograd does not see what the tensor and this one do to each other
     data.chain = (*data.chain[:-1], replace(data.chain[-1], is_data=True))

@@ -92,10 +92,12 @@ class Storage:
     split         it requires grad and has views of split or unbind: eager refuses to read them after any write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
+    has_data      there is a `.data` of an input: what eager keeps of a value written into that can be changed unseen
+    history       the step at which a value with a history was written to an input, the first; None: at none
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",
-                 "seen", "split")
+                 "seen", "split", "has_data", "history")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
@@ -108,14 +110,16 @@ class Storage:
         self.split = False
         self.lost_grad = False
         self.seen = False
+        self.has_data = False
+        self.history: int | None = None
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.seen)
+                self.lost_grad, self.seen, self.has_data, self.history)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.seen) = state
+         self.lost_grad, self.seen, self.has_data, self.history) = state
 
 
 class TracedTensor:
@@ -124,7 +128,7 @@ class TracedTensor:
     node          its value as of `generation`; `recorder.node(t)` brings it up to date
     anchored      `node` is built by view ops from the storage's base node (not just equal to that)
     is_leaf       whether eager's `t.is_leaf` reads True although it requires grad
-    made          the storage's generation when this object was made
+    made          the storage's generation when this object was made, or written to as a view
     """
 
     __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "made", "_spec")

@@ -138,6 +138,12 @@ class AliasGroups:
         return objects.marked(a, "output") and (objects.marked(b, "output") or objects.marked(b, "foreign")) \
             and objects.find(a) is not objects.find(b)
 
+    def is_one_of_views(self, node: Node) -> bool:
+        """Whether `node` is an output's object, and another output may share its memory."""
+        objects = self._objects
+        return objects.marked(node, "output") and any(
+            self.same(node, other) and objects.find(node) is not objects.find(other) for other in self._graph.outputs)
+
     def substitute(self, node: Node, new: Node) -> None:
         """`new` now stands for `node`: whoever sees the one sees the other."""
         if node in self and new in self:

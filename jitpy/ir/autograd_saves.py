@@ -25,13 +25,14 @@ _SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 class Saves:
     """What autograd keeps of a node.
 
-    operands   positions among `dict.fromkeys(node.input_nodes())` of those whose memory it keeps
+    operands   positions among `dict.fromkeys(node.input_nodes())` of those whose memory it keeps, in the order in which
+               it keeps them, and a backward pass asks for them
     results    positions of the results whose memory it keeps
     anything   whether it keeps any tensor, be it one that only the op knows
     makers     for each result the name of its grad_fn, None where it has none
     """
 
-    operands: frozenset[int]
+    operands: tuple[int, ...]
     results: frozenset[int]
     anything: bool
     makers: tuple[str | None, ...]
@@ -59,10 +60,10 @@ def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
 
 
 def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
-    kept: set[int] = set()
+    kept: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept.add(tensor.untyped_storage()._cdata)
+        kept.setdefault(tensor.untyped_storage()._cdata, len(kept))
         return tensor
 
     def is_kept(value: Any) -> bool:
@@ -81,7 +82,8 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
         return None
     results = result if isinstance(result, (tuple, list)) else (result,)
     return Saves(
-        frozenset(i for i, source in enumerate(sources) if is_kept(stand_ins[source])),
+        tuple(sorted((i for i, source in enumerate(sources) if is_kept(stand_ins[source])),
+                     key=lambda i: kept[stand_ins[sources[i]].untyped_storage()._cdata])),
         frozenset(i for i, value in enumerate(results) if is_kept(value)),
         bool(kept),
         tuple(

@@ -53,17 +53,29 @@ def arguments(alias: int) -> dict[str, torch.Tensor]:
         found["x"], found["y"] = base[:2], base[1:3]
     elif alias == 5:
         found["h"] = rows
+    elif alias == 6:  # laid out column by column
+        found["x"], found["y"] = randn(3, 2).t(), randn(3, 2).t()
+    elif alias == 7:
+        found["x"], found["z"] = base[1:3], base[2]
+    elif alias == 8:
+        found["g"], found["h"] = found["h"][1], rows
     return found
+
+
+#: how many numbers `arguments` takes
+ALIASES = 9
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorProgram:
-    """lines: the function's body. result: what it returns. alias: see `arguments`. after: what the caller does then."""
+    """lines: the function's body. result: what it returns. alias: see `arguments`; there is a call with `then` behind
+    the first two. after: what the caller does when a call has returned."""
 
     lines: tuple[str, ...]
     result: tuple[str, ...]
     alias: int
     after: tuple[str, ...]
+    then: int | None = None
 
     @property
     def source(self) -> str:
@@ -73,7 +85,8 @@ class TensorProgram:
 
     def text(self) -> str:
         after = "\n".join(f"# after: {line}" for line in self.after)
-        return f"{self.source}\n# alias: {self.alias}\n{after}\n"
+        then = "" if self.then is None else f" then {self.then}"
+        return f"{self.source}\n# alias: {self.alias}{then}\n{after}\n"
 
 
 def parsed(text: str) -> TensorProgram:
@@ -81,12 +94,12 @@ def parsed(text: str) -> TensorProgram:
     body = text[text.index("    log = []\n"):].split("\n", 1)[1]
     lines, end = body.split("    return log, ", 1)
     result = tuple(name.strip() for name in end.split("\n", 1)[0].split(",") if name.strip())
-    alias = int(re.search(r"^# alias: (\d+)", text, re.M)[1])  # type: ignore[index]
-    return TensorProgram(tuple(_statements(textwrap.dedent(lines))), result, alias,
-                         tuple(re.findall(r"^# after: (.*)$", text, re.M)))
+    alias, then = re.search(r"^# alias: (\d+)(?: then (\d+))?", text, re.M).groups()  # type: ignore[union-attr]
+    return TensorProgram(tuple(statements(textwrap.dedent(lines))), result, int(alias),
+                         tuple(re.findall(r"^# after: (.*)$", text, re.M)), None if then is None else int(then))
 
 
-def _statements(text: str) -> list[str]:
+def statements(text: str) -> list[str]:
     """Top-level statements, blocks as one."""
     found: list[str] = []
     for line in text.splitlines():
@@ -112,7 +125,9 @@ class Drawing:
         names += self.random.sample(list(PARAMETERS), self.random.choice((0, 0, 1)))
         result = tuple(names or ["x"])
         after = tuple(self.later(result) for _ in range(self.random.choice((0, 0, 1, 2))))
-        return TensorProgram(tuple(lines), result, self.random.choice((0, 0, 0, 1, 2, 3, 4, 5)), after)
+        alias = self.random.choice((0, 0, 0, *range(1, ALIASES)))
+        then = self.random.randrange(ALIASES) if self.random.random() < 0.25 else None
+        return TensorProgram(tuple(lines), result, alias, after, then)
 
     def some(self, shape: Shape | None = None) -> str:
         names = [name for name, own in self.shapes.items() if shape is None or own == shape]
@@ -146,6 +161,8 @@ class Drawing:
             # no views: one of a value that requires grad is a tensor of an odd kind, which `requires_grad` tells only
             # where its base is seen
             inner = [self.random.choice((self.write, self.compute))() for _ in range(2)]
+            if self.random.random() < 0.15:
+                inner[0] = "with torch.enable_grad():\n" + textwrap.indent(inner[0], "    ")
             return "with torch.no_grad():\n" + textwrap.indent("\n".join(inner), "    ")
         if kind < 0.97:
             inner = [self.write()]
@@ -169,7 +186,8 @@ class Drawing:
             expression, shape = self.random.choice((
                 (f"{a}.sum()", ()), (f"{a}.sum(-1)", shape[:-1]), (f"torch.softmax({a}, -1)", shape),
                 (f"{a}.mean(0)", shape[1:]), (f"torch.cat([{a}, {a}])", (shape[0] * 2, *shape[1:])),
-                (f"{a}.norm()", ()),
+                (f"{a}.norm()", ()), (f"torch.view_as_real(torch.complex({a}, {a} * 2))", (*shape, 2)),
+                (f"torch.complex({a}, {a}).conj().imag", shape),
             ))
         return f"{self.new(shape)} = {expression}"
 
@@ -188,7 +206,7 @@ class Drawing:
                         (f"{a}.narrow(-1, 0, 1)", (*shape[:-1], 1)), (f"{a}.unbind(0)[-1]", shape[1:]),
                         (f"{a}.split(1)[0]", (1, *shape[1:])), (f"{a}[:1]", (1, *shape[1:]))]
         if len(shape) == 2:
-            choices += [(f"{a}.t()", shape[::-1]), (f"{a}.transpose(0, 1)", shape[::-1]),
+            choices += [(f"{a}.mT", shape[::-1]), (f"{a}.t()", shape[::-1]), (f"{a}.transpose(0, 1)", shape[::-1]),
                         (f"{a}.diagonal()", (min(shape),)), (f"{a}.reshape(-1)", (_numel(shape),)),
                         (f"{a}[:, 0]", shape[:1])]
         if _numel(shape) >= 4 and self.random.random() < 0.1:
@@ -208,15 +226,21 @@ class Drawing:
             choices += [f"{a}[0] = {part}", f"{a}[0] += 1", f"{a}[{a} > 0] = 0.125", f"{a}[..., :1].mul_(3)",
                         f"{a}.index_put_((torch.tensor([0]),), torch.tensor(2.0))", f"{a}[0].add_({part})",
                         f"{a}.index_fill_(0, torch.tensor([0]), 1.5)"]
-        if self.random.random() < 0.05:
-            choices = [f"{a}.requires_grad_()", f"{a}.requires_grad = False"]
+        if self.random.random() < 0.08:
+            choices = [f"{a}.requires_grad_()", f"{a}.requires_grad = False", f"{a}.detach_()",
+                       f"{a}.data.mul_({b})", f"{a}.detach().add_({b})"]
+        elif self.random.random() < 0.05:
+            choices = [f"torch.add({self.some(shape)}, {b}, out={a})", f"torch.mul({a}, {b}, out={a})",
+                       f"torch.sin({self.some(shape)}, out={a})"]
         return self.random.choice(choices)
 
     def later(self, result: tuple[str, ...]) -> str:
         name = self.random.choice((*(f"out[{k}]" for k in range(len(result))), "args['x']", "args['w']", "args['z']",
                                    "args['h']"))
+        # a hook on a view whose base was written to crashes torch itself until its `grad_fn` is looked at
         return self.random.choice((f"{name}.detach().add_(1)", f"{name}.mul_(2)", f"{name}[:1].detach().mul_(0.5)",
-                                   f"{name} * 2"))
+                                   f"{name} * 2", f"{name}.grad_fn; {name}.register_hook(lambda grad: grad * 3)",
+                                   f"{name}.grad_fn; {name}.retain_grad(); watched.append({name})"))
 
 
 def _numel(shape: Shape) -> int:
@@ -229,11 +253,12 @@ def _numel(shape: Shape) -> int:
 # -- running and comparing
 
 
-def observe(fn: Callable[..., Any], program: TensorProgram) -> list[Any]:
-    """All that a caller sees of one call, and of a backward pass behind it."""
-    args = arguments(program.alias)
+def observe(fn: Callable[..., Any], program: TensorProgram, alias: int | None = None) -> list[Any]:
+    """All that a caller sees of one call, and of a backward pass behind it. `alias`: another one than the program's."""
+    args = arguments(program.alias if alias is None else alias)
     out: tuple[torch.Tensor, ...] = ()
     facts: list[Any] = []
+    watched: list[torch.Tensor] = []
     try:
         log, *results = fn(**args)
         out = tuple(results)
@@ -242,7 +267,7 @@ def observe(fn: Callable[..., Any], program: TensorProgram) -> list[Any]:
         facts.append(_named(error))
     for line in program.after:
         try:
-            exec(line, {"out": out, "args": args})
+            exec(line, {"out": out, "args": args, "watched": watched})
         except Exception as error:  # of what the program does not have as well
             facts.append(_named(error))
     tensors = [*args.values(), *out]
@@ -258,7 +283,7 @@ def observe(fn: Callable[..., Any], program: TensorProgram) -> list[Any]:
     for name in ("w", "v"):
         grad = args[name].grad if args[name].is_leaf else None
         facts.append(None if grad is None else grad.clone())
-    return facts
+    return facts + [None if t.grad is None else t.grad.clone() for t in watched]
 
 
 def _named(error: Exception) -> str:
@@ -320,16 +345,17 @@ class _Looked(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def is_accident(wanted: list[Any], found: list[Any], fn: Callable[..., Any], program: TensorProgram) -> bool:
+def is_accident(wanted: list[Any], found: list[Any], fn: Callable[..., Any], program: TensorProgram,
+                alias: int) -> bool:
     """Whether eager answers otherwise once somebody has looked at a `grad_fn`: a view of what came to require grad
     later may not be written until then. Or whether it answers as jitted where only the number of writes before a tensor
     came to require grad is another: its views are leaves, or not, depending on whether anything was written since."""
     with _Looked():
-        if difference(wanted, observe(fn, program)) is not None:
+        if difference(wanted, observe(fn, program, alias)) is not None:
             return True
     for writes in (-1, 1, 2, 3, 4):
         with _Looked(writes):
-            if difference(observe(fn, program), found) is None:
+            if difference(observe(fn, program, alias), found) is None:
                 return True
     return False
 
@@ -346,15 +372,15 @@ def check(program: TensorProgram, backend: str) -> str | None:
     exec(compile(program.source, "<tensors>", "exec"), space)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = observe(space["fn"], program)
         jitpy.reset()
         jitted = jitpy.jit(space["fn"], backend=backend)
+        aliases = [program.alias] * 2 + ([] if program.then is None else [program.then])
         try:
-            for call in range(2):
-                seen = observe(jitted, program)
+            for call, alias in enumerate(aliases):
+                wanted, seen = observe(space["fn"], program, alias), observe(jitted, program, alias)
                 found = difference(wanted, seen)
-                if found is not None:
-                    return None if is_accident(wanted, seen, space["fn"], program) else f"call {call}: {found}"
+                if found is not None and not is_accident(wanted, seen, space["fn"], program, alias):
+                    return f"call {call}: {found}"
         except Exception:
             return traceback.format_exc()
     return None
@@ -374,6 +400,8 @@ def shrunk(program: TensorProgram, backend: str, kind: str) -> TensorProgram:
             return False
         return found is not None and _kind(found) == kind and "NameError" not in found
 
+    if program.then is not None and still(smaller := dataclasses.replace(program, then=None)):
+        program = smaller
     changed = True
     while changed:
         changed = False
@@ -388,14 +416,16 @@ def shrunk(program: TensorProgram, backend: str, kind: str) -> TensorProgram:
     return program
 
 
-def search(backend: str, first: int, goes_on: Callable[[int], bool],
-           known: Collection[str] = ()) -> tuple[int, list[tuple[TensorProgram, str]]]:
+def search(backend: str, first: int, goes_on: Callable[[int], bool], known: Collection[str] = (),
+           started: Callable[[TensorProgram], object] = lambda program: None,
+           ) -> tuple[int, list[tuple[TensorProgram, str]]]:
     """Programs from seed `first` on, while `goes_on(programs)`: how many, and those that differ, made small; equal
-    differences once, those of a kind in `known` not at all."""
+    differences once, those of a kind in `known` not at all. `started` is told each program before it runs."""
     found: dict[str, tuple[TensorProgram, str]] = {}
     count = 0
     while goes_on(count):
         program = Drawing(first + count).program()
+        started(program)
         count += 1
         problem = check(program, backend)
         if problem is not None and _kind(problem) not in found and _kind(problem) not in known:
@@ -412,17 +442,23 @@ def main(options: argparse.Namespace) -> int:
     first = options.first if options.first is not None else random.SystemRandom().randrange(1 << 40)
     backends = ("eager", "codegen") if options.backend == "mixed" else (options.backend,)
     total = 0
+
+    def started(program: TensorProgram) -> None:  # for those that end the process
+        if options.out is not None:
+            (options.out / "running").write_text(program.text())
+
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
     for backend in backends:
         end = time.time() + options.minutes * 60 / len(backends)
         files = options.out.glob("tensors_*.py") if options.out is not None else ()
         known = [line[7:] for file in files for line in file.read_text().splitlines() if line.startswith("# kind ")]
-        programs, findings = search(backend, first, lambda _, end=end: time.time() < end, known)
+        programs, findings = search(backend, first, lambda _, end=end: time.time() < end, known, started)
         for program, problem in findings:
             kind = _kind(problem)
             text = f"{program.text()}\n# {backend}\n# kind {kind}\n'''\n{problem}\n'''\n"
             print(text)
             if options.out is not None:
-                options.out.mkdir(parents=True, exist_ok=True)
                 name = re.sub(r"\W+", "_", kind)
                 (options.out / f"tensors_{name}.py").write_text(text)
         print(f"{backend}: {programs} programs from seed {first}, {len(findings)} different findings", flush=True)

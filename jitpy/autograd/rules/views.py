@@ -104,7 +104,7 @@ def _cat(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
     start: Dim = 0
     for x in tensors:
         if x.tensor.shape == (0,):  # an empty vector joins with anything
-            grads.append(p.zeros(x.tensor) if p.needs(x) else None)
+            grads.append(p.zeros_like(g, x.tensor) if p.needs(x) else None)
             continue
         end = start + x.tensor.shape[axis]
         grads.append(p.call("aten.slice.Tensor", g, axis, start, end, 1) if p.needs(x) else None)
@@ -120,7 +120,7 @@ def _stack(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
 @rule("aten.repeat.default")
 def _repeat(p: Pullback, g: Node, x: Node, repeats: Any) -> Grads:
     if any(type(count) is int and count == 0 for count in repeats):
-        return (p.zeros(x.tensor),)
+        return (p.zeros_like(g, x.tensor),)
     lead = len(repeats) - x.tensor.ndim
     shape = (1,) * lead + tuple(x.tensor.shape)
     split: list[Dim] = []

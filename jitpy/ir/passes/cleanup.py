@@ -90,7 +90,8 @@ def _key(node: Node) -> Any:
     if op.is_random or not op.is_pure or op is CONSTANT or is_programs_own(op):
         return None
     try:
-        key = (op.name, id(op.target), node.grad_enabled, BEFORE_WRITES in node.meta, _hashable(node.args),
+        key = (op.name, id(op.target), node.grad_enabled, BEFORE_WRITES in node.meta,
+               "own_versions" in node.meta, _hashable(node.args),
                tuple((k, _hashable(v)) for k, v in sorted(node.kwargs.items())))
         hash(key)
     except TypeError:

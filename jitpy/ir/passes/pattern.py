@@ -365,6 +365,8 @@ class Rewriter:
         if node_shares and self.groups.escapes(node):
             if kind == "unknown":
                 return "whether an output shares memory is only known when the graph runs"
+            if self.groups.is_one_of_views(node):
+                return "outputs that show each other would have another base"
             if not any(self.groups.same(node, s) for s in sources):
                 return "an output would stop to share memory"
         for source in sources:

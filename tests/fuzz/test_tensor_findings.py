@@ -1,0 +1,173 @@
+"""Programs of the tensors kind that the fuzzer found and made small; what went wrong is said at each."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.fuzz.tensors import TensorProgram, check, statements
+
+_PROGRAMS: dict[str, TensorProgram] = {}
+
+
+def _finding(name: str, lines: str, result: str, alias: int = 0, after: tuple[str, ...] = ()) -> None:
+    names = tuple(part.strip() for part in result.split(","))
+    _PROGRAMS[name] = TensorProgram(tuple(statements(textwrap.dedent(lines))), names, alias, after)
+
+
+# Compiled for a caller under no_grad, which the function left: a view made behind that was one made under no_grad.
+_finding("view_made_behind_no_grad", """
+    t2 = torch.sin(h.mean(0))
+    with torch.no_grad():
+        t4 = torch.empty_like(x).copy_(s)
+        t2.zero_()
+    log.append(s.requires_grad)
+    t5 = t4.split(1)[0]
+    t4[0].add_(v)
+    """, "t2", alias=3)
+
+# The compiled backward pass read an argument again that eager keeps for another result only: a false version error.
+_finding("argument_kept_for_another_result", """
+    t1 = torch.nn.functional.gelu(g)
+    t2 = g.masked_fill(g > 0.5, 1.0)
+    with torch.no_grad():
+        g.mul_(z)
+    t5 = t2 / 2
+    """, "t5", alias=3)
+
+# A write to a part of a tensor with an offset made a result with that offset, in a copy of all the memory around it.
+_finding("offset_of_a_written_copy", """
+    y[0] += 1
+    t1 = y.clone()
+    t2 = z * z
+    t1[0].add_(t2)
+    """, "t1")
+
+# as_strided() looks at the memory of all of a tensor, and forgot that it went through `.data`.
+_finding("as_strided_of_data", """
+    t5 = h.data
+    t6 = t5.as_strided((2, 2), (1, 2))
+    """, "t6")
+
+# What is copied over all of a tensor took the tensor out of the history: eager runs its backward pass with zeros.
+_finding("copied_over_a_result", """
+    t1 = h * z
+    t1.copy_(h)
+    """, "t1", after=("args['z'].mul_(2)",))
+_finding("copied_over_a_result_through_a_view", """
+    t1 = v * 2
+    t1.view(-1).copy_(w[0])
+    """, "t1")
+
+# Each result had a `.data` of its own: a write to a view of one, which makes it require grad, missed the other.
+_finding("views_of_one_data", """
+    t1 = h.data
+    t3 = h.view_as(h)
+    h.add_(t3)
+    t1[0].add_(g)
+    """, "t1")
+
+# Which of the two texts eager's error has was found out on a tensor that is no view.
+_finding("write_to_a_leaf_that_is_a_view", """
+    x.requires_grad_()
+    try:
+        x.clamp_(-1, 1)
+    except RuntimeError as error:
+        log.append(str(error))
+    """, "x", alias=4)
+
+# A view of the same shape gave way to what it shows, which is then the base of the other views.
+_finding("view_of_the_same_shape_beside_others", """
+    t1 = z.data
+    t2 = t1.flatten()
+    t3 = t2[:1]
+    t4 = t1.view_as(t1)
+    with torch.no_grad():
+        t4[t4 > 0] = 0.125
+        t4.requires_grad_()
+    t3.mul_(t3)
+    """, "t1", alias=5)
+
+# A gradient of zeros did not depend on the gradient of the result: it was there where that is undefined.
+_finding("zeros_as_the_gradient_of_another_result", """
+    t1 = torch.exp(g * 0.25)
+    try:
+        g.zero_()
+    except RuntimeError as error:
+        log.append(str(error))
+    with torch.no_grad():
+        t2 = z / 2
+    t4 = w.sum()
+    t5 = t2 * t1
+    t5.fill_(0.5)
+    with torch.no_grad():
+        t2.mul_(t2)
+        t6 = g.sum(-1)
+    """, "t4", alias=5)
+
+
+# Strides of axes of size 1 are what they are: of a base that was written through a view, and of an empty tensor.
+_finding("strides_of_a_base_written_through_a_view", """
+    t4 = torch.softmax(y.split(1)[0], -1)
+    t5 = t4.t()
+    with torch.no_grad():
+        t5.index_fill_(0, torch.tensor([0]), 1.5)
+        t5.mul_(t5)
+    """, "t4", alias=1)
+_finding("strides_of_copy_into_a_part_of_a_diagonal", """
+    t3 = y.diagonal()[:1]
+    t7 = torch.empty_like(t3).copy_(s)
+    """, "t7")
+_finding("strides_of_copy_into_expanded_row", """
+    t2 = z.expand(2, 3)[:1]
+    t6 = torch.empty_like(t2).copy_(2)
+    """, "t6")
+
+# What eager keeps of a value that was written into an argument changes with the argument's `.data`, which eager does
+# not notice: the graph had another copy.
+_finding("data_of_an_argument_written_with_a_history", """
+    t1 = h.data
+    h.tanh_()
+    t1.mul_(t1)
+    """, "t1", alias=1)
+
+_finding("data_taken_behind_the_write", """
+    h.tanh_()
+    h.data.mul_(z)
+    t1 = x * 2
+    """, "t1", alias=1)
+_finding("data_returned_behind_the_write", """
+    h.tanh_()
+    t1 = h.data
+    """, "t1", after=("out[0].mul_(0.5)",))
+
+# Of two arguments that were changed since, eager names the one that it looks at first: `other` before `self`.
+_finding("which_of_two_changed_arguments", """
+    t3 = h * g
+    g.clamp_(-1, 1)
+    """, "t3", alias=5)
+
+
+# The memory of an imaginary part whose negation is pending does not hold its values, and a kernel was to read it.
+_finding("imaginary_part_of_a_conjugate", """
+    t5 = torch.complex(z, z * 2).conj().imag
+    t6 = t5 + 0.5
+    t7 = t5[1:].sum() * t5
+    """, "t5, t6, t7")
+
+
+# A view that was written to was made anew in front of that write. A hook on a view from before a write ends the
+# process, in torch itself, until somebody has looked at its `grad_fn`.
+_finding("hook_on_a_view_that_was_written", """
+    t1 = g[:1]
+    t2 = t1 / 2
+    t1.index_fill_(0, torch.tensor([0]), 1.5)
+    """, "t2, t1", alias=3, after=("out[1].register_hook(lambda grad: grad * 3)",))
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_finding(name: str, backend: str) -> None:
+    problem = check(_PROGRAMS[name], backend)
+    assert problem is None, f"{problem}\n{_PROGRAMS[name].text()}"
