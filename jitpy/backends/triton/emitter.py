@@ -240,7 +240,7 @@ class Emitter:
 
     def _indices(self) -> list[Index]:
         kernel = self.kernel
-        found = [s.index for s in kernel.stores] + [r.position for r in kernel.reductions if r.position is not None]
+        found = [s.index for s in kernel.all_stores] + [r.position for r in kernel.reductions if r.position is not None]
         for expr in walk(kernel.roots()):
             if expr.op == "load":
                 found.append(expr.attr[1])

@@ -30,7 +30,8 @@ def print_reduction(kernel: Kernel, tune: bool = False) -> Program:
         others = [_print(kernel, other, []) for other in variations(launch, kernel)]
         program.variations.append([text for text in others if text.parameters == program.launches[0].parameters])
     if launch.splits > 1:
-        program.launches.append(_combine(kernel, launch))
+        outer = [s for s in kernel.stores if not is_inner(s)]
+        program.launches.append(combine(kernel, launch.tiles[0].axes, launch.splits, kernel.reductions, outer))
     return program
 
 
@@ -129,8 +130,9 @@ class ReductionEmitter(Emitter):
         own = accumulator(reduction)
         return [own, self.positions] if reduction.kind.startswith("arg") else [own]
 
-    def operand_of(self, reduction: Reduce) -> str:
-        """What is reduced, one for every point, in the accumulator's dtype; beyond the end neutral."""
+    def operand_of(self, reduction: Reduce, *along: Tile) -> str:
+        """What is reduced, one for every point, in the accumulator's dtype; beyond the end of `r` (and of the tiles
+        `along`) neutral."""
         expr, dtype = reduction.expr, accumulator(reduction)
         if expr.op == "const":
             value = int(expr.attr) if expr.dtype is torch.bool else expr.attr
@@ -141,12 +143,13 @@ class ReductionEmitter(Emitter):
                 text = f"{closed(text)}.to({TYPES[dtype]})"
             if self.tiles_of(expr.axes) != self.blocks:
                 text = f"tl.broadcast_to({text}, {self.shape})"
-        if not self.r.masked:
+        masks = self.masks([*along, self.r])
+        if not masks:
             return text
         start = initial(reduction.kind, dtype)
         if dtype not in (torch.float32, torch.int32):
             start = f"tl.full([], {start}, {TYPES[dtype]})"
-        return f"tl.where({self.r.name}_in, {text}, {start})"
+        return f"tl.where({' & '.join(masks)}, {text}, {start})"
 
     def fold(self, reduction: Reduce, running: list[str]) -> list[str]:
         """Running values (for arg-reductions with their positions) reduced along `r`."""
@@ -181,9 +184,14 @@ class ReductionEmitter(Emitter):
     # a whole row at once
 
     def persistent(self) -> KernelText:
-        kernel = self.kernel
         self.begin_program()
         self.define(self.r, "0")
+        self.row()
+        return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+
+    def row(self) -> None:
+        """All that is computed from a row, or some side by side, once `r` is defined."""
+        kernel = self.kernel
         for stage in range(_stages(kernel)):
             for reduction in kernel.reductions:
                 if kernel.stage[reduction.expr] == stage:
@@ -193,7 +201,6 @@ class ReductionEmitter(Emitter):
                     else:
                         self.conclude(reduction, self.fold(reduction, [self.operand_of(reduction)]))
         self.stores(kernel.stores)
-        return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
 
     def _where_best(self, reduction: Reduce) -> list[str]:
         """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
@@ -328,7 +335,7 @@ class ReductionEmitter(Emitter):
         needed = order(roots, self.names)
         inner = {e for e in needed if _depends(e)}
         self.emit([e for e in needed if e not in inner and (e in roots or any(e in children(i) for i in inner))])
-        running = [self._start(reduction) for reduction in plain]
+        running = [self.begin(reduction) for reduction in plain]
         for follower in followers.values():
             follower.start(self)
         r, outer = self.r, dict(self.names)
@@ -354,7 +361,7 @@ class ReductionEmitter(Emitter):
                     if follower.first is reduction:
                         left = [[text] for text in follower.step(self, names[0], [one[0] for one in left])]
                 for one in left:
-                    self._step(reduction, names, one)
+                    self.step(reduction, names, one)
 
         start, chunk = f"{r.name}_start", r.block * self.launch.together
         starts = [start, *(f"{start} + {k * r.block}" for k in range(1, self.launch.together))]
@@ -428,7 +435,7 @@ class ReductionEmitter(Emitter):
         self.add(f"{name} = {text}")
         return name
 
-    def _start(self, reduction: Reduce) -> list[str]:
+    def begin(self, reduction: Reduce) -> list[str]:
         """Running values, and for arg-reductions their positions."""
         dtype = accumulator(reduction)
         name = self.fresh("acc")
@@ -438,7 +445,7 @@ class ReductionEmitter(Emitter):
         self.add(f"{name}_at = tl.full({self.shape}, {NOWHERE}, {TYPES[self.positions]})")
         return [name, f"{name}_at"]
 
-    def _step(self, reduction: Reduce, running: list[str], operands: list[str]) -> None:
+    def step(self, reduction: Reduce, running: list[str], operands: list[str]) -> None:
         """Take one block into the running values."""
         name, text = running[0], operands[0]
         if reduction.kind.startswith("arg"):
@@ -470,19 +477,21 @@ class ReductionEmitter(Emitter):
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
 
 
-def _combine(kernel: Kernel, launch: Launch) -> KernelText:
-    """The second launch: the partial results of each result, in order, and what is computed from them."""
-    results, parts = launch.tiles[0], launch.splits
+def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduce], stores: list[Store],
+            narrowest: int = 1) -> KernelText:
+    """The second launch: the partial results of `reductions`, which have one for each point of `axes`, in order, and
+    what is computed from them. A program has `narrowest` neighbours at least."""
+    results = prod(tuple(a.size for a in axes))
     rows = power_of_two(parts)
-    width = max(1, min(power_of_two(kernel.hint(results.size)), 2048 // rows))
-    x = Tile("x", results.axes, width)
+    width = max(1, min(power_of_two(kernel.hint(results)), max(narrowest, 2048 // rows)))
+    x = Tile("x", axes, width)
     p = Tile("p", [Axis(parts, reduced=True)], rows, reduced=True)
     emitter = ReductionEmitter(kernel, Launch([x], max(1, min(8, width * rows // 256)), p), stem_of(kernel))
     emitter.begin_program()
     emitter.define(p, "0")
     masks = emitter.masks([x, p])
     number = 0
-    for reduction in kernel.reductions:
+    for reduction in reductions:
         running = []
         for k, dtype in enumerate(emitter.kept(reduction)):
             name, other = emitter.fresh("part"), NOWHERE if k else initial(reduction.kind, dtype)
@@ -491,5 +500,5 @@ def _combine(kernel: Kernel, launch: Launch) -> KernelText:
             running.append(name)
             number += 1
         emitter.conclude(reduction, emitter.fold(reduction, running))
-    emitter.stores([s for s in kernel.stores if not is_inner(s)])
+    emitter.stores(stores)
     return emitter.finish((x.count,), "_combine")

@@ -18,6 +18,7 @@ from ...schedule.values import Value
 from ..size_table import SizeTable
 from ..target import Linked, Pointer, Printed
 from .batches import print_batch
+from .crossed import print_crossed
 from .emitter import KernelText, Partial, Program, comment_lines
 from .maps import print_map
 from .reductions import print_reduction
@@ -26,7 +27,8 @@ from .scatters import print_scatter
 
 #: Kernels pay for arithmetic late, and need many programs. Small tensors made ahead for others stay in the cache.
 LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, cost=80, scatters="unordered",
-                batch_operands=192, batch_result=1 << 21)
+                batch_operands=192, batch_result=1 << 21, crossed_points=1 << 24, crossed_rows=1024,
+                crossed_bytes=1 << 16, crossed_known=True)
 
 
 def print_program(kernel: Kernel, tune: bool = False) -> Program:
@@ -38,6 +40,8 @@ def print_program(kernel: Kernel, tune: bool = False) -> Program:
         return print_scan(kernel)
     if kernel.style == "scatter":
         return print_scatter(kernel)
+    if kernel.columns:
+        return print_crossed(kernel)
     return print_reduction(kernel, tune) if kernel.reductions else print_map(kernel, tune)
 
 

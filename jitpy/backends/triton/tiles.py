@@ -239,6 +239,20 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
     return launch
 
 
+def crossed_launch(kernel: Kernel) -> Launch:
+    """Tiles of a kernel that reduces rows and columns: programs, all of them at work at the same time, take rows in
+    turn, eight elements a thread."""
+    hint = kernel.hint
+    row = max(2, power_of_two(hint(prod(tuple(a.size for a in kernel.reduced)))))
+    count = hint(prod(tuple(a.size for a in kernel.parallel)))
+    warps = max(4, min(32, row // 256))
+    width = max(1, min(256 * warps // row, power_of_two(count)))
+    launch = _launch(kernel.parallel, width, kernel.reduced, row, warps)
+    launch.splits = max(2, min(4 * ENOUGH_PROGRAMS // warps, -(-count // (8 * width))))
+    launch.registers = 64
+    return launch
+
+
 def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
     """How many programs share a reduction: so many that the chip is full, each with a few blocks to walk."""
     assert launch.r is not None
