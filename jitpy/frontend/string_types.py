@@ -8,9 +8,9 @@ import textwrap
 from typing import Any
 
 from .breaks import GraphBreak
-from .calls import BUILTINS, builtin, fold_deep
+from .calls import BUILTINS, NotConstant, builtin, deep_constant, fold_deep
 from .executor import Executor
-from .iteration import iterate
+from .iteration import SequenceIterator, iterate
 from .operators import constant_of
 from .texts import formatted, is_made_of_numbers, separated, text
 from .values.base import (
@@ -83,6 +83,20 @@ def _folded(function: Any) -> Any:
         return folded
 
     return handler
+
+
+@builtin(re.Pattern.finditer)
+def pattern_finditer(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        pattern, *rest = (deep_constant(ex, a) for a in args)
+        named = {name: deep_constant(ex, a) for name, a in kwargs.items()}
+    except NotConstant:
+        raise GraphBreak("unsupported_call", "finditer of what is not constant") from None
+    try:
+        matches = pattern.finditer(*rest, **named)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return SequenceIterator([ex.world.const_object(match) for match in matches], type(matches))
 
 
 for _function in (re.compile, re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.escape,

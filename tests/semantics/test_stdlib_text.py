@@ -539,4 +539,53 @@ def break_between_text(x):
     return "/".join(parts), x + len(name)
 
 
+_GREETING = string.Template("$who: ${n} of $$5, $missing")
+
+
+@case(lambda: (vec(), 2), lambda: (vec(), 3), lambda: (vec(5), 3))
+def templates(x, n):
+    class Percent(string.Template):
+        delimiter = "%"
+
+    try:
+        _GREETING.substitute(who="a", n=n)
+    except KeyError as error:
+        missing = error.args
+    try:
+        string.Template("$a $ b").substitute(a=1)
+    except ValueError as error:
+        wrong = str(error)
+    filled = _GREETING.safe_substitute({"who": "b"}, n=n), Percent("%a %{b}").substitute(a=n, b="c")
+    return x * n, missing, wrong, filled
+
+
+@case(lambda: (vec(),), fullgraph=True)
+def template_in_a_graph(x):
+    return x + 1, string.Template("$a-${b}").substitute({"a": 1}, b=len(x)), _GREETING.substitute(who=1, n=2, missing=3)
+
+
+@case(lambda: (vec(), "a1b22"), lambda: (vec(), "x"), lambda: (vec(), ""), factory=True)
+def substitution_that_calls_back():
+    seen = []
+
+    def fn(x, text):
+        def double(match):
+            seen.append(match.group())
+            return str(int(match[0]) * 2)
+
+        pattern = re.compile(r"[0-9]+")
+        results = [pattern.sub(double, text), pattern.subn(double, text, 1)]
+        results.append(pattern.sub(repl=double, string=text, count=2))
+        results += [re.compile("b*").sub(lambda m: "-", text), re.compile("").sub(lambda m: None, text)]
+        results.append([m.span() for m in pattern.finditer(text)])
+        results.append([m.start() for m in pattern.finditer(text, 2, endpos=4)])
+        try:
+            pattern.sub(lambda m: 1, text + "7")
+        except TypeError as error:
+            results.append(str(error))
+        return x + len(seen), results
+
+    return fn, seen
+
+
 test_cases = make_test(__name__)

@@ -17,6 +17,7 @@ from . import (
     optimizers,
     proxies,
     sequences,
+    texts,
     types,
 )
 from .builtins_ import iterate_call, zip_strict
@@ -40,7 +41,7 @@ from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
 MODULES = (arrays, autograd, builtins_, classes, deques, distributions, functional, fused_steps, iterators, mappings,
-           numbers, objects, operators, optimizers, proxies, sequences, types)
+           numbers, objects, operators, optimizers, proxies, sequences, texts, types)
 
 __all__ = [
     "ITERATOR_TYPES",
