@@ -268,3 +268,18 @@ def test_long_rows_of_several_axes_are_summed_line_by_line() -> None:
     for found, eager, wanted in zip(run(program, x, y), program(x, y), exact, strict=True):
         assert found.dtype is eager.dtype
         torch.testing.assert_close(found.double(), wanted.double(), rtol=1e-6, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bounds_that_are_numbers(dtype: torch.dtype) -> None:
+    """NaN goes through, and of two zeros the operand's own is kept, as in eager."""
+    x = torch.tensor([*SPECIAL, *SPECIAL], dtype=dtype)
+    bounds: list[tuple[Any, Any]] = [(0.0, None), (None, 0.0), (-0.5, 0.5), (0.0, math.inf), (-0.0, 1.0)]
+    for own, (low, high) in zip(run(lambda x: tuple(x.clamp(*b) for b in bounds), x), bounds, strict=True):
+        torch.testing.assert_close(own, x.clamp(low, high), rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(own.signbit(), x.clamp(low, high).signbit())
+
+
+def test_erf_far_from_zero() -> None:
+    x = torch.cat([torch.linspace(-12, 12, 200001), torch.tensor([math.inf, -math.inf, 1e30, -1e30])])
+    assert (run(torch.erf, x).double() - torch.erf(x.double())).abs().max() < 1e-7

@@ -427,7 +427,20 @@ static inline float erf_f32(float x) {
   far = multiply_add(far, t, -6.34846687e-1f);
   far = multiply_add(far, t, -1.28717512e-1f);
   far = multiply_add(far, t, -t);
-  far = __builtin_copysignf(1.0f - exp_f32(far), x);
+  // e to the far, which is negative: below -20 that makes no difference
+  far = far < -20.0f ? -20.0f : far;
+  const float n = __builtin_rintf(far * 1.44269504f);
+  float r = multiply_add(n, -0.693359375f, far);
+  r = multiply_add(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = multiply_add(p, r, 1.3981999507e-3f);
+  p = multiply_add(p, r, 8.3334519073e-3f);
+  p = multiply_add(p, r, 4.1665795894e-2f);
+  p = multiply_add(p, r, 1.6666665459e-1f);
+  p = multiply_add(p, r, 5.0000001201e-1f);
+  p = multiply_add(p * r, r, r) + 1.0f;
+  p *= __builtin_bit_cast(float, ((int32_t)n + 127) << 23);
+  far = __builtin_copysignf(1.0f - p, x);
   float near = -5.96761703e-4f;
   near = multiply_add(near, s, 4.99119423e-3f);
   near = multiply_add(near, s, -2.67681349e-2f);

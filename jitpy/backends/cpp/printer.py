@@ -85,6 +85,11 @@ def literal(value: Any, dtype: torch.dtype) -> str:
     return f"({value})" if value < 0 else str(value)
 
 
+def _is_number(expr: Expr) -> bool:
+    """Whether the value is known, and no NaN."""
+    return expr.op == "const" and expr.attr == expr.attr
+
+
 class ExprPrinter:
     """Prints the expressions of one kernel. `size` gives the text of a size, `load` that of a memory access.
 
@@ -156,6 +161,9 @@ class ExprPrinter:
         if op == "where" and self._is_for_all_lanes(expr):
             return _choice(expr.dtype, *args)
         kind = expr.args[0].dtype if op != "where" else expr.dtype
+        if op in ("maximum", "minimum") and kind.is_floating_point and _is_number(expr.args[1]):
+            # one instruction, which keeps a NaN of the first operand
+            return f"{args[1]} {'>' if op == 'maximum' else '<'} {args[0]} ? {args[1]} : {args[0]}"
         suffix = "f" if kind is torch.float32 else ""
         pattern = (
             suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
