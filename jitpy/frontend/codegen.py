@@ -813,10 +813,16 @@ def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, size: int) 
     return iterator
 
 
+#: what instructions that leave more on the stack than they take begin with
+_PUSHING = ("LOAD_", "PUSH_", "COPY", "BUILD_", "FOR_ITER", "BEFORE_WITH", "IMPORT_FROM", "GET_LEN", "MATCH_")
+
+
 def assemble(bytecode: Bytecode) -> types.CodeType:
     """Assemble, then put the real objects where the constants hold placeholders."""
-    depth = 64 + sum(1 for i in bytecode if isinstance(i, Instr) and i.name.startswith(("LOAD_", "PUSH_", "COPY")))
-    code = bytecode.to_code(stacksize=min(depth, 20000), compute_exception_stack_depths=False)
+    # What nothing bounds but the program's data (the items of a list) may all lie on the stack at once.
+    depth = 64 + sum(i.arg if i.name == "UNPACK_SEQUENCE" else i.name.startswith(_PUSHING)
+                     for i in bytecode if isinstance(i, Instr))
+    code = bytecode.to_code(stacksize=depth, compute_exception_stack_depths=False)
     return code.replace(co_consts=tuple(c.obj if isinstance(c, _Slot) else c for c in code.co_consts))
 
 

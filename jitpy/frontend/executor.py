@@ -209,12 +209,12 @@ class Executor:
                 state_before = (len(graph.nodes), world.writes, len(self.host_calls))
             if trace:
                 logs.log("trace", f"{'  ' * len(frames)}{frame.code.co_name} {ins} | {len(frame.stack)}")
-            if self.total > limit:
-                raise GraphBreak("too_long", f"more than {limit} instructions", tail=True)
             run = ins.run
             if run is None:
                 run = ins.run = HANDLERS.get(ins.name) or _undeclared(ins.name)
             try:
+                if self.total > limit:
+                    raise GraphBreak("too_long", f"more than {limit} instructions", tail=True)
                 run(self, frame, ins)
             except (TracedException, GraphBreak, SizeUnknown) as found:
                 if isinstance(found, TracedException):

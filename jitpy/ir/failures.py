@@ -15,6 +15,7 @@ import torch
 
 from .graph import Graph, Node
 from .op import Op
+from .sizes import depends_on_data
 from .spec import ScalarSpec, TensorSpec
 
 #: arithmetic on numbers that cannot raise
@@ -68,6 +69,14 @@ def _has_late_number(node: Node) -> bool:
         isinstance(value, sympy.Basic) for value in (*node.args, *node.kwargs.values()))
 
 
+def _may_refuse_sizes(node: Node) -> bool:
+    """Whether an op's kernel may refuse its sizes: meta kernels, which stand for missing rules, do not ask all that
+    kernels do of sizes that are 0, or not known yet."""
+    return node.op.infer is None and any(
+        size == 0 or depends_on_data(size) for n in node.input_nodes() if isinstance(n.spec, TensorSpec)
+        for size in n.spec.shape)
+
+
 def is_programs_own(op: Op) -> bool:
     """Whether an op was registered by the program: its kernel may raise anything, and be more than a function."""
     return isinstance(op.target, torch._ops.OpOverload) and op.target.namespace != "aten"
@@ -87,6 +96,8 @@ def may_fail(node: Node) -> bool:
         bare = name.lstrip("_")
         if bare in _LOOK_AT_VALUES or bare.startswith(_FAMILIES):
             return bare not in _SAFE
+        if _may_refuse_sizes(node):
+            return True
         return op.is_random and _has_late_number(node)  # the bounds and parameters of distributions
     if op.kind == "host":
         return target not in _SAFE_ON_HOST

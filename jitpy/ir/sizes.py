@@ -86,6 +86,11 @@ class _Saved:
     ranges: dict[sympy.Symbol, Interval]
 
 
+def depends_on_data(size: Any) -> bool:
+    """Whether a size mentions an unbacked symbol (of any environment)."""
+    return isinstance(size, sympy.Basic) and any(str(symbol).startswith("u") for symbol in size.free_symbols)
+
+
 class SizeEnv:
     """The symbols of one capture, and the relations that tracing took for granted."""
 

@@ -427,4 +427,37 @@ def an_error_of_other_sizes(x, y):
     return _summed(x, y)
 
 
+# The stack of compiled code was too small for a list of more than 20,000 items: the interpreter crashed.
+@case(lambda: (torch.ones(2), [1, 2]))
+def a_list_of_many_items(x, items):
+    items *= 15_000
+    return x + 1, [[]] * 25_000
+
+
+# Kernels of ops without a rule of ours refuse sizes that meta kernels take; what nobody reads raised nothing then.
+@case(*(lambda values=values: (torch.tensor(values), []) for values in ([1.0, -1.0], [], [-1.0, -2.0], [3.0])))
+def checks_of_sizes_by_data(x, log):
+    picked = torch.masked_select(x, x > 0)
+    for function in (lambda: picked.max(0), lambda: picked.median(0), lambda: picked.mode(0),
+                     lambda: torch.nn.functional.interpolate(picked[None, None], scale_factor=2)):
+        try:
+            function()
+            log.append("passed")
+        except (IndexError, RuntimeError) as error:
+            log.append(type(error).__name__)
+    return x + 1
+
+
+@case(*(lambda values=values: (torch.tensor(values),) for values in ([1.0, -1.0], [], [-1.0, -2.0], [3.0])))
+def unread_reduction_of_nothing(x):
+    torch.masked_select(x, x > 0).max(0)
+    return x + 1
+
+
+@case(*(lambda values=values: (torch.tensor(values),) for values in ([1.0, -1.0], [], [-1.0, -2.0], [3.0])))
+def unread_median_of_nothing(x):
+    x[x > 0].median(0)
+    return x + 1
+
+
 test_all = make_test(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
+
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_spec
@@ -41,6 +43,9 @@ def _resized(axes: int) -> Callable[..., TensorSpec]:
         sizes = tuple(output_size) if output_size is not None else tuple(map(_scaled, x.shape[2:], factors))
         if len(sizes) != axes or any(type(size) is int and size <= 0 for size in sizes):
             raise Invalid("output size")
+        for size in (*x.shape[2:], *sizes):
+            if not env.require(sympy.Gt(size, 0), "images have elements"):
+                raise Invalid("no elements")
         spec = contiguous_spec(x.dtype, (*x.shape[:2], *sizes), x.device)
         return spec.with_(stride=channels_last_stride(spec.shape)) if channels_last else spec
 

@@ -347,7 +347,9 @@ def derive_symbolic(
 
     if op.name in derived.MISREPORTED:
         return _at_hints(op, env, args, kwargs, grad_enabled)
-    if suspicious and not unbacked:
+    if suspicious and unbacked:
+        raise SizeUnknown(f"{op.name}: whether this raises depends on data")
+    if suspicious:
         _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
     try:
         with _SymbolicShapes(), env.asked_by(op.name):

@@ -1,0 +1,33 @@
+"""Where the number of traced instructions reaches its limit, plain Python goes on at that very instruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import jitpy
+from jitpy import config
+
+
+def program(x: torch.Tensor, items: list[int]) -> Any:
+    filled = dict.fromkeys(items)
+    pairs = {k: v for k, v in zip(items, map(lambda i: i + 1, items), strict=True)}
+    total = sum(items)
+    for i in range(3):
+        total += i
+        x = x + i
+    try:
+        [][total]
+    except IndexError as error:
+        total += len(error.args)
+    return x, filled, pairs, total, sorted(items, key=lambda v: -v), [i * 2 for i in items]
+
+
+@pytest.mark.parametrize("start", range(14))
+def test_plain_python_goes_on_at_the_instruction(start: int) -> None:
+    expected = str(program(torch.ones(2), [1, 2, 3, 4]))
+    for limit in range(10 + start, 300, 14):
+        with config.patch(unroll_limit=limit):
+            assert str(jitpy.jit(program, backend="eager")(torch.ones(2), [1, 2, 3, 4])) == expected, limit
