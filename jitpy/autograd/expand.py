@@ -19,6 +19,7 @@ from ..ir.graph import CONSTANT, GETITEM, REGION, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.nn import _is_fused, gpu_attention
+from ..ir.ops.random_order import filling_order, fills_by_index
 from ..ir.spec import TensorSpec, prod
 from .derived import expand_by_recording, is_complex, is_composite
 from .pullback import same_shape
@@ -169,10 +170,19 @@ def _dropout(b: Builder, x: Node, probability: float, train: bool) -> Node:
         return b.getitem(b.call("aten.native_dropout.default", x, probability, True), 0)
     if x.tensor.device.type != "cpu":
         raise NotCovered("dropout on another device")
-    drawn = b.call("aten.bernoulli.p", _detached(b, x), 1 - probability)
+    drawn = _drawn(b, _detached(b, x), 1 - probability)
     mask = b.call("aten.ne.Scalar", drawn, 0)
     noise = b.call("aten.div.Tensor", b.call("aten.to.dtype", mask, x.tensor.dtype), 1 - probability)
     return b.call("aten.mul.Tensor", x, noise)
+
+
+def _drawn(b: Builder, x: Node, probability: float) -> Node:
+    """`torch.empty_like(x).bernoulli_(probability)`"""
+    if fills_by_index(x.tensor):
+        return b.call("aten.bernoulli.p", x, probability)
+    order = filling_order(b.env, x.tensor)
+    drawn = b.call("aten.bernoulli.p", b.call("aten.permute.default", x, order), probability)
+    return b.call("aten.permute.default", drawn, [order.index(axis) for axis in range(len(order))])
 
 
 def _detached(b: Builder, x: Node) -> Node:

@@ -33,6 +33,7 @@ from jitpy.ir import (
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.ops.functional import check_write
+from jitpy.ir.ops.random_order import filling_order, fills_by_index
 
 from . import aliasing, overlap, torch_calls
 from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
@@ -372,7 +373,13 @@ class Recorder:
         if spec is not None:
             needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
-        node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
+        if facts.overload is _aten.bernoulli_.float and not fills_by_index(call_args[0].spec):
+            order = filling_order(self.sizes, call_args[0].spec)
+            inner = self.emit(_aten.permute.default, (self.node(call_args[0]), order))
+            drawn = self.emit(functional, (inner, *self.to_node(call_args[1:])), self.to_node(call_kwargs))
+            node = self.emit(_aten.permute.default, (drawn, [order.index(axis) for axis in range(len(order))]))
+        else:
+            node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         if functional in WRITES_STATISTICS:
             node.spec = (*node.spec[:fresh], *_with_grad(node.spec[fresh:], False))
         if requires_grad(node.spec):

@@ -24,6 +24,7 @@ from .equal_sizes import write_equal_sizes_alike
 from .expr import CARRIERS, Expr, carrier
 from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, same, unflatten
+from .kernels_of_torch import refuses
 from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Scatter, Stored, Trace, Value, View
 
 Lowered = Any  # Value, tuple of Values, or a Python constant
@@ -137,6 +138,8 @@ class Lowering:
         for source in node.input_nodes():
             if not _is_native_spec(source.spec):
                 raise NotCovered("operands of this dtype, or without elements, stay with eager")
+        if refuses(node):
+            raise NotCovered("eager refuses operands of this dtype")
         fn = LOWERINGS.get(node.op.name)
         if fn is not None:
             result = fn(

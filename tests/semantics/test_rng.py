@@ -278,4 +278,14 @@ def own_generator_where_an_index_is_wrong():
     return fn, log
 
 
+@case(lambda: (torch.randn(4, 6).t(),), lambda: (torch.randn(2, 3, 4).transpose(1, 2),), fullgraph=True)
+def masks_of_transposed_tensors(x):
+    return torch.empty_like(x).bernoulli_(0.5), x * x.detach().clone().bernoulli_(0.3), torch.bernoulli(x.sigmoid())
+
+
+@case(lambda: (torch.randn(4, 6).t().requires_grad_(),), lambda: (torch.randn(8, 6)[::2].t().requires_grad_(),))
+def dropout_of_transposed_tensors(x):
+    return F.dropout(x * 1, 0.5) + 1, F.dropout(x, 0.2), F.alpha_dropout(x, 0.5, True)
+
+
 test_cases = make_test(__name__)

@@ -1,0 +1,61 @@
+"""Which dtypes torch's own kernels refuse: kernels of ours would take them, and eager's error would be lost."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import torch
+
+from ..ir.graph import Node
+from ..ir.spec import TensorSpec
+
+_USUAL = frozenset({torch.float32, torch.float64})
+_REFUSAL = re.compile(r"not implemented for|does not support|not supported for")
+
+
+def refuses(node: Node) -> bool:
+    """Whether the op's CPU kernel refuses the dtypes of a node's operands. Asked once for each op and dtypes, with two
+    elements along each axis; what it says about sizes does not count."""
+    op = node.op
+    specs = [n.spec for n in node.input_nodes() if isinstance(n.spec, TensorSpec)]
+    if not isinstance(op.target, torch._ops.OpOverload) or not op.is_pure or op.is_random or op.is_view:
+        return False
+    if all(spec.dtype in _USUAL for spec in specs) or any(spec.device.type != "cpu" for spec in specs):
+        return False
+
+    def stand_in(value: Any) -> Any:
+        if isinstance(value, Node):
+            if not isinstance(value.spec, TensorSpec):
+                raise TypeError
+            return value.spec.dtype, len(value.spec.shape)
+        if isinstance(value, (tuple, list)):
+            return tuple(map(stand_in, value))
+        return value
+
+    try:
+        args = tuple(map(stand_in, node.args))
+        kwargs = tuple((name, stand_in(value)) for name, value in node.kwargs.items())
+        return _kernel_refuses(op.target, args, kwargs)
+    except TypeError:  # something without a hash, or a number that the graph computes
+        return False
+
+
+@functools.lru_cache(4096)
+def _kernel_refuses(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> bool:
+    def made(value: Any) -> Any:
+        if isinstance(value, tuple):
+            if len(value) == 2 and isinstance(value[0], torch.dtype):
+                return torch.ones((2,) * value[1], dtype=value[0], device="cpu")
+            return list(map(made, value))
+        return value
+
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+            target(*map(made, args), **{name: made(value) for name, value in kwargs})
+    except (RuntimeError, NotImplementedError) as error:
+        return _REFUSAL.search(str(error)) is not None
+    except (TypeError, ValueError, IndexError):
+        return False
+    return False
