@@ -304,7 +304,9 @@ class Engine:
             if self.options.fullgraph and cause.reason.id != "exception":
                 raise FullGraphError(record)
             logs.log("graph_breaks", lambda: str(record))
-        watched = cause is not None and cause.reason.id == "autograd_nodes"
+        # torch's module hooks put hooks on nodes of their own
+        watched = cause is not None and cause.reason.id == "autograd_nodes" and \
+            not is_library(ex.frame.code.co_filename)
         finisher = Finisher(ex, code, lambda graph: self._lower(graph, times, watched), self.resume)
 
         def write(emitter: Any) -> None:

@@ -81,36 +81,38 @@ class Bets:
         if entry is None or storage.restricted or not isinstance(entry.payload, TracedTensor) or \
                 not entry.payload.is_leaf or not entry.value.requires_grad:
             raise Uncapturable("input_mutation", detail)
-        self._begin(entry.payload, storage.input, Bet(self._recorder.step(), "input_mutation", detail))
+        self._recorder._save(storage)
+        bet = Bet(self._recorder.step(), "input_mutation", detail)
+        storage.base = self._begin(storage.base, entry.payload, storage.input, bet)
+        storage.lost_grad = False
+        storage.values = (*storage.values, storage.base)
+        storage.generation += 1
 
     def begin(self, tensor: TracedTensor) -> None:
-        """A tensor of the program's own is told to require grad. Nothing may look at its memory in another way."""
-        recorder, storage = self._recorder, tensor.storage
-        detail = "requires_grad_() that changes a tensor"
-        node = recorder.node(tensor)
-        looked_at = any(node in other.input_nodes() and (other.op.is_view or other.op.kind == "getitem")
-                        for other in recorder.graph.nodes)
-        if storage.input is not None or tensor.chain or storage.restricted or looked_at or \
-                not tensor.dtype.is_floating_point or recorder.state.inference_mode or node.op.is_view:
+        """A tensor of the program's own is told to require grad. From then on nothing may write to its memory."""
+        recorder, detail = self._recorder, "requires_grad_() that changes a tensor"
+        if tensor.storage.input is not None and not tensor.chain or not tensor.dtype.is_floating_point or \
+                recorder.state.inference_mode:
             raise Uncapturable("unsupported_op", detail)
+        source = recorder.node(tensor)
         recorder._save(tensor)
-        self._begin(tensor, None, Bet(recorder.step(), "unsupported_op", detail))
-        tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = storage.base, storage.generation, True, True
-        tensor._spec = tensor._spec.with_(requires_grad=True)
+        recorder._save(tensor.storage)
+        tensor.storage.frozen = True
+        node = self._begin(source, tensor, None, Bet(recorder.step(), "unsupported_op", detail))
+        tensor.storage, tensor.chain = Storage(node), ()
+        tensor.storage.frozen = True
+        tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = node, 0, True, True
+        tensor._spec = node.tensor
 
-    def _begin(self, tensor: TracedTensor, number: int | None, bet: Bet) -> None:
-        recorder, storage = self._recorder, tensor.storage
-        recorder._save(storage)
-        nodes = recorder.graph.nodes
+    def _begin(self, source: Node, tensor: TracedTensor, number: int | None, bet: Bet) -> Node:
+        recorder = self._recorder
         if recorder._first_grad_node is None:
-            recorder._first_grad_node = len(nodes)
-        node = recorder.graph.add(recorder.op(_ALIAS), (storage.base,), {},
-                                  storage.base.tensor.with_(requires_grad=True), recorder.loc, grad_enabled=True)
-        storage.base, storage.lost_grad = node, False
-        storage.values = (*storage.values, node)
-        storage.generation += 1
+            recorder._first_grad_node = len(recorder.graph.nodes)
+        node = recorder.graph.add(recorder.op(_ALIAS), (source,), {}, source.tensor.with_(requires_grad=True),
+                                  recorder.loc, grad_enabled=True)
         self.leaves[node] = Leaf(tensor, number, bet)
         recorder._journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
+        return node
 
     def is_leaf(self, tensor: TracedTensor) -> bool:
         """Whether a history begins at this tensor, here."""

@@ -515,6 +515,8 @@ class Recorder:
             raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
         if self._may_overlap(spec):
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
+        if storage.frozen:
+            raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
         base = storage.base.tensor
         if base.requires_grad and (not grad or target.is_detached):
             # An input's copy-back is made with grad mode or without: not one after the other.

@@ -120,6 +120,10 @@ _TORCH_BUILTINS = frozenset(
 
 def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """See `Recorder.call`."""
+    if kwargs.get("requires_grad") is True:  # a factory makes a leaf
+        made = dispatch(recorder, fn, args, {name: value for name, value in kwargs.items() if name != "requires_grad"})
+        recorder.bets.begin(made)
+        return made
     if type(fn) is types.FunctionType:
         fn = _unwrapped(fn)
     handler = _HANDLERS.get(fn)

@@ -94,10 +94,11 @@ class Storage:
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
     has_data      there is a `.data` of an input: what eager keeps of a value written into that can be changed unseen
     history       the step at which a value with a history was written to an input, the first; None: at none
+    frozen        a leaf that was made here shows this memory: it is not written to
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",
-                 "seen", "split", "has_data", "history")
+                 "seen", "split", "has_data", "history", "frozen")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
@@ -112,14 +113,15 @@ class Storage:
         self.seen = False
         self.has_data = False
         self.history: int | None = None
+        self.frozen = False
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.seen, self.has_data, self.history)
+                self.lost_grad, self.seen, self.has_data, self.history, self.frozen)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.seen, self.has_data, self.history) = state
+         self.lost_grad, self.seen, self.has_data, self.history, self.frozen) = state
 
 
 class TracedTensor:

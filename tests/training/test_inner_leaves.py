@@ -148,6 +148,48 @@ def attack(wrap: Wrap) -> Any:
 
 
 @program()
+def projected_attack(wrap: Wrap) -> Any:
+    """What is told to require grad shows the memory of something else."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        moved = x.clone().detach()
+        for _ in range(3):
+            moved.requires_grad_()
+            grad, = torch.autograd.grad(F.cross_entropy(model(moved), y), moved)
+            moved = (moved.detach() + 0.1 * grad.sign()).clamp(-1, 1).detach()
+        return moved
+
+    run = wrap(step)
+    return [run(data(5, 4), torch.tensor([0, 1, 2, 1, 0])) for _ in range(3)], [p.grad for p in model.parameters()]
+
+
+@program()
+def factories_of_leaves(wrap: Wrap) -> Any:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        scale = torch.ones(3, dtype=torch.float64, requires_grad=True)
+        shift = torch.zeros_like(x, requires_grad=True)
+        ((x * scale).exp() + shift * scale).sum().backward()
+        return scale.grad + shift.grad
+
+    return wrap(step)(data(3))
+
+
+@program(whole=False)
+def writes_to_shared_memory(wrap: Wrap) -> Any:
+    def step(x: torch.Tensor) -> Any:
+        y = x.detach()
+        y.requires_grad_()
+        x.add_(1)
+        z = (y * y).sum()
+        z.backward()
+        return z.detach(), y.grad
+
+    x = data(3)
+    return wrap(step)(x), x
+
+
+@program()
 def unrolled(wrap: Wrap) -> Any:
     """Several steps of one optimizer in one call."""
     n = Networks(torch.optim.SGD)
