@@ -467,8 +467,7 @@ class Recorder:
             raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
         self._check_write(target, value, is_out)
         writer = value.args[0] if value.op is GETITEM else value
-        if not unseen:
-            self._check_saved(storage, writer)
+        self._check_saved(storage, writer, unseen)
         written = value
         value = self._conform(value, target, spec)
         levels = [storage.base]
@@ -568,8 +567,9 @@ class Recorder:
         if shared and not shared.isdisjoint(saved_values(self, node)[0]):
             raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
 
-    def _check_saved(self, storage: Storage, writer: Node) -> None:
-        """Eager's backward pass fails if a value that autograd keeps is overwritten; the graph's would not."""
+    def _check_saved(self, storage: Storage, writer: Node, unseen: bool) -> None:
+        """Eager's backward pass fails if a value that autograd keeps is overwritten; the graph's would not. Where it
+        does not see that, it reads the new value, but for batch norms, which do not read it at all."""
         first = self._first_grad_node
         if first is None:
             return
@@ -578,6 +578,8 @@ class Recorder:
         while position > first and nodes[position - 1] is not start:
             position -= 1
         spoiled = keepers(self, storage.values, position, (*storage.writers, writer))
+        if unseen:
+            spoiled = [node for node in spoiled if node.op.target not in WRITES_STATISTICS]
         self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass")
 
     def _check_input_write(self, index: int) -> None:
@@ -617,7 +619,8 @@ class Recorder:
                 order = dense
             elif own or not old.chain and not spec.is_contiguous():
                 if have.requires_grad and self.state.grad_enabled:
-                    raise Uncapturable("unsupported_op", "a write to a tensor with gaps in its memory, under grad mode")
+                    return self.emit("ir.in_layout_of", (self.node(old), value), {},
+                                     spec.with_(requires_grad=True, offset=0))
                 return self.emit(_aten.copy.default, (self.node(old), value), {}, spec.with_(requires_grad=False))
         permuted = order != sorted(order)
         if permuted:

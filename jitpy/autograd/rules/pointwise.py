@@ -344,6 +344,11 @@ def _addcdiv(p: Pullback, g: Node, x: Node, a: Node, b: Node, *, value: Any = 1)
             p.mul(p.neg(scaled), p.div(a, p.mul(b, b))) if p.needs(b) else None)
 
 
+@rule("ir.in_layout_of")
+def _in_layout_of(p: Pullback, g: Node, old: Node, value: Node) -> Grads:
+    return None, g
+
+
 @rule("aten.copy.default")
 def _copy(p: Pullback, g: Node, x: Node, source: Node, *rest: Any) -> Grads:
     return p.zeros_like(g) if p.needs(x) else None, g

@@ -291,3 +291,17 @@ def _triangle_element(keep: str) -> Any:
 
 define("aten.tril.default", infer=_triangle, element=_triangle_element("le"))
 define("aten.triu.default", infer=_triangle, element=_triangle_element("ge"))
+
+
+def _in_layout_of(old: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(old.shape, old.stride(), dtype=old.dtype, device=old.device)
+    return made.copy_(value)
+
+
+def _in_layout_of_spec(env: SizeEnv, old: TensorSpec, value: TensorSpec) -> TensorSpec:
+    return old.with_(requires_grad=value.requires_grad, offset=0)
+
+
+# `aten.copy`, which autograd cannot differentiate: `value` in memory of its own, with the strides of `old`
+define("ir.in_layout_of", target=_in_layout_of, infer=_in_layout_of_spec,
+       decompose=lambda b, old, value: b.call("aten.copy.default", old, value), aliasing=lambda env, old, value: "copy")

@@ -1,0 +1,84 @@
+"""Recurrent networks in training: cells and layers, hidden states carried over and detached, one graph each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import jitpy
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "rnn": lambda: nn.RNN(3, 4),
+    "gru": lambda: nn.GRU(3, 4, 2, bidirectional=True),
+    "lstm": lambda: nn.LSTM(3, 4, 2, batch_first=True),
+    "projected": lambda: nn.LSTM(3, 4, proj_size=2),
+}
+
+
+def detached(state: Any) -> Any:
+    return tuple(s.detach() for s in state) if isinstance(state, tuple) else state.detach()
+
+
+def layers(make: Callable[[], nn.Module], wrap: Callable[[Any], Any]) -> list[Any]:
+    """The hidden state goes on from call to call, its history does not."""
+    torch.manual_seed(0)
+    model = make().double()
+    run, state, results = wrap(model), None, []
+    for _ in range(3):
+        y, state = run(torch.randn(2, 2, 3, dtype=torch.float64), state)
+        state = detached(state)
+        y.square().sum().backward()
+        results += [y.detach(), y.stride(), state]
+    return [results, [p.grad for p in model.parameters()]]
+
+
+def chunks(make: Callable[[], nn.Module], wrap: Callable[[Any], Any]) -> list[Any]:
+    """Truncated backpropagation: a cell in a loop, with the optimizer's step, in one call."""
+    torch.manual_seed(0)
+    cell = make().double()
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.1, momentum=0.9)
+
+    def chunk(rows: torch.Tensor, state: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = rows.new_zeros(())
+        for row in rows:
+            state = cell(row, state)
+            loss = loss + state.square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(cell.parameters(), 0.1)
+        optimizer.step()
+        return state.detach(), loss.item()
+
+    run, state, results = wrap(chunk), torch.zeros(2, 4, dtype=torch.float64), []
+    for _ in range(3):
+        state, loss = run(torch.randn(3, 2, 3, dtype=torch.float64), state)
+        results += [state, loss]
+    return [results, [p.detach() for p in cell.parameters()]]
+
+
+@pytest.mark.parametrize("backend", ["codegen", "eager"])
+@pytest.mark.parametrize("name", MODELS)
+def test_layers(name: str, backend: str) -> None:
+    expected = layers(MODELS[name], lambda fn: fn)
+    found = layers(MODELS[name], lambda fn: jitpy.jit(fn, backend=backend, fullgraph=True))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["codegen", "eager"])
+@pytest.mark.parametrize("cell", [nn.GRUCell, nn.RNNCell])
+def test_truncated_backpropagation(cell: Any, backend: str) -> None:
+    expected = chunks(lambda: cell(3, 4), lambda fn: fn)
+    found = chunks(lambda: cell(3, 4), lambda fn: jitpy.jit(fn, backend=backend, fullgraph=True))
+    torch.testing.assert_close(found, expected)
+
+
+def test_second_derivatives() -> None:
+    """Of a cell whose gates are written to in place, in memory with gaps."""
+    torch.manual_seed(0)
+    cell = nn.GRUCell(3, 4).double()
+    x, h = (torch.randn(2, n, dtype=torch.float64, requires_grad=True) for n in (3, 4))
+    assert torch.autograd.gradgradcheck(jitpy.jit(cell), (x, h))
