@@ -5,10 +5,10 @@
 
 Each model runs with random weights, in inference under `torch.inference_mode()`, and in training as forward, loss and
 backward (the optimizer is none of it). Times are CUDA events around some calls, the median of rounds in which the
-versions take turns, so that both the GPU's and the host's time count. `first` is the time from wrapping the model (where
-torch.compile imports what it needs; jitpy does so in the call) to the first result. `error` is the distance from a float32 run,
-relative to eager's own in bf16 (it says nothing of `bert-padded`, whose dropout differs from run to run). What does
-not fit into the budget is left out, torch.compile first.
+versions take turns, so that both the GPU's and the host's time count. `first` is the time from wrapping the model
+(where torch.compile imports what it needs; jitpy does so in the call) to the first result. `error` is the distance from
+a float32 run, relative to eager's own in bf16 (it says nothing of `bert-padded`, whose dropout differs from run to
+run). What does not fit into the budget is left out, torch.compile first.
 """
 
 from __future__ import annotations
