@@ -162,11 +162,24 @@ def embedding_dense_backward(
     low: Lowering, node: Any, grad: Value, ids: Value, rows: Dim, padding: Any, scale_by_frequency: bool
 ) -> Value:
     require_integers(ids)
-    if scale_by_frequency or type(padding) is not int:
-        raise NotCovered("gradients scaled by frequency")
+    if type(padding) is not int:
+        raise NotCovered("a padding row known only at run time")
+    counts: Value | None = None
+    if scale_by_frequency:
+        if grad.dtype not in (torch.float32, torch.float64):
+            raise NotCovered("16-bit gradients scaled by frequency")
+
+        def row(trace: Trace, index: IndexTuple) -> IndexTuple:
+            return (position(trace, ids, index, rows),)
+
+        ones = low.fill(ids.shape, grad.dtype, 1.0)
+        counts = low.scatter((rows,), ones, ids.shape, row)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         element = trace.read(grad, index)
+        if counts is not None:
+            count = trace.read(counts, (position(trace, ids, index[:-1], rows),))
+            element = trace.e.mul(element, trace.e.truediv(1.0, count))
         if padding < 0:
             return element
         padded = trace.e.eq(trace.e.cast(trace.read(ids, index[:-1]), torch.int64), padding)

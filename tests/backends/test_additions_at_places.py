@@ -66,3 +66,15 @@ def test_a_place_out_of_range() -> None:
     with pytest.raises(IndexError):
         run(x, torch.full((4, 4), 4), s)
     assert torch.equal(run(x, i, s)[0], x.scatter_add(1, i, s))
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_embedding_gradients_scaled_by_frequency(dtype: torch.dtype, padding: int | None) -> None:
+    def gradient(weight: Tensor, ids: Tensor, g: Tensor) -> Tensor:
+        return torch.ops.aten.embedding_dense_backward(g, ids, 9, -1 if padding is None else padding, True)
+
+    ids, g = torch.randint(0, 8, (5, 40)), torch.randn(5, 40, 24, dtype=dtype)
+    run, steps = built(gradient, g, ids, g)
+    assert any(isinstance(step, KernelStep) for step in steps) == (dtype is not torch.bfloat16)
+    torch.testing.assert_close(run(g, ids, g)[0], gradient(g, ids, g))
