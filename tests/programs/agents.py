@@ -333,7 +333,7 @@ def trainer_with_callbacks_and_metrics(jit):
                 self.fire(Event.END)
             return {m.name: float(m) for m in self.metrics}
 
-    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 3))
+    model = nn.Sequential(nn.Linear(3, 8, bias=False), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 3))
     opt = torch.optim.AdamW(model.parameters(), 0.05)
     t = Trainer(model, opt, torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=40))
 
