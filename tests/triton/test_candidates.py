@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph, reductions
+from jitpy.backends.triton import plan_graph, reductions, tiles
 from jitpy.backends.triton.tiles import Launch
 from jitpy.runtime.executable import PythonExecutable
-from jitpy.runtime.plan import LaunchStep
+from jitpy.runtime.plan import LaunchStep, Plan
 from jitpy.schedule.loops import Kernel
 from tests.graph_tools import trace
 from tests.triton.cases import Case, randn
@@ -70,6 +71,26 @@ def test_ways_to_write_long_rows(case: Case, cached: bool, monkeypatch: pytest.M
     plan = plan_graph(trace(case.fn, inputs))
     with config.patch(triton_on_cpu=True):
         check(case, list(PythonExecutable(plan)(*inputs)), inputs)
+
+
+@pytest.mark.parametrize("case", [
+    Case("whole chunks", lambda x: x.sum(0), lambda: (randn(4096, 70, dtype=torch.bfloat16),), launches=2),
+    Case("chunks with a rest", lambda x: (x.sum(0), x.argmax(0)), lambda: (randn(3001, 130),), launches=2, units=400),
+    Case("two operands", lambda x, y: (x * y).sum(0) + 1, lambda: (randn(2100, 64), randn(2100, 64)), launches=2,
+         units=400),
+], ids=str)
+def test_large_columns_in_turns(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs take chunks of a column in turn."""
+    monkeypatch.setattr(tiles, "LARGE", 1 << 10)
+    inputs = case.make()
+    plan = plan_graph(trace(case.fn, inputs))
+    assert re.search(r"for r_start in range\(part \* \d+, \d+, \d+\):", plan_source(plan))
+    with config.patch(triton_on_cpu=True):
+        check(case, list(PythonExecutable(plan)(*inputs)), inputs)
+
+
+def plan_source(plan: Plan) -> str:
+    return "".join(step.kernel.source for step in plan.steps if isinstance(step, LaunchStep))
 
 
 def test_only_tuning_has_candidates() -> None:

@@ -462,19 +462,35 @@ class ReductionEmitter(Emitter):
 
     def parts(self, scratch: list[int]) -> KernelText:
         """The first launch: each program reduces its part of `r` into scratch memory, `[part, result]`."""
-        kernel, r, splits = self.kernel, self.r, self.launch.splits
+        kernel, splits = self.kernel, self.launch.splits
         x = self.launch.tiles[0]
         self.begin_program(splits)
         inner = [s for s in kernel.stores if is_inner(s)]
-        # chunks in turn, so that programs that run at the same time read neighbours
-        chunk = r.block * (self.launch.together if self._in_chunks() else 1)
-        found_by = self._stage(kernel.reductions, inner, f"part * {chunk}", self.size(r.size), splits)
-        for reduction, found in found_by.items():
+        for reduction, found in self._stage(kernel.reductions, inner, *self._share(splits)).items():
             for name, dtype in zip(found, self.kept(reduction), strict=True):
                 pointer = self.scratch(len(scratch), dtype)
                 self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))
                 scratch.append(splits * self.kernel.hint(x.size) * dtype.itemsize)
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
+
+
+    def _share(self, splits: int) -> tuple[str, str, int]:
+        """Where the loop over this program's share of `r` begins and ends, and how many programs take turns in it."""
+        r = self.r
+        width = r.block * (self.launch.together if self._in_chunks() else 1)
+        first, last = f"{r.name}_first", f"{r.name}_last"
+        if self.launch.turns:
+            return f"part * {width}", self.size(r.size), splits
+        if type(r.size) is int and r.size % (splits * width) == 0:  # equal parts: their loops have a known length
+            self.add(f"{first} = part * {r.size // splits}")
+            self.add(f"{last} = {first} + {r.size // splits}")
+        else:
+            static = type(r.size) is int
+            blocks = str(-(-r.size // width)) if static else f"({self.size(r.size + width - 1)} // {width})"
+            self.add(f"{r.name}_part = ({blocks} + {splits - 1}) // {splits} * {width}")
+            self.add(f"{first} = part * {r.name}_part")
+            self.add(f"{last} = tl.minimum({first} + {r.name}_part, {self.size(r.size)})")
+        return first, last, 1
 
 
 def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduce], stores: list[Store],

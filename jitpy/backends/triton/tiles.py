@@ -72,6 +72,8 @@ class Launch:
     r: Tile | None = None
     #: programs that share a reduction, and add to scratch memory; 1: none do
     splits: int = 1
+    #: these take chunks in turn, so that what they read at a time lies together, not a part each
+    turns: bool = False
     #: blocks of `r` that are read together in a loop: loads under way while others are added up
     together: int = 1
     #: rows are read more than once, and what the chip works on at a time fits its cache
@@ -220,6 +222,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
         block = min(row, block)
         launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
         launch.together, launch.cached = together, passes > 1
+        launch.registers = 64 if warps == 16 and passes > 1 else None
         launch.backward = passes > 1 and _row_bytes(kernel) > CACHED_ROW
     else:
         width = min(power_of_two(hint(parallel[-1].size)), 256 // widest(kernel))
@@ -230,6 +233,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
         if stages == 1 and hint(kernel.points) >= LARGE:
             width = max(1, width // 2)
             launch = _launch(parallel, width, reduced, max(min(row, 4096 // width), 2), 8)
+            launch.turns = True
             launch.together = max(1, 8 // widest(kernel) // max(1, len(kernel.reads)))  # eight wide loads a thread
         else:
             launch = _launch(parallel, width, reduced, max(min(row, max(16, 2048 // width)), 2), 4)
