@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph, reductions, tiles
+from jitpy.backends.triton import emitter, plan_graph, reductions, tiles
 from jitpy.backends.triton.tiles import Launch
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.plan import LaunchStep, Plan
 from jitpy.schedule.loops import Kernel
 from tests.graph_tools import trace
-from tests.triton.cases import Case, randn
+from tests.triton.cases import CASES, Case, randn
 from tests.triton.test_interpreted import check
 
 pytest.importorskip("triton")
@@ -96,3 +96,19 @@ def plan_source(plan: Plan) -> str:
 def test_only_tuning_has_candidates() -> None:
     plan = plan_graph(trace(lambda x: x * 2, (randn(64, 1024),)))
     assert not any(step.candidates for step in plan.steps if isinstance(step, LaunchStep))
+
+
+WIDE = ("softmax_long", "column_sum_tall", "layer_norm", "cumsum_long", "cumsum_long_columns", "argmin_of_columns",
+        "middle_and_last", "transposed_bf16", "log_softmax_that_starts_anywhere")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in WIDE], ids=str)
+def test_positions_of_64_bits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kernels of more than 2**31 elements do, with few."""
+    monkeypatch.setattr(emitter, "_is_wide", lambda *args: True)
+    inputs = case.make()
+    plan = plan_graph(trace(case.fn, inputs))
+    assert ".to(tl.int64)" in plan_source(plan)
+    with config.patch(triton_on_cpu=True):
+        check(case, list(PythonExecutable(plan)(*inputs)), inputs)

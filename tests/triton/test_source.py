@@ -64,3 +64,12 @@ def test_same_text_in_every_process() -> None:
     found = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": "12345"},
                            capture_output=True, text=True, check=True)
     assert found.stdout == text_of_samples() + "\n"
+
+
+@pytest.mark.parametrize(("fn", "shape"), [
+    (lambda x: x + 1, (2**31 + 4096,)), (lambda x: x.amax(-1), (32769, 65536)), (lambda x: x.sum(0), (2**21 + 1, 1024)),
+    (lambda x: x.t() + x.t(), (2**20 + 1, 2048))], ids=["pointwise", "rows", "columns", "transposed"])
+def test_positions_have_64_bits_where_needed(fn: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    large, small = torch.empty(shape, dtype=torch.int8, device="meta"), torch.empty(33, *shape[1:], device="meta")
+    assert "tl.program_id(0).to(tl.int64)" in sources(fn, [large])[0]
+    assert "tl.int64" not in sources(fn, [small])[0]

@@ -184,12 +184,16 @@ class Emitter:
         for tile in self.launch.tiles:
             self.define(tile, texts[tile.name])
 
+    def lanes(self, tile: Tile) -> str:
+        """The numbers of a block's elements, so wide that products of them with strides are right."""
+        return f"tl.arange(0, {tile.block}){self.shape_suffix(tile)}" + (".to(tl.int64)" if self.wide else "")
+
     def define(self, tile: Tile, at: str) -> None:
         """The tile's index in this program, where `at` is the number of its block."""
         if tile.block == 1:
             self.add(f"{tile.name} = {at}")
         else:
-            text = f"tl.arange(0, {tile.block}){self.shape_suffix(tile)}"
+            text = self.lanes(tile)
             if at != "0":
                 text = f"{at} * {tile.block} + {text}" if " " not in at else f"({at}) * {tile.block} + {text}"
             self.add(f"{tile.name} = {text}")
@@ -208,7 +212,7 @@ class Emitter:
                     text = closed(start) if below == 1 else f"{closed(start)} // {self.size(below)}"
                     text = f"{text} % {self.size(axis.size)}" if k else text
                     if axis is tile.axes[-1]:
-                        text = f"{text} + tl.arange(0, {tile.block}){self.shape_suffix(tile)}"
+                        text = f"{text} + {self.lanes(tile)}"
                     self.add(f"{name} = {text}")
                 below = below * axis.size
         else:

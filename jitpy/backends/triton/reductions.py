@@ -262,7 +262,7 @@ class ReductionEmitter(Emitter):
         """The indices of a block of `r` that starts there."""
         r = self.r
         self.start = start
-        text = f"{start} + tl.arange(0, {r.block}){self.shape_suffix(r)}"
+        text = f"{start} + {self.lanes(r)}"
         if self.aligned is not None:
             self.add(f"{r.name}_at = {text}")
             text = f"{r.name}_at - skew"
@@ -385,7 +385,7 @@ class ReductionEmitter(Emitter):
             if whole > begun:
                 ends = (str(whole - chunk), str(begun - chunk), -chunk) if backward else (str(begun), str(whole), chunk)
                 r.inside = True
-                with self.block(f"for {start} in {self._range(*ends)}:"):
+                with self.block(f"for {start} in {self.range(*ends)}:"):
                     body(starts)
                 r.inside = False
 
@@ -395,7 +395,7 @@ class ReductionEmitter(Emitter):
                 parts = starts if not whole and self._in_chunks() else [start]
                 until = str(whole + rest) if self.aligned is not None else last
                 step = programs * len(parts) * r.block
-                with self.block(f"for {start} in {self._range(str(whole or first), until, step)}:"):
+                with self.block(f"for {start} in {self.range(str(whole or first), until, step)}:"):
                     body(parts)
             elif r.size > whole:  # the last block is the only one that needs masks
                 body([str(whole)])
@@ -413,7 +413,9 @@ class ReductionEmitter(Emitter):
             found[reduction] = [follower.fold(self, names[0], found[follower.first][0])]
         return found
 
-    def _range(self, first: str, last: str, step: int) -> str:
+    def range(self, first: str, last: str, step: int) -> str:
+        if self.wide and first.isdigit():
+            first = f"tl.full([], {first}, tl.int64)"
         if self.launch.ahead:
             return f"tl.range({first}, {last}, {step}, num_stages={self.launch.ahead})"
         return f"range({first}, {last}, {step})"

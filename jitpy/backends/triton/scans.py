@@ -52,8 +52,8 @@ def print_scan(kernel: Kernel) -> Program:
         carried = f"tl.full({shape if len(emitter.blocks) > 1 else '[]'}, {start}, {TYPES[dtype]})"
         emitter.add(f"carried = {carried}")
         outer = dict(emitter.names)
-        with emitter.block(f"for r_start in range(0, {emitter.size(r.size)}, {r.block}):"):
-            emitter.add(f"r = r_start + tl.arange(0, {r.block}){emitter.shape_suffix(r)}")
+        with emitter.block(f"for r_start in {emitter.range('0', emitter.size(r.size), r.block)}:"):
+            emitter.add(f"r = r_start + {emitter.lanes(r)}")
             emitter.split_axes(r)
             body("carried")
             emitter.add(f"carried = {combine}(carried, tl.reduce(value, {r.place}, {combine}{keep})")
