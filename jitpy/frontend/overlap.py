@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
+#: ops that write elsewhere than where they read: eager refuses an operand that is the target itself
+_ANYWHERE = frozenset({"index_add_", "index_copy_", "index_put_", "index_reduce_", "masked_scatter_", "put_",
+                       "scatter_", "scatter_add_", "scatter_reduce_"})
+
+
 def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises Uncapturable where an operand shares elements of a target, but not each with the element in its place;
     where two targets share elements; and where one step of a loop over lists writes what another one reads."""
@@ -29,11 +34,12 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
             found += [(place, tensor) for place, item in enumerate(value) for tensor in tensors_in(item)]
         else:
             found += [(-1, tensor) for tensor in tensors_in(value)]
+    elementwise = facts.overload.overloadpacket.__name__ not in _ANYWHERE
     for number, (place, target) in enumerate(targets):
         for other, operand in (*operands, *targets[number + 1 :]):
-            if operand.storage is not target.storage or operand is target and other == place:
+            if operand.storage is not target.storage or operand is target and other == place and elementwise:
                 continue
-            in_place = other == place and _same_elements(operand.spec, target.spec)
+            in_place = elementwise and other == place and _same_elements(operand.spec, target.spec)
             if not in_place and not _apart(operand, target):
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
 

@@ -460,4 +460,19 @@ def unread_median_of_nothing(x):
     return x + 1
 
 
+# A source of another size than its target was broadcast, and one that is its target read from before the write.
+@case(lambda: (torch.ones(4, 1), torch.ones(4, 2), torch.zeros(4, dtype=torch.int64)),
+      lambda: (torch.ones(4, 2), torch.ones(4, 2), torch.zeros(4, dtype=torch.int64)),
+      lambda: (torch.ones(4, 2), torch.ones(3, 2), torch.zeros(4, dtype=torch.int64)))
+def index_add_of_wrong_sources(x, source, index):
+    found = []
+    for target, values in ((x, source), (x * 2, source), (source, source), (x, x.view(-1).view(4, -1))):
+        try:
+            target.index_add_(0, index, values)
+            found.append("added")
+        except (RuntimeError, IndexError) as error:
+            found.append(str(error)[:20])
+    return x, found
+
+
 test_all = make_test(__name__)

@@ -267,6 +267,22 @@ def _scatter_part(part: Any) -> Any:
     return infer
 
 
+def _index_add(
+    env: SizeEnv, x: TensorSpec, dim: int, index: TensorSpec, source: TensorSpec, *, alpha: Any = 1
+) -> TensorSpec:
+    """The meta kernel takes sources of other sizes, which kernels refuse."""
+    if not x.shape or len(index.shape) != 1 or len(source.shape) != len(x.shape) or source.dtype is not x.dtype:
+        raise Invalid("operands")
+    axis = normalize_dim(dim, len(x.shape))
+    wanted = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if not all(map(env.equal, wanted, source.shape)):
+        raise Invalid("sizes")
+    if not is_contiguous(x.shape, x.stride):
+        raise NotCovered("strides")
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
+define("aten.index_add.default", infer=_index_add)
 define("aten.select_scatter.default", infer=_scatter_part(select))
 define("aten.slice_scatter.default", infer=_scatter_part(slice_part))
 define("aten.diagonal_scatter.default", infer=_scatter_part(diagonal))
