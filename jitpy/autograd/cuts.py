@@ -51,7 +51,11 @@ def cut(graph: Graph) -> list[Part]:
     bases = Bases(graph)
     levels = _levels(graph, shown, bases)
     last = max(levels.values(), default=0)
-    return _Cutter(graph, bases, _stages(graph, levels, last, bases), last).parts if last else []
+    if not last:
+        return []
+    stages = _stages(graph, levels, last, bases)
+    _check_written_late(graph, bases, stages, last)
+    return _Cutter(graph, bases, stages, last).parts
 
 
 # -- where the graph is cut ---------------------------------------------------------------------------------------
@@ -150,6 +154,15 @@ def _stages(graph: Graph, levels: dict[Node, int], last: int, bases: Bases) -> d
             if crossing and size(node) < sum(map(size, crossing)):
                 stages[node] = max([levels[node], *(stages[n] for n in sources)])
     return stages
+
+
+def _check_written_late(graph: Graph, bases: Bases, stages: dict[Node, int], last: int) -> None:
+    """What an earlier part keeps is in memory of its own, and would not change with an input that gets it later."""
+    written = frozenset().union(*(bases.of(mutation.value) for mutation in graph.mutations)).difference(graph.inputs)
+    for node in graph.nodes if written else ():
+        if stages[node] < last and needs_grad(node.spec) and any(
+                not written.isdisjoint(bases.of(n)) for n in node.input_nodes() if has_tensor(n.spec)):
+            raise NotCovered("a value that an earlier part may keep, and the last one writes to an input")
 
 
 # -- the parts ----------------------------------------------------------------------------------------------------

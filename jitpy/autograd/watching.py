@@ -133,7 +133,7 @@ def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
             places[node] = [("input", i)]
     for mutation in graph.mutations:
         for base in bases.of(mutation.value):
-            if base.op is not INPUT:
+            if base.op is not INPUT or base is graph.inputs[mutation.input]:
                 places.setdefault(base, []).append(("input", mutation.input))
         if (memory := mutation.value.meta.get("memory")) is not None:
             written[memory] = ("input", mutation.input)

@@ -64,15 +64,15 @@ def _dim(step: ViewStep, name: str = "dim") -> int:
 
 
 def _select(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return _on_real(recorder, _aten.select_scatter.default, base, value, _dim(step), argument(step, "index"))
+    return scatter_along(recorder, _aten.select_scatter.default, base, value, _dim(step), argument(step, "index"))
 
 
 def _slice(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
     where = argument(step, "start"), argument(step, "end"), argument(step, "step", 1)
-    return _on_real(recorder, _aten.slice_scatter.default, base, value, _dim(step), *where)
+    return scatter_along(recorder, _aten.slice_scatter.default, base, value, _dim(step), *where)
 
 
-def _on_real(recorder: Recorder, scatter: Any, base: Node, value: Node, dim: int, *where: Any) -> Node:
+def scatter_along(recorder: Recorder, scatter: Any, base: Node, value: Node, dim: int, *where: Any) -> Node:
     """A scatter along one dimension. torch has no gradient of these two for complex numbers, where eager's write has
     one: pairs of real numbers are written then."""
     if not base.tensor.dtype.is_complex or not (requires_grad(base.spec) or requires_grad(value.spec)):

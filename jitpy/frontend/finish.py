@@ -12,6 +12,7 @@ from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES
 
 from .autograd_facts import WRITES_STATISTICS, requires_grad
+from .breaks import GraphBreak, Restart
 from .history import drop_unused_history
 from .traced import Finished, TracedScalar, TracedTensor, Uncapturable, ViewStep
 
@@ -63,11 +64,30 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
             _write_as_data(recorder, index)
     _mark_memory(recorder, live)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
+    _check_written_histories(recorder, [payload for _, payload in written])
     recorder.bets.settle(live)
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], recorded)
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
+
+
+def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) -> None:
+    """A gradient must reach what was computed from an argument through that argument, which the program may watch:
+    where that got a value with a history, the program writes it itself. Raises Restart."""
+    graph = recorder.graph
+    for payload in written:
+        storage = payload.storage
+        if storage.history is None or not requires_grad(storage.base.spec):
+            continue
+        behind = {storage.base}
+        for node in graph.nodes:
+            if requires_grad(node.spec) and not behind.isdisjoint(node.input_nodes()):
+                behind.add(node)
+        behind.remove(storage.base)
+        if not behind.isdisjoint((*graph.outputs, *(mutation.value for mutation in graph.mutations))):
+            what = "results are computed from an argument that got a value with a history"
+            raise Restart(storage.history, GraphBreak("unsupported_op", what))
 
 
 def _write_as_data(recorder: Recorder, index: int) -> None:

@@ -497,8 +497,10 @@ class Recorder:
         storage.generation += 1
         if target.chain and self.state.grad_enabled:
             target.made = storage.generation  # its history begins anew, behind the write
-        if not same_layout(value.tensor, spec) or not lost and new.tensor.requires_grad != value.tensor.requires_grad:
-            return  # rebuilt from the base when it is read
+        if not same_layout(value.tensor, spec) or not lost and (
+            new.tensor.requires_grad != value.tensor.requires_grad or target.chain and value.tensor.requires_grad
+        ):
+            return  # rebuilt from the base when it is read: with a history it is a view of that
         target.node, target.generation, target.anchored = value, storage.generation, not target.chain
         if not lost:
             target._spec = spec.with_(requires_grad=value.tensor.requires_grad)
@@ -640,7 +642,7 @@ class Recorder:
         """`value` written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
         if not old.tensor.ndim:
             raise Uncapturable("unsupported_op", "a value written over a 0-dim tensor that requires grad")
-        return self.emit_scatter(_aten.slice_scatter.default, old, value, (0, 0, old.tensor.shape[0]))
+        return aliasing.scatter_along(self, _aten.slice_scatter.default, old, value, 0, 0, old.tensor.shape[0])
 
     def _in_layout(self, value: Node, storage: Storage) -> Node:
         """`value` with the strides of the base that it replaces."""

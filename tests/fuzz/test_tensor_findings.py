@@ -166,6 +166,42 @@ _finding("hook_on_a_view_that_was_written", """
     """, "t2, t1", alias=3, after=("out[1].register_hook(lambda grad: grad * 3)",))
 
 
+# What was computed from an argument, or a view of one, that was written to came from the value that the graph wrote: a
+# hook on the argument missed its gradient.
+_finding("result_of_a_written_argument", """
+    h.copy_(h)
+    t1 = h + g
+    """, "t1", alias=2, after=("args['h'].register_hook(lambda grad: grad * 3)",))
+_finding("result_of_a_written_view", """
+    t1 = g[..., 1:]
+    t1[0].add_(s)
+    t4 = t1 * t1
+    """, "t1, t4", alias=3, after=("out[0].retain_grad(); watched.append(out[0])",))
+_finding("result_of_a_written_view_of_a_result", """
+    t1 = (w * 2)[0]
+    t1.mul_(t1 + 1)
+    t4 = t1.sin()
+    """, "t1, t4", after=("out[0].register_hook(lambda grad: grad * 3)",))
+
+# A part of the graph kept what a later one wrote into an argument, and did not notice a change of that.
+_finding("kept_by_one_part_written_by_another", """
+    with torch.no_grad():
+        s.copy_(s)
+        t1 = h.sum(-1)
+    t2 = g.narrow(-1, 0, 1)
+    t4 = w * s
+    t5 = t2 / 2
+    s.clamp_(-1, 1)
+    """, "t4", alias=4)
+
+# torch has no gradient of slice_scatter for complex numbers.
+_finding("copied_over_a_complex_result", """
+    t1 = torch.view_as_real(torch.complex(h, h * 2))
+    t3 = torch.where(t1 > 0, t1, s)
+    t1.copy_(t3)
+    """, "t1", alias=3)
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:
