@@ -425,6 +425,7 @@ def test_values_that_autograd_keeps_are_not_overwritten(program):
 
 def test_in_place_ops_that_keep_their_own_input():
     def fn(a, w):
+        a = a.clone()
         a.mul_(w)
         b = a.neg()
         b.add_(a)
