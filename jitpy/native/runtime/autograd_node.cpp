@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <ATen/Context.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
@@ -684,7 +685,9 @@ Ref differentiable_run(Differentiable* self, PyObject* const* args) {
   bool needed = std::any_of(spec.grad_inputs.begin(), spec.grad_inputs.end(), [&](int32_t i) {
     return inputs[i].tensor.defined() && inputs[i].tensor.requires_grad();
   });
-  if (needed && spec.prefers_eager())
+  // hooks on saved tensors see what eager saves, in its order: a checkpoint pairs that with what a second run saves
+  bool hooked = needed && spec.has_eager && !spec.changes && at::SavedTensorDefaultHooks::get_hooks().has_value();
+  if (needed && (hooked || spec.prefers_eager()))
     return checked(PyObject_Vectorcall(self->spec->eager_run(), args, spec.n_inputs, nullptr));
   KeptInputs kept;
   if (needed && spec.has_eager) kept = keep(spec, inputs);
