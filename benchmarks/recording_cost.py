@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recorder import Recorder
+from jitpy.frontend.recording.recorder import Recorder
 from jitpy.frontend.source import LocalSource
 from jitpy.ir import SizeEnv
 

@@ -26,26 +26,28 @@ from . import config, frames_below, logs
 from .backends.registry import get_backend
 from .errors import FullGraphError, SpecializationError
 from .frontend import (
+    opcodes,  # noqa: F401  (registers the bytecode handlers)
+    user_calls,  # noqa: F401  (registers what jitpy's own functions do)
+)
+from .frontend.arrays.values import IS_CAPTURED
+from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
+from .frontend.builtins.local_classes import forget_twins
+from .frontend.code import all_positional, param_names
+from .frontend.executor import Executor, Frame, is_library
+from .frontend.finish.codegen import Unreconstructable
+from .frontend.finish.frames import Finisher
+from .frontend.finish.resume import ResumePoint, is_resume_code, resume_code
+from .frontend.observations import Observations
+from .frontend.source import LocalSource
+from .frontend.tensors import (
     autograd_functions,  # noqa: F401  (registers torch.autograd.Function.apply)
     backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
     checkpoints,  # noqa: F401  (registers torch.utils.checkpoint)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
-    opcodes,  # noqa: F401  (registers the bytecode handlers)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
     size_checks,  # noqa: F401  (registers torch._check)
     transforms,  # noqa: F401  (registers torch.func)
-    user_calls,  # noqa: F401  (registers what jitpy's own functions do)
 )
-from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
-from .frontend.code import all_positional, param_names
-from .frontend.codegen import Unreconstructable
-from .frontend.executor import Executor, Frame, is_library
-from .frontend.finishing import Finisher
-from .frontend.local_classes import forget_twins
-from .frontend.numpy_values import IS_CAPTURED
-from .frontend.observations import Observations
-from .frontend.resume import ResumePoint, is_resume_code, resume_code
-from .frontend.source import LocalSource
 from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import World
 from .instances import is_method_call, split
@@ -61,7 +63,7 @@ from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
 
 if IS_CAPTURED:
-    from .frontend import numpy_operations  # noqa: F401  (registers numpy's functions)
+    from .frontend.arrays import operations  # noqa: F401  (registers numpy's functions)
 
 #: compiling is serial: tracing reads and guards the state of the whole process
 _lock = threading.RLock()

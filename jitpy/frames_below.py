@@ -24,7 +24,7 @@ import torch
 
 from . import config
 from .frontend import hook
-from .frontend.resume import is_resume_code
+from .frontend.finish.resume import is_resume_code
 from .runtime.dispatch import (
     PythonDispatcher,
     is_compiling,

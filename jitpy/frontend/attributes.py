@@ -11,13 +11,13 @@ import torch
 
 from ..marks import original_of
 from ..runtime.lifetimes import is_mortal
-from . import tensor_values
+from .arrays.values import ArrayValue
+from .builtins.stand_ins import store_hidden
 from .executor import PUSHED, Executor
 from .guards import MISSING
-from .numpy_values import ArrayValue
 from .polyfills import STAND_IN_ORIGINALS, construct
 from .source import attr, constant, instance_dict
-from .stand_ins import store_hidden
+from .tensors import objects as tensor_values
 from .values.base import (
     DELETED,
     UNBOUND,
@@ -65,7 +65,7 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
     elif isinstance(value, SuperValue):
         return _load_super_attr(ex, value, name)
     elif isinstance(value, ArrayValue):
-        from .numpy_operations import load_attr as load_array_attr
+        from .arrays.operations import load_attr as load_array_attr
 
         return load_array_attr(ex, value, name)
     elif isinstance(value, TensorValue):
@@ -542,7 +542,7 @@ def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
             world.dict_set(world.module_dict(world.pin(value)), name, new, const(name))
             return None
         if isinstance(value, ClassValue):
-            from .local_classes import store_class_attr
+            from .builtins.local_classes import store_class_attr
 
             return store_class_attr(ex, value, name, new)
         raise unsupported(value, f".{name} = ...")
@@ -642,7 +642,7 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
             world.dict_delete(space, name)
             return None
         if isinstance(value, ClassValue):
-            from .local_classes import store_class_attr
+            from .builtins.local_classes import store_class_attr
 
             return store_class_attr(ex, value, name, None)
         raise unsupported(value, f"del .{name}")

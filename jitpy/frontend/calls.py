@@ -18,18 +18,18 @@ import sympy
 import torch
 
 from ..marks import ALLOWED, DISABLED, original_of
+from .arrays.values import ArrayValue, is_array, is_number
 from .breaks import GraphBreak
+from .builtins.stand_ins import make_stand_in, original_type
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
-from .known_numbers import pin, pinned_arguments
-from .numpy_values import ArrayValue, is_array, is_number
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .polyfills.classes import call_type
-from .recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
-from .stand_ins import make_stand_in, original_type
-from .torch_calls import is_user_op, writes
-from .torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_disabled_for_compiler
-from .torch_state import torch_state_functions
+from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
+from .tensors.calls import is_user_op, writes
+from .tensors.functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_disabled_for_compiler
+from .tensors.known_numbers import pin, pinned_arguments
+from .tensors.state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
     BuiltinMethodValue,
@@ -324,7 +324,7 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     if isinstance(hook, types.FunctionType):
         return call(ex, world.const_object(hook), [fn, *args], kwargs)
     if isinstance(obj, functools._lru_cache_wrapper):  # type: ignore[attr-defined]
-        from .caches import call_cached
+        from .builtins.caches import call_cached
 
         return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
     if type(obj) is weakref.ref and not args and not kwargs:
@@ -533,7 +533,7 @@ def _special_class(ex: Executor, cls: type, args: list[Value], kwargs: dict[str,
 
 def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`type.__call__(cls, ...)`."""
-    from .builtin_types import allocate
+    from .builtins.types import allocate
 
     world = ex.world
     new = world.class_lookup(cls, "__new__")
@@ -555,7 +555,7 @@ def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs:
     if isinstance(init, types.FunctionType):
         return call_init(ex, world.const_object(init), made, args, kwargs)
     if init is not object.__init__ and init is not MISSING:
-        from . import builtin_types
+        from .builtins import types as builtin_types
 
         builtin_types.c_init(ex, init, made, args, kwargs)
     elif init is object.__init__ and new is object.__new__ and (args or kwargs):

@@ -17,9 +17,9 @@ from typing import Any
 from .. import config, logs
 from ..ir import Loc, SizeUnknown
 from .breaks import GraphBreak, Restart, Signal
+from .builtins.texts import TextValue
 from .code import CodeView, Ins, view_of
-from .known_numbers import pin
-from .texts import TextValue
+from .tensors.known_numbers import pin
 from .values.base import (
     CellValue,
     ConstValue,

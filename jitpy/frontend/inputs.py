@@ -9,13 +9,13 @@ import torch
 
 from jitpy.ir import Dim, TensorSpec
 
+from .arrays.values import is_array_source
 from .guards import TensorGuard
-from .numpy_values import is_array_source
 from .source import Source, short_name
 from .traced import GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .recording.recorder import Recorder
 
 #: Tensor classes that behave as plain tensors.
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

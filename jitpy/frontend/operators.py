@@ -12,18 +12,18 @@ import sympy
 import torch
 
 from ..ir import sizes as size_rules
+from .arrays.values import DTYPE_TYPES, ArrayValue, is_number
 from .breaks import GraphBreak
+from .builtins.growing import number_of_items
+from .builtins.stand_ins import changed
+from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
 from .calls import as_int, call, lift, number_value, range_items, record, recording, to_payload
-from .computed_sizes import answer_of, number_of
 from .executor import Executor, is_polyfill
-from .growing import number_of_items
 from .guards import MISSING
-from .known_numbers import decide, pin
-from .numpy_values import DTYPE_TYPES, ArrayValue, is_number
 from .polyfills import construct
 from .source import ConstSource
-from .stand_ins import changed
-from .texts import TextValue, is_made_of_numbers, joined, percent, text
+from .tensors.computed_sizes import answer_of, number_of
+from .tensors.known_numbers import decide, pin
 from .traced import TracedScalar
 from .values.base import (
     ConstValue,
@@ -80,7 +80,7 @@ def is_constant_number(value: Value) -> bool:
 
 def numpy_operations() -> Any:
     """The module that knows arrays: imported late, since it needs this one."""
-    from . import numpy_operations
+    from .arrays import operations as numpy_operations
 
     return numpy_operations
 
@@ -225,8 +225,8 @@ def _pin_number(ex: Executor, value: Value, what: str) -> Any:
 
 def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
     """Operators of lists, tuples, sets, dicts and strings; None where they do not apply."""
-    from .sequence_types import list_extend
-    from .set_types import set_binary
+    from .builtins.sequences import list_extend
+    from .builtins.sets import set_binary
 
     world = ex.world
     if name == "ADD":

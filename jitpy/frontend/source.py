@@ -1,7 +1,7 @@
 """Where a value came from.
 
 One `Source` yields three things: the guard's access path (`base` and `step`), the bytecode that reloads the value
-(`frontend/codegen.py` walks the same path), and its name in reports (`str(source)`), which is also the Python
+(`frontend/finish/codegen.py` walks the same path), and its name in reports (`str(source)`), which is also the Python
 expression in the printed guard function.
 
 Roots are locals of the frame, cells of its closure, its globals, and constants (modules' dicts, classes, ...: objects

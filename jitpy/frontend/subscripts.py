@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from .arrays.values import ArrayValue
 from .attributes import load_attr
 from .breaks import GraphBreak
+from .builtins.growing import change_list, has_item, list_item, number_of_items
+from .builtins.iteration import builtin_iter, get_iter_sync, iterate, next_sync
 from .calls import as_int, call, range_items, record
 from .executor import Executor
-from .growing import change_list, has_item, list_item, number_of_items
 from .guards import MISSING
-from .iteration import builtin_iter, get_iter_sync, iterate, next_sync
-from .numpy_values import ArrayValue
 from .operators import (
     compare_builtin,
     constant_of,

@@ -19,7 +19,7 @@ from .breaks import Signal
 from .source import Source
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .recording.recorder import Recorder
 
 
 _DETACH = torch.ops.aten.detach.default

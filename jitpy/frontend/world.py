@@ -21,15 +21,16 @@ import torch
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from ..runtime.lifetimes import is_mortal
+from .arrays.values import SameNumber, is_number, wrap_array
 from .breaks import GraphBreak, Skip
-from .growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
+from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
+from .builtins.stand_ins import wrap_stand_in
+from .builtins.texts import TextValue, known_part
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered
 from .inputs import check_kind
-from .known_numbers import float_input
-from .numpy_values import SameNumber, is_number, wrap_array
 from .observations import MANY, Observations
 from .polyfills import STAND_IN_METHODS
-from .recorder import Recorder, TracedTensor, Uncapturable
+from .recording.recorder import Recorder, TracedTensor, Uncapturable
 from .source import (
     ClosureCellSource,
     ConstSource,
@@ -45,8 +46,7 @@ from .source import (
     item,
     slot,
 )
-from .stand_ins import wrap_stand_in
-from .texts import TextValue, known_part
+from .tensors.known_numbers import float_input
 from .values.base import (
     CONST_TYPES,
     DELETED,

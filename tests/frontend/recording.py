@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recorder import Finished, Recorder, StructPayload, TracedScalar, TracedTensor, UserError
+from jitpy.frontend.recording.recorder import Finished, Recorder, StructPayload, TracedScalar, TracedTensor, UserError
 from jitpy.frontend.source import LocalSource
 from jitpy.ir import SizeEnv
 from jitpy.ir.interpret import interpret

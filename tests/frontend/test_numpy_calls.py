@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitpy
-from jitpy.frontend.numpy_values import TORCH_DTYPES
+from jitpy.frontend.arrays.values import TORCH_DTYPES
 from jitpy.frontend.polyfills.arrays import FUNCTIONS, METHODS, UFUNCS
 
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 1e-3, 700.0, -1e6, np.inf, -np.inf, np.nan]

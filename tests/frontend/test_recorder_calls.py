@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recorder import Recorder, StructPayload, TracedScalar, Uncapturable, UserError, is_torch_callable
+from jitpy.frontend.recording.recorder import (
+    Recorder,
+    StructPayload,
+    TracedScalar,
+    Uncapturable,
+    UserError,
+    is_torch_callable,
+)
 from jitpy.frontend.source import LocalSource
 from jitpy.ir import SizeEnv
 from jitpy.ir.interpret import interpret
@@ -406,7 +413,7 @@ def test_same_layer_twice_is_replayed():
     recorder, a = start(torch.randn(2, 3))
     first = recorder.call(torch.einsum, ("ij,kj->ik", a, a), {})
     count = len(recorder.graph.nodes)
-    from jitpy.frontend import derived_calls
+    from jitpy.frontend.recording import derived_calls
 
     def fail(*args):
         raise AssertionError("ran again")

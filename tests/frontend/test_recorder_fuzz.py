@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitpy.frontend.recorder import Uncapturable
+from jitpy.frontend.recording.recorder import Uncapturable
 from tests.frontend.recording import Recording
 from tests.frontend.test_recorder import sharing, tensors
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..builtins.iteration import is_iterable, iterate
 from ..calls import call
 from ..executor import Executor, Frame, opcode
-from ..iteration import is_iterable, iterate
 from ..values.base import DictValue, NullValue, ObjectValue, TupleValue, Value
 from .containers import function_text
 from .stack import push
@@ -58,7 +58,7 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
             if not isinstance(mapping, ObjectValue):
                 called = function_text(ex, frame.stack[-3 if frame.kw_null_last else -2])
                 raise ex.throw(TypeError, f"{called} argument after ** must be a mapping, not {mapping.cls.__name__}")
-            from ..mapping_types import dict_update
+            from ..builtins.mappings import dict_update
 
             merged = DictValue()
             dict_update(ex, [merged, mapping], {})

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import builtin_functions, library, local_classes, signatures, string_types  # noqa: F401  (registers models)
 from ..breaks import GraphBreak
+from ..builtins import functions, library, local_classes, signatures, strings  # noqa: F401  (registers models)
+from ..builtins.growing import change_list
+from ..builtins.iteration import is_iterable, iterate
+from ..builtins.mappings import dict_update
+from ..builtins.sequences import list_extend
+from ..builtins.sets import make_set, set_add, set_update
+from ..builtins.texts import joined, text
 from ..executor import Executor, Frame, opcode
-from ..growing import change_list
-from ..iteration import is_iterable, iterate
-from ..mapping_types import dict_update
 from ..operators import key_of, length
-from ..sequence_types import list_extend
-from ..set_types import make_set, set_add, set_update
-from ..texts import joined, text
 from ..values.base import (
     NONE,
     ConstValue,
@@ -213,16 +213,16 @@ def _format_flags(arg: Any) -> int:
 
 def _convert(ex: Executor, value: Value, kind: int) -> Value:
     if kind == 1:
-        return ex.finish_sync(builtin_functions.builtin_str(ex, [value], {}))
+        return ex.finish_sync(functions.builtin_str(ex, [value], {}))
     if kind == 2:
-        return ex.finish_sync(builtin_functions.builtin_repr(ex, [value], {}))
+        return ex.finish_sync(functions.builtin_repr(ex, [value], {}))
     if kind == 3:
-        return const(ascii(builtin_functions.formatting_constant(ex, value)))
+        return const(ascii(functions.formatting_constant(ex, value)))
     return value
 
 
 def _format(ex: Executor, value: Value, spec: Value | None) -> Value:
-    return ex.finish_sync(builtin_functions.builtin_format(ex, [value] if spec is None else [value, spec], {}))
+    return ex.finish_sync(functions.builtin_format(ex, [value] if spec is None else [value, spec], {}))
 
 
 @opcode("CONVERT_VALUE")
@@ -298,7 +298,7 @@ def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
     assert isinstance(names, TupleValue)
     if not isinstance(cls, PyValue) or not isinstance(cls.obj, type):
         raise ex.throw(TypeError, "called match pattern must be a class")
-    if not builtin_functions._is_instance(ex, subject, ex.world.pin(cls)):
+    if not functions._is_instance(ex, subject, ex.world.pin(cls)):
         frame.stack.append(NONE)
         return
     found: list[Any] = []

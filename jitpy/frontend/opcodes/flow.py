@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..assumptions import branch
+from ..builtins.generators import resume, suspend
+from ..builtins.iteration import get_iter, next_value
 from ..executor import DECLARED_BREAKS, PUSHED, Executor, Frame, TracedException, opcode
-from ..generators import resume, suspend
-from ..iteration import get_iter, next_value
 from ..operators import truth
+from ..tensors.assumptions import branch
 from ..values.base import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Value
 from .stack import constant, push
 

@@ -9,7 +9,7 @@ from bytecode import BinaryOp, CellVar, FreeVar
 
 from ..attributes import delete_attr, load_attr, store_attr, store_cell
 from ..breaks import GraphBreak
-from ..builtin_types import make_super
+from ..builtins.types import make_super
 from ..executor import PUSHED, Executor, Frame, opcode
 from ..operators import binary, compare, constant_of, same_object, truth, unary
 from ..subscripts import contains, delete_item, get_item, set_item

@@ -144,7 +144,7 @@ class PyValue(Value):
 
 
 class ClassValue(PyValue):
-    """A class that the traced program made. `obj` is its twin: see `frontend/local_classes.py`; `names` are the keys of
+    """A class that the traced program made. `obj` is its twin: see `builtins/local_classes.py`; `names` are the keys of
     the namespace that it was made of."""
 
     __slots__ = ("completions", "names")
@@ -194,7 +194,7 @@ class ObjectValue(Value):
 class ListValue(ObjectValue):
     """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is.
 
-    `unread` stands for the items of a list from outside until all are asked for (see `frontend/growing.py`). `log` has
+    `unread` stands for the items of a list from outside until all are asked for (see `builtins/growing.py`). `log` has
     the calls of list's methods that changed one from outside; `dirty` says that it was changed in other ways as well.
     """
 

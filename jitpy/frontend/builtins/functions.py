@@ -1,0 +1,847 @@
+"""Builtin functions, and C functions of the standard library that need to know about Values."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import copy
+import enum
+import functools
+import math
+import operator
+import sys
+import types
+import typing
+import warnings
+from typing import Any
+
+import sympy
+import torch
+
+from .. import attributes
+from ..arrays.values import ArrayValue
+from ..attributes import delete_attr, has_attr, instance_attrs, load_attr, object_getattribute, store_attr
+from ..breaks import GraphBreak
+from ..calls import (
+    BUILTINS,
+    as_int,
+    builtin,
+    call,
+    fold,
+    fold_deep,
+    inline_library,
+    number_value,
+    record,
+    recording,
+    to_payload,
+)
+from ..executor import Executor, TracedException
+from ..finish.resume import origin_code
+from ..guards import MISSING
+from ..operators import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    as_number,
+    binary,
+    compare,
+    constant_of,
+    length,
+    numpy_operations,
+    same_object,
+    sym,
+    truth,
+    unary,
+)
+from ..polyfills import ORIGINALS, builtins_
+from ..polyfills.classes import make_type
+from ..source import attr
+from ..subscripts import contains, delete_item, get_item, set_item
+from ..values.base import (
+    FALSE,
+    NONE,
+    TRUE,
+    ClassValue,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    Exhausted,
+    FunctionValue,
+    GeneratorValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SetValue,
+    StandInValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+from .generators import resume_sync
+from .iteration import get_iter, next_sync
+from .texts import TextValue, is_made_of_numbers, text
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+# -- types --------------------------------------------------------------------------------------------------
+
+
+@builtin(type)
+def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1:
+        return call(ex, ex.world.const_object(make_type), args, kwargs)
+    return ex.world.const_object(_shown_class(args[0]))
+
+
+def _shown_class(value: Value) -> type:
+    """A value's class; a class of `polyfills/` stands for one of C that programs must not find different."""
+    if isinstance(value, ObjectValue) and value.cls in ORIGINALS:
+        raise unsupported(value, "a question for its class")
+    return value.cls
+
+
+def classes_of(ex: Executor, value: Value) -> list[type]:
+    """The classes that an `isinstance` argument stands for."""
+    if isinstance(value, TupleValue):
+        found: list[type] = []
+        for item in value.items:
+            found += classes_of(ex, ex.world.force(item))
+        return found
+    if isinstance(value, PyValue):
+        obj = ex.world.pin(value)
+        if isinstance(obj, types.UnionType):
+            return [c for c in obj.__args__ if isinstance(c, type)]
+        if isinstance(obj, type):
+            return [obj]
+        if typing.get_origin(obj) is typing.Union:
+            return [c for c in typing.get_args(obj) if isinstance(c, type)]
+        if isinstance(typing.get_origin(obj), type):
+            return [typing.get_origin(obj)]  # type: ignore[list-item]
+    if not isinstance(value, ConstValue):
+        raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
+    raise ex.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+
+
+_PLAIN_METAS = {type, type(torch.Tensor), type(enum.Enum)}
+
+
+@builtin(isinstance)
+def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value, classes = args
+    _shown_class(value)
+    for cls in classes_of(ex, classes):
+        if _is_instance(ex, value, cls):
+            return TRUE
+    return FALSE
+
+
+def _is_instance(ex: Executor, value: Value, cls: type) -> bool:
+    if isinstance(value, TensorValue):
+        if cls in _FLAGS:
+            return issubclass(value.cls, cls) or _has_flag(ex, value, _FLAGS[cls])
+        if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \
+                and cls is not torch.Tensor:
+            return _legacy_tensor_type(value, cls)
+    check = ex.world.class_lookup(type(cls), "__instancecheck__")
+    if isinstance(check, types.FunctionType) and type(cls).__module__ not in ("abc", "typing", "torch.nn.parameter"):
+        if type(cls) not in _PLAIN_METAS:
+            return truth(ex, ex.call_sync(ex.world.const_object(check), [ex.world.const_object(cls), value]))
+    return ex.world.is_subclass(value.cls, cls)
+
+
+#: Classes that tensors of other classes belong to by a flag.
+_FLAGS: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
+
+
+def _has_flag(ex: Executor, value: TensorValue, name: str) -> bool:
+    attrs = instance_attrs(ex, value)
+    found = ex.world.dict_get(attrs, name) if attrs is not None else None
+    return found is not None and truth(ex, found)
+
+
+def _legacy_tensor_type(value: TensorValue, cls: type) -> bool:
+    if isinstance(cls, type) and issubclass(cls, torch.Tensor):
+        return issubclass(value.cls, cls)
+    name = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long", torch.int32: "Int",
+            torch.float16: "Half", torch.bfloat16: "BFloat16", torch.bool: "Bool", torch.uint8: "Byte",
+            torch.int8: "Char", torch.int16: "Short"}.get(value.traced.dtype)
+    return value.traced.spec.device.type == "cpu" and cls.__name__ == f"{name}Tensor"
+
+
+@builtin(issubclass)
+def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
+        raise ex.throw(TypeError, "issubclass() arg 1 must be a class")
+    cls = ex.world.pin(args[0])
+    return const(any(ex.world.is_subclass(cls, c) for c in classes_of(ex, args[1])))
+
+
+@builtin(callable, builtins_.callable)
+def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, PyValue):
+        return const(callable(ex.world.pin(value)))
+    return const(ex.world.class_lookup(value.cls, "__call__") is not MISSING)
+
+
+# -- attributes ---------------------------------------------------------------------------------------------
+
+
+def _name(ex: Executor, value: Value) -> str:
+    if isinstance(value, ConstValue) and isinstance(value.value, str):
+        return value.value
+    if isinstance(value, PyValue) and type(value.obj) is str:
+        return ex.world.pin(value)
+    raise ex.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
+
+
+@builtin(getattr)
+def builtin_getattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(ex, args[1])
+    if len(args) == 2:
+        return load_attr(ex, args[0], name)
+    try:
+        return ex.finish_sync(load_attr(ex, args[0], name))
+    except TracedException as error:
+        if issubclass(error.value.cls, AttributeError):
+            return args[2]
+        raise
+
+
+@builtin(hasattr)
+def builtin_hasattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(has_attr(ex, args[0], _name(ex, args[1])))
+
+
+@builtin(setattr)
+def builtin_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(store_attr(ex, args[0], _name(ex, args[1]), args[2]))
+    return NONE
+
+
+@builtin(delattr)
+def builtin_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(delete_attr(ex, args[0], _name(ex, args[1])))
+    return NONE
+
+
+@builtin(object.__setattr__)
+def object_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(attributes.object_setattr(ex, args[0], _name(ex, args[1]), args[2]))
+    return NONE
+
+
+@builtin(object.__delattr__)
+def object_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(attributes.object_delattr(ex, args[0], _name(ex, args[1])))
+    return NONE
+
+
+@builtin(object.__getattribute__)
+def _object_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(ex, args[1])
+    try:
+        return object_getattribute(ex, args[0], name)
+    except attributes._NoAttribute:
+        raise attributes.attribute_error(ex, args[0], name) from None
+
+
+@builtin(vars)
+def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return builtin_locals(ex, args, kwargs)
+    return load_attr(ex, args[0], "__dict__")
+
+
+@builtin(locals)
+def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    frame = ex.frame
+    made = DictValue()
+    code = origin_code(frame.code)
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        found: Any = frame.locals.get(name)
+        if found is None and name in frame.cells:
+            found = ex.world.cell_content(frame.cells[name])
+        if isinstance(found, Value) and not name.startswith("."):
+            ex.world.dict_set(made, name, found, const(name))
+    return made
+
+
+@builtin(globals)
+def builtin_globals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ex.frame.globals
+
+
+@builtin(exec, eval, dir, __import__, breakpoint, input, compile)
+def _frame_access(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("frame_access", "")
+
+
+# -- numbers ------------------------------------------------------------------------------------------------
+
+
+@builtin(len)
+def builtin_len(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return length(ex, args[0])
+
+
+def _plain_number(ex: Executor, value: Value) -> Value:
+    """The Python number in a scalar of numpy's; other Values as they are."""
+    return numpy_operations().number_of(ex, value) if isinstance(value, ArrayValue) else value
+
+
+@builtin(bool)
+def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return FALSE
+    value = _plain_number(ex, args[0])
+    if isinstance(value, ScalarValue):
+        with recording(ex, "bool"):
+            return number_value(ex.recorder.scalar_op(bool, value.traced))
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.__bool__, [value], {})
+    return const(truth(ex, value))
+
+
+@builtin(int)
+def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        value = _plain_number(ex, args[0])
+        if isinstance(value, SymValue):
+            return value
+        if isinstance(value, ScalarValue):
+            with recording(ex, "int"):
+                return number_value(ex.recorder.scalar_op(int, value.traced))
+        if isinstance(value, TensorValue):
+            return record(ex, torch.Tensor.__int__, [value], {})
+        if isinstance(value, ObjectValue):
+            for name in ("__int__", "__index__"):
+                if ex.world.class_lookup(value.cls, name) is not MISSING:
+                    return call(ex, load_attr(ex, value, name), [], {})
+    return fold(ex, int, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(float)
+def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        value = _plain_number(ex, as_number(ex, args[0]))
+        if isinstance(value, ScalarValue):
+            with recording(ex, "float"):
+                return number_value(ex.recorder.scalar_op(float, value.traced))
+        if isinstance(value, TensorValue):
+            return record(ex, torch.Tensor.__float__, [value], {})
+        if isinstance(value, ObjectValue) and ex.world.class_lookup(value.cls, "__float__") is not MISSING:
+            return call(ex, load_attr(ex, value, "__float__"), [], {})
+    return fold(ex, float, [const(constant_of(ex, a)) for a in args], {})
+
+
+@builtin(complex)
+def builtin_complex(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return fold(ex, complex, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(abs)
+def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, TensorValue):
+        return record(ex, torch.abs, [value], {})
+    if isinstance(value, SymValue):
+        negative = ex.world.sizes.decide(value.expr < 0, f"abs() at {ex.loc()}")
+        return sym(-value.expr) if negative else value
+    if isinstance(value, ScalarValue):
+        with recording(ex, "abs"):
+            return number_value(ex.recorder.scalar_op(abs, value.traced))
+    if isinstance(value, ConstValue):
+        return fold(ex, abs, args, kwargs)
+    if ex.world.class_lookup(value.cls, "__abs__") is MISSING:
+        raise ex.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
+    return call(ex, load_attr(ex, value, "__abs__"), [], {})
+
+
+@builtin(round)
+def builtin_round(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, TensorValue):
+        if len(args) > 1:
+            return record(ex, torch.round, [value], {"decimals": args[1]})
+        return record(ex, torch.round, [value], {})
+    if isinstance(value, ScalarValue):
+        with recording(ex, "round"):
+            return number_value(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
+    if isinstance(value, ObjectValue):
+        return call(ex, load_attr(ex, value, "__round__"), args[1:], {})
+    return fold(ex, round, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(pow)
+def builtin_pow(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2 and not kwargs:
+        return binary(ex, "POWER", args[0], args[1])
+    return fold(ex, pow, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(hash)
+def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    hasher = ex.world.class_lookup(value.cls, "__hash__")
+    if isinstance(hasher, types.FunctionType):
+        return call(ex, ex.world.const_object(hasher), [value], {})
+    if isinstance(value, (ConstValue, TupleValue)):
+        return const(hash(constant_of(ex, value)))
+    if hasher is None:
+        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    raise unsupported(value, "hash()")
+
+
+@builtin(id)
+def builtin_id(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)) and \
+            not isinstance(value, ClassValue):
+        return const(id(ex.world.pin(value)))
+    found = ex.world.pin_instance(value)
+    if found is None:
+        raise unsupported(value, "id()")
+    return const(id(found))
+
+
+def _folding(function: Any) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        return fold(ex, function, [const(constant_of(ex, a)) for a in args], {})
+
+    return handler
+
+
+for _function in (ord, chr, bin, hex, oct, ascii):
+    BUILTINS[_function] = _folding(_function)
+
+
+def _math(function: Any) -> Any:
+    """A function of `math`: on constants it is evaluated, on computed numbers it becomes part of the graph."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if any(isinstance(a, TensorValue) for a in args):
+            args = [ex.finish_sync(builtin_float(ex, [a], {})) if isinstance(a, TensorValue) else a for a in args]
+        args = [as_number(ex, a) for a in args]
+        if any(isinstance(a, ScalarValue) for a in args):
+            with recording(ex, f"math.{function.__name__}"):
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
+            with recording(ex, "math.sqrt"):  # of a size: the usual scale of attention
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        if all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            plain = [const(as_int(ex, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a for a in args]
+            return fold(ex, function, plain, kwargs)
+        from ..polyfills.registry import POLYFILLS
+
+        if function in POLYFILLS:
+            return call(ex, ex.world.const_object(POLYFILLS[function]), args, kwargs)
+        for a in args:
+            if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
+                return call(ex, load_attr(ex, a, f"__{function.__name__}__"), [], {})
+        folded = fold_deep(ex, function, args, kwargs)
+        if folded is not None:
+            return folded
+        raise unsupported(args[0], f"math.{function.__name__}()")
+
+    return handler
+
+
+for _function in vars(math).values():
+    if isinstance(_function, types.BuiltinFunctionType):
+        BUILTINS[_function] = _math(_function)
+
+
+def _extremum(symbol: str, body_name: str) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not kwargs and len(args) >= 2 and all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            if any(isinstance(a, SymValue) and ex.world.sizes.is_unbacked(a.expr) for a in args) and \
+                    all(issubclass(a.cls, int) for a in args):
+                extremum = sympy.Max if body_name == "max" else sympy.Min
+                return sym(extremum(*(to_payload(ex, a) for a in args)))
+            best = args[0]
+            for other in args[1:]:
+                if truth(ex, compare(ex, symbol, other, best)):
+                    best = other
+            return best
+        if not kwargs and len(args) >= 2 and any(isinstance(a, ScalarValue) for a in args) and \
+                all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
+            with recording(ex, body_name):
+                function = getattr(builtins, body_name)
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        from ..polyfills import builtins_
+
+        return call(ex, ex.world.const_object(getattr(builtins_, body_name)), args, kwargs)
+
+    return handler
+
+
+BUILTINS[max] = _extremum(">", "max")
+BUILTINS[min] = _extremum("<", "min")
+
+
+# -- iteration ----------------------------------------------------------------------------------------------
+
+
+@builtin(iter)
+def builtin_iter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        from ..polyfills.builtins_ import iterate_call
+
+        return call(ex, ex.world.const_object(iterate_call), args, {})
+    return get_iter(ex, args[0])
+
+
+@builtin(next)
+def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        return resume_sync(ex, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(ex, args[0])
+    except Exhausted as end:
+        if len(args) > 1:
+            return args[1]
+        returned = end.value is not None and not (isinstance(end.value, ConstValue) and end.value.value is None)
+        raise ex.throw(StopIteration, *([end.value] if returned else [])) from None
+
+
+# -- text ---------------------------------------------------------------------------------------------------
+
+
+def formatting_constant(ex: Executor, value: Value) -> Any:
+    """The real object to format, where it is made of constants."""
+    if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
+        raise unsupported(value, "formatting")
+    if isinstance(value, ClassValue) and type(value.obj) is not type:
+        raise unsupported(value, "formatting")
+    return constant_of(ex, value)
+
+
+def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
+    """`str(value)` or `repr(value)`."""
+    if isinstance(value, ConstValue):
+        return fold(ex, function, [value], {})
+    if is_made_of_numbers(value):
+        return value if function is str and isinstance(value, TextValue) else text(ex, function, value)
+    name = "__str__" if function is str else "__repr__"
+    found = ex.world.class_lookup(value.cls, name)
+    if found is object.__str__:
+        found = ex.world.class_lookup(value.cls, "__repr__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [value], {})
+    if isinstance(value, ExceptionValue):
+        from .types import exception_text
+
+        return exception_text(ex, value, function)
+    if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
+        return const(function(formatting_constant(ex, value)))
+    raise unsupported(value, f"{function.__name__}()")
+
+
+@builtin(str)
+def builtin_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return const("")
+    if len(args) > 1:
+        return fold(ex, str, [const(constant_of(ex, a)) for a in args], {})
+    return to_str(ex, args[0])
+
+
+@builtin(repr)
+def builtin_repr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return to_str(ex, args[0], repr)
+
+
+@builtin(format)
+def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    spec = args[1] if len(args) > 1 else const("")
+    hook = ex.world.class_lookup(args[0].cls, "__format__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, ex.world.const_object(hook), [args[0], spec], {})
+    if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
+        return to_str(ex, args[0])
+    if is_made_of_numbers(args[0]) or is_made_of_numbers(spec):
+        return text(ex, format, args[0], spec)
+    try:
+        return const(format(formatting_constant(ex, args[0]), constant_of(ex, spec)))
+    except (TypeError, ValueError) as error:
+        raise ex.raise_real(error) from None
+
+
+# -- effects on the outside ---------------------------------------------------------------------------------
+
+
+def host_call(function: Any) -> Any:
+    """A call whose result does not matter and whose effect is on the outside: carried out after the graph, in order."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        frozen = [freeze(ex, a) for a in args]
+        ex.host_calls.append((function, frozen, {k: freeze(ex, v) for k, v in kwargs.items()}))
+        ex.world.writes += 1
+        return NONE
+
+    return handler
+
+
+def freeze(ex: Executor, value: Value) -> Value:
+    """The value as it is now, so that a later change does not show in a deferred call."""
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
+        return value
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
+            if not value.traced.spec.requires_grad else _refuse(value)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return TupleValue([freeze(ex, ex.world.force(v)) for v in value.items], None, value.cls)
+    if isinstance(value, ListValue) and value.cls is list:
+        return ListValue([freeze(ex, ex.world.force(v)) for v in value.items])
+    if isinstance(value, DictValue) and value.cls is dict:
+        made = DictValue()
+        for key, item in ex.world.dict_items(value):
+            ex.world.dict_set(made, key, freeze(ex, item), ex.world.dict_key_value(value, key))
+        return made
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
+        return value
+    return _refuse(value)
+
+
+def _refuse(value: Value) -> Any:
+    raise GraphBreak("unsupported_call", f"an effect on the outside that shows {value.describe()}")
+
+
+_print = host_call(print)
+
+
+@builtin(print)
+def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
+        raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
+    return _print(ex, args, kwargs)
+
+
+@builtin(warnings.warn)
+def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("unsupported_call", "warnings.warn")
+
+
+# -- operator -----------------------------------------------------------------------------------------------
+
+
+def _binary_function(name: str, inplace: bool) -> Any:
+    return lambda ex, args, kwargs: binary(ex, name, args[0], args[1], inplace)
+
+
+for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
+    BUILTINS[_function] = _binary_function(_name_, False)
+    BUILTINS[getattr(operator, _inplace)] = _binary_function(_name_, True)
+for _symbol, (_function, _dunder, _reflected) in COMPARE.items():
+    BUILTINS[_function] = (lambda symbol: lambda ex, args, kwargs: compare(ex, symbol, args[0], args[1]))(_symbol)
+for _name_, (_function, _dunder) in UNARY.items():
+    BUILTINS[_function] = (lambda name: lambda ex, args, kwargs: unary(ex, name, args[0]))(_name_)
+BUILTINS[operator.abs] = builtin_abs
+
+
+@builtin(operator.getitem)
+def operator_getitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return get_item(ex, args[0], args[1])
+
+
+@builtin(operator.setitem)
+def operator_setitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(set_item(ex, *args))
+    return NONE
+
+
+@builtin(operator.delitem)
+def operator_delitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(delete_item(ex, *args))
+    return NONE
+
+
+@builtin(operator.contains)
+def operator_contains(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return contains(ex, args[0], args[1])
+
+
+@builtin(operator.not_)
+def operator_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(not truth(ex, args[0]))
+
+
+@builtin(operator.truth)
+def operator_truth(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(truth(ex, args[0]))
+
+
+@builtin(operator.is_)
+def operator_is(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(same_object(ex, args[0], args[1]))
+
+
+@builtin(operator.is_not)
+def operator_is_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(not same_object(ex, args[0], args[1]))
+
+
+@builtin(operator.index)
+def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, SymValue):
+        return value
+    if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
+        return call(ex, load_attr(ex, value, "__index__"), [], {})
+    return const(as_int(ex, value, "operator.index"))
+
+
+# -- library ------------------------------------------------------------------------------------------------
+
+
+@builtin(torch._C._log_api_usage_once)
+def log_api_usage(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return NONE
+
+
+@builtin(typing.cast)
+def typing_cast(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return args[1]
+
+
+@builtin(copy.copy)
+def copy_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, ListValue) and value.cls is list:
+        return ListValue(list(value.items))
+    if isinstance(value, DictValue) and value.cls is dict:
+        return call(ex, load_attr(ex, value, "copy"), [], {})
+    if isinstance(value, SetValue) and value.cls is set:
+        return call(ex, load_attr(ex, value, "copy"), [], {})
+    if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
+        return value
+    return inline_library(ex, copy.copy, args, kwargs)
+
+
+class MemoValue(DictValue):
+    """The memo of a deep copy that a `__deepcopy__` is given: it may only hand it on."""
+
+    __slots__ = ("copies",)
+
+    def __init__(self, copies: dict[int, Value]) -> None:
+        super().__init__()
+        self.copies = copies
+
+
+@builtin(copy.deepcopy)
+def copy_deepcopy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    memo = args[1] if len(args) > 1 else kwargs.get("memo", NONE)
+    if not isinstance(memo, MemoValue) and not (isinstance(memo, ConstValue) and memo.value is None):
+        raise GraphBreak("unsupported_call", "copy.deepcopy with a memo of one's own")
+    return _deepcopy(ex, args[0], memo.copies if isinstance(memo, MemoValue) else {})
+
+
+def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
+        return value
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, ListValue) and value.cls is list:
+        made: Any = ListValue([])
+        memo[id(value)] = made
+        made.items = [_deepcopy(ex, ex.world.force(v), memo) for v in value.items]
+        return made
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        items = [ex.world.force(v) for v in value.items]
+        copies = [_deepcopy(ex, v, memo) for v in items]
+        if id(value) in memo:  # it holds itself
+            return memo[id(value)]
+        same = all(a is b for a, b in zip(items, copies, strict=True))
+        memo[id(value)] = result = value if same else TupleValue(copies)
+        return result
+    if isinstance(value, DictValue) and value.cls in (dict, collections.OrderedDict, collections.defaultdict,
+                                                      collections.Counter) and not _has_attrs(ex, value):
+        made = DictValue(None, value.cls)
+        memo[id(value)] = made
+        if value.cls is collections.defaultdict:
+            factory = collections.defaultdict.default_factory  # type: ignore[attr-defined]
+            made_factory = ex.world.read_slot(value, factory)
+            assert made_factory is not None
+            ex.world.write_slot(made, factory, _deepcopy(ex, made_factory, memo))
+        for key, item in ex.world.dict_items(value):
+            ex.world.dict_set(made, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(value, key))
+        return made
+    if isinstance(value, SetValue) and value.cls in (set, frozenset):
+        return SetValue({k: _deepcopy(ex, v, memo) for k, v in value.items.items()}, None, value.cls)
+    if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
+        return value
+    if isinstance(value, ObjectValue) and type(value) is ObjectValue and _copies_plainly(ex, value.cls):
+        made = ObjectValue(value.cls)
+        memo[id(value)] = made
+        source = attributes.instance_attrs(ex, value)
+        target = attributes.instance_attrs(ex, made)
+        assert source is not None and target is not None
+        for key, item in ex.world.dict_items(source):
+            ex.world.dict_set(target, key, _deepcopy(ex, item, memo))
+        return made
+    if isinstance(value, TupleValue) and hasattr(value.cls, "_fields") and \
+            ex.world.class_lookup(value.cls, "__deepcopy__") is MISSING:
+        memo[id(value)] = result = TupleValue([_deepcopy(ex, ex.world.force(v), memo) for v in value.items], None,
+                                              value.cls)
+        return result
+    if isinstance(value, StandInValue) and value.cls is collections.deque:
+        made = StandInValue(value.cls, value.body)
+        memo[id(value)] = made
+        for name, hidden in value.hidden.items():
+            made.hidden[name] = _deepcopy(ex, hidden, memo)
+        return made
+    hook = ex.world.class_lookup(value.cls, "__deepcopy__")
+    if type(value) is ObjectValue and isinstance(hook, types.FunctionType):
+        memo[id(value)] = result = ex.call_sync(ex.world.const_object(hook), [value, MemoValue(memo)])
+        return result
+    raise unsupported(value, "copy.deepcopy()")
+
+
+def _has_attrs(ex: Executor, value: ObjectValue) -> bool:
+    attrs = attributes.instance_attrs(ex, value)
+    return attrs is not None and bool(ex.world.dict_items(attrs))
+
+
+def _copies_plainly(ex: Executor, cls: type) -> bool:
+    """Whether copying an instance means copying its `__dict__`."""
+    lookup = ex.world.class_lookup
+    slots = any(isinstance(v, types.MemberDescriptorType) for c in cls.__mro__ for v in c.__dict__.values())
+    return (cls.__dictoffset__ != 0 and not slots and lookup(cls, "__deepcopy__") is MISSING
+            and lookup(cls, "__setstate__") is MISSING and lookup(cls, "__reduce__") is object.__reduce__
+            and lookup(cls, "__reduce_ex__") is object.__reduce_ex__
+            and lookup(cls, "__getstate__") in (MISSING, getattr(object, "__getstate__", MISSING)))
+
+
+@builtin(functools.update_wrapper)
+def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
+    names = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
+    wrapper, wrapped = names["wrapper"], names["wrapped"]
+    usual = constant_of(ex, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
+    usual = usual and ("updated" not in names or constant_of(ex, names["updated"]) == functools.WRAPPER_UPDATES)
+    if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
+            and wrapper.source is None):
+        return inline_library(ex, functools.update_wrapper, args, kwargs)
+    wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
+    wrapper.doc = ex.finish_sync(load_attr(ex, wrapped, "__doc__"))
+    real = wrapped.real
+    if wrapped.annotations is not None:
+        wrapper.annotations = wrapped.annotations
+    elif real is not None and wrapped.source is not None and real.__annotations__:
+        wrapper.annotations = ex.world.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
+    target = attributes.instance_attrs(ex, wrapper)
+    source = attributes.instance_attrs(ex, wrapped)
+    assert target is not None and source is not None
+    for key, item in ex.world.dict_items(source):
+        ex.world.dict_set(target, key, item, const(key))
+    ex.world.dict_set(target, "__wrapped__", wrapped, const("__wrapped__"))
+    return wrapper

@@ -1,0 +1,305 @@
+"""Iterators as Values: `iter`, `next`, and the builtin iterators."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..arrays.values import ArrayValue
+from ..breaks import GraphBreak
+from ..calls import call, range_items, record
+from ..executor import PUSHED, Executor, TracedException
+from ..guards import MISSING
+from ..operators import binary, truth
+from ..values.base import (
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    Exhausted,
+    GeneratorValue,
+    IteratorValue,
+    ListValue,
+    PyValue,
+    RangeValue,
+    SetValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+)
+
+
+class ListIterator(IteratorValue):
+    """Over a list, re-reading it as it goes, as CPython does."""
+
+    __slots__ = ("index", "of")
+    cls = type(iter([]))
+
+    def __init__(self, of: ListValue) -> None:
+        self.source = None
+        self.of = of
+        self.index = 0
+
+    def step(self, ex: Any) -> Value:
+        if self.index >= len(self.of.items):
+            self.index = 1 << 60
+            raise Exhausted
+        value = ex.world.force(self.of.items[self.index])
+        self.of.items[self.index] = value
+        self.index += 1
+        ex.world.writes += 1
+        return value
+
+
+class ReverseIterator(IteratorValue):
+    """`reversed` of a list or tuple, re-reading it as it goes."""
+
+    __slots__ = ("cls", "index", "of")
+
+    def __init__(self, of: ListValue | TupleValue) -> None:
+        self.source = None
+        self.of = of
+        self.index = len(of.items) - 1
+        self.cls = type(reversed([])) if isinstance(of, ListValue) else reversed
+
+    def step(self, ex: Any) -> Value:
+        if not 0 <= self.index < len(self.of.items):
+            self.index = -1
+            raise Exhausted
+        value = ex.world.force(self.of.items[self.index])
+        self.of.items[self.index] = value
+        self.index -= 1
+        ex.world.writes += 1
+        return value
+
+
+class SequenceIterator(IteratorValue):
+    """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
+
+    __slots__ = ("cls", "guarded", "index", "items", "of", "size")
+
+    def __init__(self, items: list[Any], cls: type, guarded: Any = None) -> None:
+        self.source = None
+        self.items = items
+        self.index = 0
+        self.cls = cls
+        self.guarded = guarded  # the dict or set iterated over: it must not change its size meanwhile
+        self.of: Value | None = None  # what `iter` was called with, for dicts and strings
+        self.size = len(items)
+
+    def step(self, ex: Any) -> Value:
+        if self.guarded is not None:
+            now = len(ex.world.dict_items(self.guarded) if isinstance(self.guarded, DictValue) else self.guarded.items)
+            if now != self.size:
+                kind = "dictionary" if isinstance(self.guarded, DictValue) else "Set"
+                raise ex.throw(RuntimeError, f"{kind} changed size during iteration")
+        if self.index >= len(self.items):
+            self.guarded = None
+            raise Exhausted
+        value = ex.world.force(self.items[self.index])
+        self.index += 1
+        ex.world.writes += 1
+        return value
+
+
+class ZipIterator(IteratorValue):
+    """`zip(...)`."""
+
+    __slots__ = ("iterators",)
+    cls = zip
+
+    def __init__(self, iterators: list[Value]) -> None:
+        self.source = None
+        self.iterators = iterators
+
+    def step(self, ex: Any) -> Value:
+        if not self.iterators:
+            raise Exhausted
+        return TupleValue([next_sync(ex, it) for it in self.iterators])
+
+
+class EnumerateIterator(IteratorValue):
+    """`enumerate(...)`."""
+
+    __slots__ = ("count", "iterator")
+    cls = enumerate
+
+    def __init__(self, iterator: Value, count: Value) -> None:
+        self.source = None
+        self.iterator = iterator
+        self.count = count
+
+    def step(self, ex: Any) -> Value:
+        value = next_sync(ex, self.iterator)
+        number = self.count
+        self.count = binary(ex, "ADD", number, const(1))
+        return TupleValue([number, value])
+
+
+class MapIterator(IteratorValue):
+    """`map(f, ...)`; `step` may return PUSHED."""
+
+    __slots__ = ("function", "iterators")
+    cls = map
+
+    def __init__(self, function: Value, iterators: list[Value]) -> None:
+        self.source = None
+        self.function = function
+        self.iterators = iterators
+
+    def step(self, ex: Any) -> Any:
+        return call(ex, self.function, [next_sync(ex, it) for it in self.iterators], {})
+
+
+class FilterIterator(IteratorValue):
+    """`filter(f, ...)`."""
+
+    __slots__ = ("function", "iterator")
+    cls = filter
+
+    def __init__(self, function: Value, iterator: Value) -> None:
+        self.source = None
+        self.function = function
+        self.iterator = iterator
+
+    def step(self, ex: Any) -> Value:
+        while True:
+            value = next_sync(ex, self.iterator)
+            plain = isinstance(self.function, ConstValue) and self.function.value is None
+            if truth(ex, value if plain else ex.call_sync(self.function, [value])):
+                return value
+
+
+def get_iter(ex: Executor, value: Value) -> Any:
+    """`iter(value)`: a Value or PUSHED."""
+    world = ex.world
+    if isinstance(value, (IteratorValue, GeneratorValue)):
+        return value
+    if isinstance(value, ArrayValue):
+        from ..arrays.operations import iterate
+
+        return iterate(ex, value)
+    if isinstance(value, TensorValue):
+        if value.traced.ndim == 0:
+            raise ex.throw(TypeError, "iteration over a 0-d tensor")
+        parts = record(ex, torch.Tensor.unbind, [value], {})
+        return SequenceIterator(list(parts.items), type(iter([])))  # type: ignore[attr-defined]
+    found = world.class_lookup(value.cls, "__iter__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, world.const_object(found), [value], {})
+    made = builtin_iter(ex, value)
+    if made is not None:
+        return made
+    if found is MISSING and isinstance(world.class_lookup(value.cls, "__getitem__"), types.FunctionType):
+        from ..polyfills.construct import iterate_getitem
+
+        return call(ex, world.const_object(iterate_getitem), [value], {})
+    if isinstance(value, PyValue) and isinstance(value.obj, enum.EnumMeta):
+        return SequenceIterator([world.const_object(m) for m in world.pin(value)], type(iter([])))
+    if found is MISSING:
+        raise ex.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
+    raise GraphBreak("opaque_iterator", value.describe())
+
+
+def is_iterable(ex: Executor, value: Value) -> bool:
+    """Whether `iter(value)` has something to call."""
+    if isinstance(value, (IteratorValue, GeneratorValue, TensorValue)):
+        return True
+    found = ex.world.class_lookup(value.cls, "__iter__")
+    if found is MISSING:
+        return ex.world.class_lookup(value.cls, "__getitem__") is not MISSING
+    return found is not None
+
+
+def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
+    """`iter` of builtin containers."""
+    world = ex.world
+    if isinstance(value, ListValue):
+        return ListIterator(value)
+    if isinstance(value, TupleValue):
+        return SequenceIterator(value.items, type(iter(())))
+    if isinstance(value, RangeValue):
+        return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
+    if isinstance(value, DictValue):
+        keys = [world.dict_key_value(value, k) for k, _ in world.dict_items(value)]
+        made = SequenceIterator(keys, type(iter({})), value)
+        made.of = value
+        return made
+    if isinstance(value, DictViewValue):
+        of = value.of
+        pairs = world.dict_items(of)
+        if value.kind == "keys":
+            items: list[Any] = [world.dict_key_value(of, k) for k, _ in pairs]
+        elif value.kind == "values":
+            items = [v for _, v in pairs]
+        else:
+            items = [TupleValue([world.dict_key_value(of, k), v]) for k, v in pairs]
+        made = SequenceIterator(items, type(iter({})), of)
+        made.of = value
+        return made
+    if isinstance(value, SetValue):
+        from .sets import ordered
+
+        return SequenceIterator(list(ordered(value)), type(iter(set())), value)
+    if isinstance(value, ConstValue) and isinstance(value.value, (str, bytes)):
+        made = SequenceIterator([const(c) for c in value.value], type(iter(value.value)))
+        made.of = value
+        return made
+    return None
+
+
+def get_iter_sync(ex: Executor, value: Value) -> Value:
+    return ex.finish_sync(get_iter(ex, value))
+
+
+def next_value(ex: Executor, iterator: Value) -> Any:
+    """`next(iterator)`: a Value, or PUSHED; raises `Exhausted` at the end. A pushed generator frame that returns
+    raises StopIteration in the traced program: opcode handlers that want to see the end use `resume_generator`."""
+    if isinstance(iterator, IteratorValue):
+        return iterator.step(ex)
+    found = ex.world.class_lookup(iterator.cls, "__next__")
+    if isinstance(found, types.FunctionType):
+        return call(ex, ex.world.const_object(found), [iterator], {})
+    if found is MISSING:
+        raise ex.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
+    raise GraphBreak("opaque_iterator", iterator.describe())
+
+
+def next_sync(ex: Executor, iterator: Value) -> Value:
+    """`next(iterator)`, waiting for it; raises `Exhausted` at the end."""
+    from .generators import resume_sync
+
+    if isinstance(iterator, GeneratorValue):
+        return resume_sync(ex, iterator)
+    try:
+        result = next_value(ex, iterator)
+        return ex.finish_sync(result) if result is PUSHED else result
+    except TracedException as error:
+        if issubclass(error.value.cls, StopIteration) and not isinstance(iterator, IteratorValue):
+            raise Exhausted from None
+        raise
+
+
+def each(ex: Executor, value: Value) -> Iterator[Value]:
+    """The items of an iterable one by one, for C functions that use each before they ask for the next: what yields them
+    sees it."""
+    if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
+        value.items[:] = [ex.world.force(v) for v in value.items]
+        yield from list(value.items)
+        return
+    iterator = get_iter_sync(ex, value)
+    while True:
+        try:
+            item = next_sync(ex, iterator)
+        except Exhausted:
+            return
+        yield item
+
+
+def iterate(ex: Executor, value: Value) -> list[Value]:
+    """All the items of an iterable, as C functions such as `list()` take them."""
+    return list(each(ex, value))

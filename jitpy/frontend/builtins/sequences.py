@@ -1,0 +1,207 @@
+"""Lists, tuples, sorting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..breaks import GraphBreak
+from ..calls import as_int, builtin, call
+from ..executor import Executor
+from ..operators import constant_of, equal, mutate
+from ..values.base import FALSE, NONE, ConstValue, ListValue, TupleValue, Value, const, unsupported
+from .growing import change_list, list_item
+from .iteration import each, iterate
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+@builtin(list)
+def make_list(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ListValue(iterate(ex, args[0]) if args else [])
+
+
+@builtin(tuple)
+def make_tuple(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+        return args[0]
+    return TupleValue(iterate(ex, args[0]) if args else [])
+
+
+@builtin(torch.Size)
+def make_size(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return TupleValue(iterate(ex, args[0]) if args else [], None, torch.Size)
+
+
+@builtin(torch.Size.numel)
+def size_numel(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    from ..operators import binary
+
+    total: Value = const(1)
+    for item in iterate(ex, args[0]):
+        total = binary(ex, "MULTIPLY", total, item)
+    return total
+
+
+
+def list_extend(ex: Executor, target: ListValue, other: Value) -> None:
+    for item in each(ex, other):
+        change_list(ex.world, target, "append", item)
+
+
+def _list(ex: Executor, args: Args) -> ListValue:
+    if not isinstance(args[0], ListValue):
+        raise unsupported(args[0], "a list method")
+    return args[0]
+
+
+@builtin(list.append)
+def list_append(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    change_list(ex.world, _list(ex, args), "append", args[1])
+    return NONE
+
+
+@builtin(list.extend)
+def _list_extend(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    list_extend(ex, _list(ex, args), args[1])
+    return NONE
+
+
+@builtin(list.insert)
+def list_insert(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _list(ex, args)
+    change_list(ex.world, target, "insert", as_int(ex, args[1], "insert"), args[2])
+    return NONE
+
+
+@builtin(list.pop)
+def list_pop(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _list(ex, args)
+    where = as_int(ex, args[1], "pop") if len(args) > 1 else -1
+    item = list_item(ex.world, target, where)
+    if item is None:
+        raise ex.throw(IndexError, "pop index out of range" if target.items else "pop from empty list")
+    change_list(ex.world, target, "pop", where)
+    return item
+
+
+@builtin(list.clear)
+def list_clear(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    change_list(ex.world, _list(ex, args), "clear")
+    return NONE
+
+
+@builtin(list.reverse)
+def list_reverse(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    change_list(ex.world, _list(ex, args), "reverse")
+    return NONE
+
+
+@builtin(list.copy)
+def list_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ListValue(list(_list(ex, args).items))
+
+
+@builtin(list.__init__)
+def list_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _list(ex, args)
+    mutate(ex, target)
+    target.items.clear()
+    if len(args) > 1:
+        list_extend(ex, target, args[1])
+    return NONE
+
+
+@builtin(list.index, tuple.index)
+def sequence_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = args[0]
+    if not isinstance(target, (ListValue, TupleValue)):
+        raise unsupported(target, ".index()")
+    n = len(target.items)
+    start, stop, _ = slice(*(as_int(ex, a, "index") for a in (*args[2:4], *[const(n)] * (len(args) == 3)))).indices(n) \
+        if len(args) > 3 else (slice(as_int(ex, args[2], "index"), None).indices(n) if len(args) > 2 else (0, n, 1))
+    for i in range(start, stop):
+        if equal(ex, ex.world.force(target.items[i]), args[1]):
+            return const(i)
+    kind = "tuple.index(x): x not in tuple" if isinstance(target, TupleValue) else None
+    if kind is None:
+        try:
+            kind = f"{constant_of(ex, args[1])!r} is not in list"
+        except GraphBreak:
+            kind = "list.index(x): x not in list"
+    raise ex.throw(ValueError, kind)
+
+
+@builtin(list.count, tuple.count)
+def sequence_count(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = args[0]
+    if not isinstance(target, (ListValue, TupleValue)):
+        raise unsupported(target, ".count()")
+    return const(sum(equal(ex, ex.world.force(v), args[1]) for v in list(target.items)))
+
+
+@builtin(list.remove)
+def list_remove(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _list(ex, args)
+    for i, item in enumerate(list(target.items)):
+        if equal(ex, ex.world.force(item), args[1]):
+            mutate(ex, target)
+            del target.items[i]
+            return NONE
+    raise ex.throw(ValueError, "list.remove(x): x not in list")
+
+
+def _plain_keys(ex: Executor, values: list[Value]) -> list[Any] | None:
+    """Real constants to sort by, or None where one is not a constant."""
+    if all(isinstance(v, ConstValue) for v in values):
+        return [v.value for v in values]  # type: ignore[attr-defined]
+    return None
+
+
+def sort_values(ex: Executor, values: list[Value], key: Value, reverse: bool) -> list[Value] | None:
+    """A stable sort, where all keys are constants."""
+    plain_key = isinstance(key, ConstValue) and key.value is None
+    keys = values if plain_key else [ex.call_sync(key, [v]) for v in values]
+    plain = _plain_keys(ex, keys)
+    if plain is None:
+        try:
+            plain = [constant_of(ex, k) for k in keys]
+        except GraphBreak:
+            return None
+    try:
+        order = sorted(range(len(values)), key=plain.__getitem__, reverse=reverse)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return [values[i] for i in order]
+
+
+@builtin(sorted)
+def builtin_sorted(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    from ..operators import truth
+
+    values = iterate(ex, args[0])
+    result = sort_values(ex, values, kwargs.get("key", NONE), truth(ex, kwargs.get("reverse", FALSE)))
+    if result is not None:
+        return ListValue(result)
+    from ..polyfills.sequences import sorted as body
+
+    return call(ex, ex.world.const_object(body), [ListValue(values)], kwargs)
+
+
+@builtin(list.sort)
+def list_sort(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _list(ex, args)
+    items = ListValue([ex.world.force(v) for v in target.items])
+    mutate(ex, target)
+    target.items = []  # what keys and comparisons see of it meanwhile
+    result: Value = items
+    try:
+        result = ex.finish_sync(builtin_sorted(ex, [items], kwargs))
+    finally:
+        modified = bool(target.items)
+        target.items = list(result.items)  # type: ignore[attr-defined]
+    if modified:
+        raise ex.throw(ValueError, "list modified during sort")
+    return NONE

@@ -1,0 +1,301 @@
+"""Making instances, and the builtin types that have no file of their own: exceptions, ranges, iterators, `super`."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import Any
+
+from ..breaks import GraphBreak
+from ..calls import BUILTINS, as_int, builtin, call
+from ..executor import Executor
+from ..finish.resume import first_argument
+from ..guards import MISSING
+from ..operators import constant_of
+from ..polyfills import ORIGINALS, stand_in_of
+from ..subscripts import slice_of
+from ..values.base import (
+    FALSE,
+    NONE,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    ExceptionValue,
+    FunctionValue,
+    ListValue,
+    MethodValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    SetValue,
+    SliceValue,
+    StandInValue,
+    SuperValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+from .iteration import (
+    EnumerateIterator,
+    FilterIterator,
+    MapIterator,
+    ReverseIterator,
+    ZipIterator,
+    get_iter,
+    get_iter_sync,
+    iterate,
+)
+from .sets import make as make_set_of
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+# -- making instances ---------------------------------------------------------------------------------------
+
+
+def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> ObjectValue:
+    """What `cls.__new__(cls, ...)` makes, for a `__new__` in C."""
+    if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
+        return ExceptionValue(cls, list(args))
+    if new is object.__new__ and not _builtin_base(cls):
+        made = ObjectValue(cls)
+        made.born = ex.polyfill_caller() or ex.step
+        return made
+    body = stand_in_of(cls)
+    if body is not None:
+        value = StandInValue(cls, body)
+        if "__init__" not in ORIGINALS[body].__dict__:
+            ex.call_sync(ex.world.const_object(body.__init__), [value, *args], kwargs)
+        return value
+    if new is types.SimpleNamespace.__new__:
+        return ObjectValue(cls)
+    if new is dict.__new__:
+        return DictValue(None, cls)
+    if new is list.__new__:
+        return ListValue([], None, cls)
+    if new is tuple.__new__:
+        return TupleValue(iterate(ex, args[0]) if args else [], None, cls)
+    if new is set.__new__:
+        return SetValue({}, None, cls)
+    if new is frozenset.__new__:
+        return make_set_of(ex, cls, args[0] if args else None)
+    raise GraphBreak("unsupported_call", f"{cls.__module__}.{cls.__qualname__}()")
+
+
+_EXCEPTION_NEWS = {c.__new__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
+                   and c not in (BaseExceptionGroup, ExceptionGroup)}
+
+
+def _base_new(cls: type) -> Any:
+    return cls.__new__
+
+
+def _builtin_base(cls: type) -> bool:
+    """Whether a class has C state of its own below it."""
+    from ..world import _is_plain_instance
+
+    return not _is_plain_instance(cls)
+
+
+def c_init(ex: Executor, init: Any, made: ObjectValue, args: Args, kwargs: Kwargs) -> None:
+    """Run an `__init__` in C on a fresh instance."""
+    handler = BUILTINS.get(init)
+    if handler is not None:
+        handler(ex, [made, *args], kwargs)
+        return
+    if isinstance(made, ExceptionValue):
+        if kwargs and made.cls.__init__ is BaseException.__init__:
+            raise ex.throw(TypeError, f"{made.cls.__name__}() takes no keyword arguments")
+        made.args = list(args)
+        return
+    if isinstance(made, (TupleValue,)) or init is object.__init__:
+        return
+    from ..polyfills.registry import POLYFILLS
+
+    body = POLYFILLS.get(init)
+    if body is None:
+        raise GraphBreak("unsupported_call", f"{made.cls.__name__}.__init__")
+    ex.call_sync(ex.world.const_object(body), [made, *args], kwargs)
+
+
+@builtin(object.__new__)
+def object_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    cls = ex.world.pin(args[0])  # type: ignore[arg-type]
+    return allocate(ex, cls, object.__new__, [], {})
+
+
+@builtin(list.__new__)
+def list_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ListValue([], None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+
+
+@builtin(tuple.__new__)
+def tuple_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return TupleValue(iterate(ex, args[1]) if len(args) > 1 else [], None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+
+
+@builtin(set.__new__)
+def set_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return SetValue({}, None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+
+
+@builtin(BaseException.__new__, *_EXCEPTION_NEWS)
+def exception_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ExceptionValue(ex.world.pin(args[0]), list(args[1:]))  # type: ignore[arg-type]
+
+
+#: those of exceptions that keep nothing but their arguments
+_EXCEPTION_INITS = {c.__init__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
+                    and c.__basicsize__ == BaseException.__basicsize__}
+
+
+@builtin(*_EXCEPTION_INITS)
+def exception_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(args[0], ExceptionValue):
+        args[0].args = list(args[1:])
+        ex.world.writes += 1
+    return NONE
+
+
+@builtin(object.__init__)
+def object_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    cls = args[0].cls
+    if (len(args) > 1 or kwargs) and (ex.world.class_lookup(cls, "__init__") is not object.__init__
+                                      or cls.__new__ is object.__new__):
+        raise ex.throw(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
+    return NONE
+
+
+@builtin(BaseException.with_traceback)
+def exception_with_traceback(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return args[0]
+
+
+@builtin(BaseException.__str__, BaseException.__repr__)
+def exception_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return exception_text(ex, args[0], str)
+
+
+def exception_text(ex: Executor, value: Value, function: Any) -> Value:
+    """`str` or `repr` of an exception by its builtin base class, which may have its own rules (KeyError, OSError)."""
+    if not isinstance(value, ExceptionValue):
+        raise unsupported(value, f"{function.__name__}()")
+    if function is str and len(value.args) == 1 and not issubclass(value.cls, KeyError):
+        from .functions import to_str
+
+        return ex.finish_sync(to_str(ex, value.args[0]))
+    base = next(c for c in value.cls.__mro__ if c.__module__ == "builtins")
+    text = function(base(*(constant_of(ex, a) for a in value.args)))
+    return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
+
+
+@builtin(range)
+def make_range(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(as_int(ex, a, "range"))
+              for a in args]
+    if len(values) == 1:
+        return RangeValue(const(0), values[0], const(1))
+    step = values[2] if len(values) > 2 else const(1)
+    if isinstance(step, ConstValue) and step.value == 0:
+        raise ex.throw(ValueError, "range() arg 3 must not be zero")
+    return RangeValue(values[0], values[1], step)
+
+
+@builtin(slice)
+def make_slice(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return SliceValue(NONE, args[0], NONE)
+    return SliceValue(args[0], args[1], args[2] if len(args) > 2 else NONE)
+
+
+@builtin(slice.indices)
+def slice_indices(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not isinstance(args[0], SliceValue):
+        raise unsupported(args[0], ".indices()")
+    return TupleValue([const(i) for i in slice_of(ex, args[0]).indices(as_int(ex, args[1], "slice.indices"))])
+
+
+@builtin(zip)
+def make_zip(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    strict = kwargs.get("strict", FALSE)
+    if isinstance(strict, ConstValue) and strict.value:
+        from ..polyfills.builtins_ import zip_strict
+
+        return call(ex, ex.world.const_object(zip_strict), args, {})
+    return ZipIterator([get_iter_sync(ex, a) for a in args])
+
+
+@builtin(enumerate)
+def make_enumerate(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    start = args[1] if len(args) > 1 else kwargs.get("start", const(0))
+    return EnumerateIterator(get_iter_sync(ex, args[0] if args else kwargs["iterable"]), start)
+
+
+@builtin(map)
+def make_map(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return MapIterator(args[0], [get_iter_sync(ex, a) for a in args[1:]])
+
+
+@builtin(filter)
+def make_filter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return FilterIterator(args[0], get_iter_sync(ex, args[1]))
+
+
+@builtin(reversed)
+def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    hook = ex.world.class_lookup(value.cls, "__reversed__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, ex.world.const_object(hook), [value], {})
+    if isinstance(value, (TupleValue, ListValue)):
+        return ReverseIterator(value)
+    if isinstance(value, (DictValue, DictViewValue, RangeValue)):
+        return get_iter(ex, TupleValue(iterate(ex, value)[::-1]))
+    if hook is MISSING and hasattr(value.cls, "__getitem__") and isinstance(value, ObjectValue):
+        from ..operators import length
+        from ..subscripts import get_item
+
+        n = as_int(ex, length(ex, value), "reversed()")
+        return get_iter(ex, TupleValue([ex.finish_sync(get_item(ex, value, const(i))) for i in range(n - 1, -1, -1)]))
+    raise unsupported(value, "reversed()")
+
+
+@builtin(types.MethodType)
+def make_method(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return MethodValue(args[0], args[1])
+
+
+@builtin(types.FunctionType)
+def make_function(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """`FunctionType(code, globals, name, defaults, closure)`, as resume points use it."""
+    code, globals_ = args[0], args[1]
+    if not isinstance(code, ConstValue) or not isinstance(globals_, DictValue) or globals_.real_dict is None:
+        raise GraphBreak("unsupported_call", "types.FunctionType")
+    name = args[2] if len(args) > 2 else NONE
+    closure = args[4] if len(args) > 4 else NONE
+    text = name.value if isinstance(name, ConstValue) and name.value is not None else code.value.co_name
+    cells = [ex.world.force(c) for c in closure.items] if isinstance(closure, TupleValue) else None
+    return FunctionValue(code.value, globals_.real_dict, name=text, qualname=code.value.co_qualname,
+                         closure=cells)  # type: ignore[arg-type]
+
+
+@builtin(super)
+def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        cell = ex.frame.cells.get("__class__")
+        first = first_argument(ex.frame, ex.world)
+        if cell is None or first is None:
+            arguments = ex.frame.code.co_argcount
+            raise ex.throw(RuntimeError, "super(): __class__ cell not found" if arguments else "super(): no arguments")
+        args = [ex.world.cell_content(cell), first]  # type: ignore[list-item]
+    if len(args) < 2 or not isinstance(args[0], PyValue):
+        raise GraphBreak("unsupported_call", "super() with one argument")
+    start = ex.world.pin(args[0])
+    obj = args[1]
+    if isinstance(obj, PyValue) and isinstance(obj.obj, type) and issubclass(obj.obj, start):
+        return SuperValue(start, obj, ex.world.pin(obj))
+    if not issubclass(obj.cls, start):
+        raise ex.throw(TypeError, "super(type, obj): obj must be an instance or subtype of type")
+    return SuperValue(start, obj, obj.cls)

@@ -1,0 +1,212 @@
+"""Closing a graph: outputs, copy-backs, and guards that keep separate memory separate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from jitpy.ir import GETITEM, INPUT, Mutation, Node
+from jitpy.ir import ops as table
+from jitpy.ir.autograd_function import lower
+from jitpy.ir.graph import BEFORE_WRITES
+
+from ..breaks import GraphBreak, Restart
+from ..recording.autograd_facts import WRITES_STATISTICS, requires_grad
+from ..recording.history import drop_unused_history
+from ..traced import Finished, TracedScalar, TracedTensor, Uncapturable, ViewStep
+
+if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
+
+
+_DETACH = table.get(torch.ops.aten.detach.default)
+
+
+def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
+    """See `Recorder.finish`."""
+    graph = recorder.graph
+    _refuse_inference_tensors(recorder)
+    written = [
+        (i, entry.payload)
+        for i, entry in enumerate(recorder._inputs)
+        if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
+    ]
+    recorded = len(graph.nodes)
+    places: list[tuple[str, int]] = []
+    outputs: dict[int, int] = {}
+    gone: set[int] = set()
+    shown = _Views(recorder)
+    for payload in live:
+        if (
+            isinstance(payload, TracedTensor)
+            and payload.input is not None
+            and recorder._inputs[payload.input].payload is payload
+        ):
+            places.append(("input", payload.input))
+            continue
+        position = outputs.get(id(payload))
+        if position is None:
+            position = outputs[id(payload)] = len(graph.outputs)
+            node = output_node(recorder, payload, shown)
+            if recorder.history.is_gone(node):
+                gone.add(position)
+                node = recorder.graph.add(_DETACH, (node,), {}, node.tensor.with_(requires_grad=False), node.loc,
+                                          grad_enabled=False)
+            graph.outputs.append(node)
+        places.append(("gone" if position in gone else "output", position))
+    for index, payload in written:
+        storage = payload.storage
+        # a leaf is changed under no_grad, and may have been read since
+        apart = storage.lost_grad or any(node in recorder.bets.leaves for node in storage.values)
+        graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen))
+        if not storage.seen and graph.inputs[index].tensor.requires_grad:
+            _write_as_data(recorder, index)
+    _mark_memory(recorder, live)
+    drop_unused_history(graph, spent=bool(recorder.history.freed))
+    _check_written_histories(recorder, [payload for _, payload in written])
+    recorder.bets.settle(live)
+    lower(graph, all_of_them=False)
+    _protect_saved(recorder, [i for i, _ in written], recorded)
+    _guard_separate_memory(recorder, [i for i, _ in written])
+    return Finished(graph, places)
+
+
+def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) -> None:
+    """A gradient must reach what was computed from an argument through that argument, which the program may watch:
+    where that got a value with a history, the program writes it itself. Raises Restart."""
+    graph = recorder.graph
+    for payload in written:
+        storage = payload.storage
+        if storage.history is None or not requires_grad(storage.base.spec):
+            continue
+        behind = {storage.base}
+        for node in graph.nodes:
+            if requires_grad(node.spec) and not behind.isdisjoint(node.input_nodes()):
+                behind.add(node)
+        behind.remove(storage.base)
+        if not behind.isdisjoint((*graph.outputs, *(mutation.value for mutation in graph.mutations))):
+            what = "results are computed from an argument that got a value with a history"
+            raise Restart(storage.history, GraphBreak("unsupported_op", what))
+
+
+def _write_as_data(recorder: Recorder, index: int) -> None:
+    """All that was written to an input that requires grad went through `.data`: the graph gets that instead. Not where
+    the graph reads the input under grad mode."""
+    node = recorder.graph.inputs[index]
+    if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in recorder.graph.nodes):
+        node.meta["as_data"] = True
+        node.spec = node.tensor.with_(requires_grad=False)
+
+
+def _mark_memory(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> None:
+    """Values that have been in the same memory, which the program sees, have the same number as `meta["memory"]`:
+    autograd refuses a backward pass that reads one of them when the memory was written to since. What computed them has
+    the numbers as `meta["overwrites"]`: an in-place op keeps a copy of what it overwrites."""
+    payloads = [*live, *(entry.payload for entry in recorder._inputs)]
+    storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
+    for number, storage in enumerate(storages):
+        for node in storage.values:
+            if node.op is not INPUT:
+                node.meta["memory"] = number
+        for node in storage.writers:
+            node.meta["overwrites"] = (*node.meta.get("overwrites", ()), number)
+
+
+def _refuse_inference_tensors(recorder: Recorder) -> None:
+    """Eager raises where autograd would keep a tensor made in inference mode, and does so at the user's line."""
+    if any(isinstance(e.value, torch.Tensor) and e.value.is_inference() for e in recorder._inputs) and any(
+        requires_grad(node.spec) for node in recorder.graph.nodes
+    ):
+        raise Uncapturable("unsupported_tensor", "an inference tensor among values that require grad")
+
+
+def _protect_saved(recorder: Recorder, written: list[int], recorded: int) -> None:
+    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. Only the
+    first `recorded` nodes read that: those behind them are results, which look at the input itself. Nor do batch norms,
+    whose backward passes do not read the statistics that the forward pass changes."""
+    graph = recorder.graph
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes[:recorded]:
+        for operand in dict.fromkeys(node.input_nodes()):
+            readers.setdefault(operand, []).append(node)
+    for index in written:
+        source = graph.inputs[index]
+        if not _is_saved(source, readers):
+            continue
+        spec = source.tensor
+        clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
+        for node in readers.get(source, ()):
+            if node.op.target in WRITES_STATISTICS:
+                continue
+            node.replace_inputs(lambda n, old=source, new=clone: new if n is old else n)
+        readers[clone] = readers.pop(source, [])
+        graph.nodes.insert(0, clone)
+
+
+def _is_saved(source: Node, readers: dict[Node, list[Node]]) -> bool:
+    """Whether autograd may keep a tensor, or a view of it, for one of its readers."""
+    memory = [source]
+    for one in memory:
+        for node in readers.get(one, ()):
+            if node.op.is_view or node.op is GETITEM:
+                memory.append(node)
+            elif requires_grad(node.spec) and node.op.target not in WRITES_STATISTICS:
+                return True
+    return False
+
+
+class _Views:
+    """The views among results. What was made from another view is made from that again: a view under `detach()` is the
+    base of those that show it, and what the program writes to these later counts for it alone."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._made: dict[tuple[Node, int], Node] = {}
+
+    def view(self, step: ViewStep, base: Node) -> Node:
+        """`base` looked at through `step`: one node for each view that the program made."""
+        found = self._made.get((base, id(step)))
+        if found is None:
+            found = self._made[base, id(step)] = self._recorder._apply_step(step, base, as_made=True)
+        return found
+
+    def mark_before_writes(self, node: Node) -> None:
+        """The program made this view before it wrote to what it shows."""
+        node.meta[BEFORE_WRITES] = True
+        if node.op is GETITEM:
+            node.args[0].meta[BEFORE_WRITES] = True
+
+
+def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown: _Views) -> Node:
+    """The node of a result: a view of the input or of the base that it shares memory with, or its own value."""
+    if isinstance(payload, TracedScalar):
+        return payload.node
+    storage = payload.storage
+    if storage.input is not None:
+        # The copy-back writes into this memory, so that a view of the input itself has the final content.
+        node = recorder.graph.inputs[storage.input]
+        if payload.generation == 0 == storage.generation and payload.anchored:
+            return payload.node
+        if not payload.chain:
+            raise Uncapturable("unsupported_op", "a second object for a whole input")
+        before = payload.made < storage.generation
+        for step in payload.chain:
+            node = shown.view(step, node)
+            if before:
+                shown.mark_before_writes(node)
+        return node
+    if payload.generation != storage.generation or not payload.anchored or storage.written and payload.is_detached:
+        recorder._refresh(payload, shown.view)
+    return payload.node
+
+
+def _guard_separate_memory(recorder: Recorder, written: list[int]) -> None:
+    """A call in which a changed input overlaps with another input needs another graph."""
+    tensors = [i for i, entry in enumerate(recorder._inputs) if isinstance(entry.payload, TracedTensor)]
+    done: set[int] = set()
+    for index in written:
+        done.add(index)
+        others = tuple(recorder._inputs[i].source for i in tensors if i not in done)
+        if others:
+            recorder.guards.add(recorder._inputs[index].source, "overlap", others)

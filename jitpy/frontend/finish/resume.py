@@ -1,0 +1,346 @@
+"""Resume functions: code objects that go on in the middle of a frame.
+
+A `ResumePoint` names a place in a code object together with the shape of what is live there. Its function takes the
+values of the stack, then the locals, then those of the inner frames, pushes the stack back and jumps. For a break in an
+inlined callee the outer frames have resume points of their own: the outermost one calls the next inner one where the
+original call was, so that handlers, loops and `with` blocks around the call still apply, and tracing it inlines the
+inner one again.
+
+Resume functions of resume functions do not nest: `origin_of` maps a place in a resume function to the original code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+
+from ..code import CodeTable, CodeView, view_of
+from ..values.base import Value
+from .codegen import assemble, slot
+
+if TYPE_CHECKING:
+    from ..executor import Frame
+    from ..world import World
+
+_PY311 = sys.version_info < (3, 12)
+_PY313 = sys.version_info >= (3, 13)
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place to go on: before instruction `index` of `code` (an original, never a resume function).
+
+    layout    what the stack holds, bottom first: 'value' or 'null'
+    locals    names of the bound local variables
+    cells     names of the closure variables
+    first     the frame's first argument is passed as the first one here too, where `super()` looks for it
+    inner     the callee's resume point, whose result is pushed first; `index` is then the instruction after the call
+    raises    an exception is passed last, and raised here instead of going on
+    yields    `index` is the yield at which a generator is suspended: the function makes that generator, and its first
+              `next` takes it to the yield
+    """
+
+    code: types.CodeType
+    index: int
+    layout: tuple[str, ...]
+    locals: tuple[str, ...]
+    cells: tuple[str, ...]
+    globals_id: int
+    inner: ResumePoint | None = None
+    raises: bool = False
+    yields: bool = False
+    first: bool = False
+
+    def parameters(self, prefix: str = "") -> list[str]:
+        """Parameter names: the first argument, own stack and locals, the inner point's values (and its closure), the
+        exception."""
+        names = [f"___{prefix}first"] if self.first else []
+        names += [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]
+        names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
+        if self.inner is not None:
+            if self.inner.cells:
+                names.append(f"___{prefix}closure")
+            names += self.inner.parameters(prefix + "i")
+        elif self.raises:
+            names.append(f"___{prefix}exc")
+        return names
+
+
+def first_argument(frame: Frame, world: World) -> Value | None:
+    """What `super()` without arguments finds in a frame; None where it is not used."""
+    code = origin_code(frame.code)
+    if "__class__" not in code.co_freevars or not code.co_varnames:
+        return None
+    name = code.co_varnames[0]
+    found = frame.locals.get(name)
+    if found is None and name in frame.cells:
+        content = world.cell_content(frame.cells[name])
+        found = content if isinstance(content, Value) else None
+    return found or frame.locals.get("___first")
+
+
+class TailCall(tuple):
+    """(function, *arguments): what the compiled code of a resume function returns instead of calling the next one.
+
+    So a loop with a break in it does not deepen Python's stack with every iteration.
+    """
+
+    __slots__ = ()
+
+
+def run_to_end(function: Any, *arguments: Any) -> Any:
+    """Call a resume function, and those that it hands over to."""
+    result = function(*arguments)
+    while type(result) is TailCall:
+        function, *arguments = result
+        del result
+        result = function(*arguments)
+    return result
+
+
+def run_to_raise(expected: type[BaseException], function: Any, *arguments: Any) -> Any:
+    """Call the resume function of a program that raises, as tracing found; AssertionError if it does not."""
+    result = run_to_end(function, *arguments)
+    raise AssertionError(f"jitpy: tracing found that the program raises {expected.__name__}; it returned {result!r}")
+
+
+def hide_frames(function: types.FunctionType) -> None:
+    """Keep a function's frames out of tracebacks and `sys._getframe()`: to CPython, a frame that has not come to RESUME
+    does not exist yet."""
+    view = Bytecode.from_code(function.__code__)
+    for position, item in enumerate(view):
+        if isinstance(item, Instr) and item.name == "RESUME":
+            view[position] = Instr("NOP", location=item.location)
+    function.__code__ = view.to_code()
+
+
+hide_frames(run_to_end)
+hide_frames(run_to_raise)
+
+
+class Resumable(Exception):
+    """The place cannot be resumed (a form of code that resume functions do not support)."""
+
+
+#: resume function's code -> (original code, for each instruction its index in the original, -1, or -2 - index for the
+#: raise in its place)
+_origins: CodeTable[tuple[types.CodeType, list[int]]] = CodeTable()
+
+
+def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
+    """The original place of an instruction of a resume function (or the place itself)."""
+    found = _origins.get(code)
+    if found is None:
+        return code, index
+    original, places = found
+    place = places[index]
+    if place <= -2:
+        return original, -2 - place
+    if place < 0:
+        raise Resumable(f"instruction {index} of {code.co_name} is not the user's")
+    return original, place
+
+
+def origin_code(code: types.CodeType) -> types.CodeType:
+    """The original code of a resume function (or the code itself)."""
+    found = _origins.get(code)
+    return code if found is None else found[0]
+
+
+def raises_at(code: types.CodeType, index: int) -> bool:
+    """Whether an instruction of a resume function is the one that raises the exception passed to it."""
+    found = _origins.get(code)
+    return found is not None and found[1][index] <= -2
+
+
+def calls_inner(code: types.CodeType, index: int) -> bool:
+    """Whether an instruction of a resume function belongs to its call of the inner one, which the original lacks."""
+    found = _origins.get(code)
+    if found is None:
+        return False
+    places = found[1]
+    first = places.index(places[index])
+    return index > first and view_of(code).instructions[first + 1].name == "JUMP_FORWARD"  # see `_insert_inner_call`
+
+
+def is_resume_code(code: types.CodeType) -> bool:
+    return code in _origins
+
+
+def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) -> types.CodeType:
+    """The code object of a resume function."""
+    view = view_of(point.code)
+    code = point.code
+    if code.co_flags & _SUSPENDED and not (point.yields and code.co_flags & _SUSPENDED == inspect.CO_GENERATOR):
+        raise Resumable("generators cannot be resumed")
+    parameters = point.parameters()
+    line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
+    target = Label()
+    prologue = _prologue(point, target, line)
+    places = [-1] * sum(isinstance(i, Instr) for i in prologue)
+    items = _original_items(view, point, target, places, globals_by_id, line)
+    bytecode = Bytecode([*prologue, *items])
+    bytecode.argnames = parameters
+    bytecode.argcount = len(parameters)
+    bytecode.freevars = [closure_name(code, name) for name in point.cells]
+    bytecode.cellvars = [name for name in point.cells if name in code.co_cellvars]
+    bytecode.name = code.co_name
+    bytecode.qualname = code.co_qualname
+    bytecode.filename = code.co_filename
+    bytecode.first_lineno = code.co_firstlineno
+    bytecode.flags = code.co_flags & (inspect.CO_NESTED | inspect.CO_GENERATOR) | 0x03
+    made = assemble(bytecode)
+    made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
+    _origins.set(made, (code, places))
+    if len(view_of(made).instructions) != len(places):
+        raise Resumable("the assembled code has other instructions than the original")
+    return made
+
+
+def closure_name(code: types.CodeType, name: str) -> str:
+    """The free variable by which a resume function gets a closure variable. Those that the original makes are its own
+    variables here too, because CPython tells the two apart where one is not bound: the prologue moves the cells."""
+    return f"___{name}" if name in code.co_cellvars else name
+
+
+def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
+    out: list[Any] = []
+    own = [name for name in point.cells if name in point.code.co_cellvars]
+    if point.cells:
+        out.append(Instr("COPY_FREE_VARS", len(point.cells), lineno=line))
+    out += [Instr("MAKE_CELL", CellVar(name), lineno=line) for name in own]  # `locals()` looks for these
+    if point.yields:
+        out += [Instr("RETURN_GENERATOR", lineno=line), Instr("POP_TOP", lineno=line)]
+    out.append(Instr("RESUME", 0, lineno=line))
+    for name in own:
+        out.append(Instr("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(closure_name(point.code, name)),
+                         lineno=line))
+        out.append(Instr("STORE_FAST", name, lineno=line))
+    for i, kind in enumerate(point.layout):
+        if kind == "null":
+            out.append(Instr("PUSH_NULL", lineno=line))
+            continue
+        name = f"___s{i}"
+        out.append(Instr("LOAD_FAST", name, lineno=line))
+        out += [Instr("LOAD_CONST", None, lineno=line), Instr("STORE_FAST", name, lineno=line)]
+    if point.yields:
+        out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
+    out.append(Instr("JUMP_FORWARD", target, lineno=line))
+    return out
+
+
+def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
+                    globals_by_id: dict[int, dict[str, Any]], line: int) -> list[Any]:
+    """The original's instructions with the place to go on marked by `target`."""
+    out: list[Any] = []
+    index = -1
+    # What is inserted belongs to the region of the instruction that was interrupted: the call for an outer frame
+    # (inserted behind it), the instruction itself otherwise (inserted before it).
+    at = point.index - 1 if point.inner is not None else point.index
+    for item in view.bytecode:
+        if isinstance(item, (Label, TryBegin, TryEnd)):
+            out.append(item)
+            continue
+        if not isinstance(item, Instr):
+            continue
+        index += 1
+        if index == at and point.inner is None:
+            if point.raises:
+                _insert_raise(out, places, target, line, index)
+            elif _PY313 and item.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
+                _insert_to_bool(out, places, target, line, index)
+            else:
+                out.append(target)
+        if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"):
+            if item.name == "MAKE_CELL" and index > _first_resume(view):
+                raise Resumable("cells made inside a comprehension")
+            item = Instr("NOP", lineno=item.lineno)
+        out.append(_by_name(item))
+        places.append(index)
+        if index == at and point.inner is not None:
+            _insert_inner_call(out, places, point, target, globals_by_id, line, index)
+    return out
+
+
+def _first_resume(view: CodeView) -> int:
+    for ins in view.instructions:
+        if ins.name == "RESUME":
+            return ins.index
+    return 0
+
+
+def _by_name(item: Instr) -> Instr:
+    """Combined instructions (3.13) name cells of the function as they name its locals."""
+    if type(item.arg) is not tuple or not item.name.endswith("_FAST"):
+        return item.copy()
+    if any(isinstance(arg, FreeVar) for arg in item.arg):
+        raise Resumable("a closure variable in a combined instruction")
+    return Instr(item.name, tuple(getattr(arg, "name", arg) for arg in item.arg), location=item.location)
+
+
+def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
+    """Since 3.13 these instructions take a bool only; what is passed here may be anything."""
+    skip = Label()
+    out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("TO_BOOL", lineno=line), skip]
+    places += [-1, index]
+
+
+def _insert_raise(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
+    skip = Label()
+    out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("LOAD_FAST", "___exc", lineno=line),
+            Instr("RAISE_VARARGS", 1, lineno=line), skip]
+    places += [-1, -1, -2 - index]
+
+
+def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,
+                       globals_by_id: dict[int, dict[str, Any]], line: int, index: int) -> None:
+    """`inner(...)` behind the call instruction; the code before jumps over it."""
+    inner = point.inner
+    assert inner is not None
+    skip = Label()
+    code = resume_code(inner, globals_by_id)
+    space = globals_by_id[inner.globals_id]
+    block: list[Any] = [Instr("JUMP_FORWARD", skip, lineno=line), target]
+
+    def emit(name: str, *arg: Any) -> None:
+        block.append(Instr(name, *arg, lineno=line))
+
+    def begin(function: Any) -> None:
+        if not _PY313:
+            emit("PUSH_NULL")
+        function()
+        if _PY313:
+            emit("PUSH_NULL")
+
+    def finish(count: int) -> None:
+        if _PY311:
+            emit("PRECALL", count)
+        emit("CALL", count)
+
+    def make_inner() -> None:
+        begin(lambda: emit("LOAD_CONST", slot(types.FunctionType)))
+        emit("LOAD_CONST", code)
+        emit("LOAD_CONST", slot(space))
+        emit("LOAD_CONST", code.co_name)
+        emit("LOAD_CONST", None)
+        emit("LOAD_FAST", "___closure")
+        finish(5)
+
+    names = inner.parameters("i")
+    if inner.cells:
+        begin(make_inner)
+    else:
+        function = types.FunctionType(code, space, code.co_name)
+        begin(lambda: emit("LOAD_CONST", slot(function)))
+    for name in names:
+        emit("LOAD_FAST", name)
+    finish(len(names))
+    block.append(skip)
+    out += block
+    places += [index] * sum(isinstance(i, Instr) for i in block)

@@ -1,0 +1,147 @@
+"""What the recorder takes for granted of autograd's history until the graph ends.
+
+*Leaves*: a history may begin inside a graph, at a tensor of the program's own that is told to require grad, or at a
+parameter that was changed under no_grad. A graph has no form for that, but needs none where backward passes that are
+captured have used the history up.
+
+*Spoiled* nodes: autograd keeps for them what was written to since. Eager raises when a backward pass comes through one,
+and most never do.
+
+Each is a bet. Where it is lost (the history of a result leads there), tracing starts again, and breaks the graph at the
+step that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from jitpy.ir import Node
+from jitpy.ir.alias import needs_grad
+
+from ..breaks import GraphBreak, Restart
+from ..traced import Storage, TracedTensor, Uncapturable
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_ALIAS = torch.ops.aten.alias.default
+
+
+@dataclass(frozen=True, slots=True)
+class Bet:
+    """The step that made it, and the break that is due there if it is lost."""
+
+    step: int
+    reason: str
+    detail: str
+
+    def lost(self) -> Restart:
+        return Restart(self.step, GraphBreak(self.reason, self.detail))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A tensor at whose present value a history begins; `input` is its number among the inputs, None: made here."""
+
+    tensor: TracedTensor
+    input: int | None
+    bet: Bet
+
+
+class Bets:
+    """leaves: by the node that stands for the value. spoiled: nodes of which autograd keeps what was written to."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.leaves: dict[Node, Leaf] = {}
+        self.spoiled: dict[Node, Bet] = {}
+
+    def spoil(self, nodes: Iterable[Node], detail: str) -> None:
+        """What autograd keeps for `nodes` is written to."""
+        bet = Bet(self._recorder.step(), "unsupported_op", detail)
+        for node in nodes:
+            if node not in self.spoiled:
+                self.spoiled[node] = bet
+                self._recorder._journal.append(lambda node=node: self.spoiled.pop(node))  # type: ignore[misc]
+
+    def check_pass(self, nodes: Collection[Node]) -> None:
+        """A backward pass comes through `nodes`. Raises Restart where eager would raise an error."""
+        for node in nodes:
+            if node in self.spoiled:
+                raise self.spoiled[node].lost()
+
+    def begin_again(self, storage: Storage) -> None:
+        """A leaf from outside that was changed under no_grad is read: its history begins at its present value."""
+        detail = "a tensor that requires grad is read after it was changed under no_grad"
+        entry = None if storage.input is None else self._recorder._inputs[storage.input]
+        if entry is None or storage.restricted or not isinstance(entry.payload, TracedTensor) or \
+                not entry.payload.is_leaf or not entry.value.requires_grad:
+            raise Uncapturable("input_mutation", detail)
+        self._recorder._save(storage)
+        bet = Bet(self._recorder.step(), "input_mutation", detail)
+        storage.base = self._begin(storage.base, entry.payload, storage.input, bet)
+        storage.lost_grad = False
+        storage.values = (*storage.values, storage.base)
+        storage.generation += 1
+
+    def begin(self, tensor: TracedTensor) -> None:
+        """A tensor of the program's own is told to require grad. From then on nothing may write to its memory."""
+        recorder, detail = self._recorder, "requires_grad_() that changes a tensor"
+        if tensor.storage.input is not None and not tensor.chain or not tensor.dtype.is_floating_point or \
+                recorder.state.inference_mode:
+            raise Uncapturable("unsupported_op", detail)
+        source = recorder.node(tensor)
+        recorder._save(tensor)
+        recorder._save(tensor.storage)
+        tensor.storage.frozen = True
+        node = self._begin(source, tensor, None, Bet(recorder.step(), "unsupported_op", detail))
+        tensor.storage, tensor.chain = Storage(node), ()
+        tensor.storage.frozen = True
+        tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = node, 0, True, True
+        tensor._spec = node.tensor
+
+    def _begin(self, source: Node, tensor: TracedTensor, number: int | None, bet: Bet) -> Node:
+        recorder = self._recorder
+        if recorder._first_grad_node is None:
+            recorder._first_grad_node = len(recorder.graph.nodes)
+        node = recorder.graph.add(recorder.op(_ALIAS), (source,), {}, source.tensor.with_(requires_grad=True),
+                                  recorder.loc, grad_enabled=True)
+        self.leaves[node] = Leaf(tensor, number, bet)
+        recorder._journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
+        return node
+
+    def is_leaf(self, tensor: TracedTensor) -> bool:
+        """Whether a history begins at this tensor, here."""
+        leaf = self.leaves.get(tensor.storage.base)
+        return leaf is not None and leaf.tensor is tensor
+
+    def nodes_of(self, tensor: TracedTensor) -> set[Node]:
+        """All nodes that have stood for a leaf, by its present value or by a former one."""
+        found = {node for node, leaf in self.leaves.items() if leaf.tensor is tensor}
+        if tensor.input is not None:
+            found.add(self._recorder.graph.inputs[tensor.input])
+        return found
+
+    def settle(self, live: Iterable[object]) -> None:
+        """The graph has ended, and has the history that is needed. Raises Restart where a bet is lost; leaves give way
+        to what they stand for."""
+        for node, bet in self.spoiled.items():
+            if needs_grad(node.spec):
+                raise bet.lost()
+        kept = set(map(id, live))
+        mapping: dict[Node, Node] = {}
+        for node, leaf in self.leaves.items():
+            if needs_grad(node.spec) or leaf.input is None and id(leaf.tensor) in kept:
+                raise leaf.bet.lost()
+            source: Node = node.args[0]
+            mapping[node] = mapping.get(source, source)
+        graph = self._recorder.graph
+        graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
+        graph.replace(mapping)
+
+
+__all__ = ["Bet", "Bets", "Leaf"]

@@ -1,0 +1,788 @@
+"""The recorder: turns the torch calls of a traced frame into graph nodes.
+
+The graph is functional. A tensor of the program is a `TracedTensor` that knows its storage; a write replaces the
+storage's value and brings aliases up to date when they are read again. What the program did to its inputs becomes
+`Graph.mutations`, and results that share memory are emitted as views of one node.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sympy
+import torch
+
+from jitpy.ir import (
+    CONSTANT,
+    GETITEM,
+    Dim,
+    Graph,
+    Loc,
+    Node,
+    NotCovered,
+    Op,
+    ScalarSpec,
+    SizeEnv,
+    SizeUnknown,
+    Spec,
+    TensorSpec,
+    contiguous_stride,
+)
+from jitpy.ir import ops as table
+from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
+from jitpy.ir.ops.functional import check_write
+from jitpy.ir.ops.random_order import filling_order, fills_by_index
+
+from ..finish.graphs import finish_graph
+from ..guards import GuardSet
+from ..inputs import (
+    check_strided,
+    check_strided_input,
+    check_write_under_grad,
+    is_leaf,
+    is_no_leaf,
+    make_tensor_input,
+    sharing_arrays,
+)
+from ..source import Source
+from ..tensors import calls as torch_calls
+from ..tensors.attributes import read_attribute
+from ..tensors.calls import is_torch_callable
+from ..tensors.scalars import record_scalar_op, with_sample_numbers
+from ..tensors.state import TorchState
+from ..traced import (
+    Finished,
+    GraphInput,
+    Storage,
+    StructPayload,
+    TracedScalar,
+    TracedTensor,
+    Uncapturable,
+    UserError,
+    ViewStep,
+    tensors_in,
+)
+from . import aliasing, overlap
+from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
+from .bets import Bets
+from .history import History
+from .schemas import SchemaFacts, has_size_rule, schema_facts
+
+_aten = torch.ops.aten
+
+__all__ = [
+    "Finished",
+    "Recorder",
+    "StructPayload",
+    "TracedScalar",
+    "TracedTensor",
+    "Uncapturable",
+    "UserError",
+    "is_torch_callable",
+]
+
+
+#: How far the recording was: numbers of nodes, inputs, relations, guards and journal entries.
+Mark = tuple[int, int, int, int, int]
+
+
+class Recorder:
+    """Records one graph.
+
+    `sizes` and `guards` receive the size relations and the facts that recording relies on.
+    """
+
+    def __init__(self, sizes: SizeEnv, guards: GuardSet, name: str = "graph") -> None:
+        self.sizes = sizes
+        self.guards = guards
+        self.graph = Graph(name, sizes=sizes)
+        self.loc: Loc | None = None
+        self._inputs: list[GraphInput] = []
+        self._by_id: dict[int, TracedTensor] = {}
+        self.has_arrays = False  # whether an input is an array of numpy's
+        self._ints: dict[Source, sympy.Symbol] = {}
+        self._storages: dict[int, list[int]] = {}
+        #: recordings of calls with symbolic sizes (`derived_calls`)
+        self.templates: dict[Any, Any] = {}
+        #: what `.item()` of a value gave, by the value's node: the same number is the same size
+        self.items: dict[Node, TracedScalar] = {}
+        #: floats that are inputs of the graph, by place; and those whose values the program asked for, with the reason
+        self.float_inputs: dict[Source, TracedScalar] = {}
+        self.pinned: dict[Source, str] = {}
+        #: see `World.need`
+        self.need: Callable[[Any, int, str], None] | None = None
+        #: sizes that depend on data, as numbers of the graph
+        self.size_numbers: dict[Any, TracedScalar] = {}
+        #: position of the first node whose result requires grad
+        self._first_grad_node: int | None = None
+        # undo log: callables in order
+        self._journal: list[Callable[[], None]] = []
+        self.state = TorchState(guards, self._journal)
+        #: what backward passes have run through
+        self.history = History(self)
+        #: what is taken for granted of histories, and the step at which to break where that turns out wrong
+        self.bets = Bets(self)
+        self.step: Callable[[], int] = lambda: 0
+
+    # -- inputs
+
+    def tensor_input(self, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None = None) -> TracedTensor:
+        """The payload of a real tensor found at `source`.
+
+        `dims` says for each axis whether it is an int (this size only), 'dynamic' (a symbol) or ('dynamic', min, max);
+        None makes all static. The same object at a second source is the same payload. Uncapturable for tensors of
+        special kinds.
+        """
+        return make_tensor_input(self, tensor, source, dims)
+
+    def int_input(self, value: int, source: Source) -> sympy.Symbol:
+        """A symbol for an int found at `source`, and a graph input that brings its value."""
+        known = self._ints.get(source)
+        if known is not None:
+            return known
+        symbol = self.sizes.new_symbol(value, source, None, low=2 if value >= 2 else -(1 << 62))
+        self.guards.add(source, "int", symbol)
+        self.graph.add_input(ScalarSpec(int, symbol), "int", source=source)
+        self._inputs.append(GraphInput(value, source, symbol))
+        self._ints[source] = symbol
+        self._journal.append(lambda: self._ints.pop(source))
+        return symbol
+
+    # -- nodes
+
+    def op(self, overload: Any) -> Op:
+        """The table's entry of an overload or name."""
+        return table.get(overload)
+
+    def node(self, value: TracedTensor, detached: bool = False) -> Node:
+        """The node with the present value of a tensor. `detached` says that autograd will not connect it."""
+        storage = value.storage
+        if value.generation != storage.generation:
+            self._refresh(value)
+        if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
+            self.bets.begin_again(storage)
+            self._refresh(value)
+        return value.node
+
+    def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None) -> None:
+        """Rebuild an alias from its storage's base; `view` applies a step."""
+        storage = value.storage
+        self._save(value)
+        node = storage.base
+        for step in value.chain:
+            node = view(step, node) if view is not None else self._apply_step(step, node)
+        value.node, value.generation, value.anchored = node, storage.generation, True
+        requires_grad = node.tensor.requires_grad or (storage.lost_grad and value._spec.requires_grad)
+        if requires_grad != value._spec.requires_grad:
+            value._spec = value._spec.with_(requires_grad=requires_grad)
+        value.is_leaf = value.is_leaf and storage.input is not None
+
+    def _apply_step(self, step: ViewStep, base: Node, as_made: bool = False) -> Node:
+        """The view of `base`; `as_made`: together with the views that were made at once with it."""
+        # an autograd function connects its result with other tensors than the one that it looks at
+        connected = base.tensor.requires_grad or step.op.name == AUTOGRAD_FUNCTION
+        requires_grad = connected and step.grad_enabled and step.op.target is not _aten.detach.default
+        if step.parts is not None and as_made:
+            specs = tuple([s.with_(requires_grad=requires_grad) for s in step.parts.specs])
+            whole = self.graph.add(step.parts.op, (base, *step.parts.args), step.parts.kwargs, specs, self.loc,
+                                   grad_enabled=step.grad_enabled)
+            return self._part(whole, step.parts.index)
+        spec = step.spec
+        if spec.requires_grad != requires_grad:
+            spec = spec.with_(requires_grad=requires_grad)
+        node = self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
+        if step.is_data:
+            node.meta["own_versions"] = True
+        return node
+
+    def emit(
+        self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, spec: Spec | None = None
+    ) -> Node:
+        """Add a node whose arguments are nodes and constants already; the table infers the spec if none is given."""
+        op = self.op(overload)
+        grad = self.state.grad_enabled
+        if spec is None:
+            try:
+                spec = table.infer(op, self.sizes, args, kwargs or {}, grad)
+            except NotCovered:
+                sampled = with_sample_numbers(overload, args)
+                if sampled is None:
+                    raise
+                spec = table.infer(op, self.sizes, sampled, kwargs or {}, grad)
+        if grad and self._first_grad_node is None and requires_grad(spec):
+            self._first_grad_node = len(self.graph.nodes)
+        return self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
+
+    def emit_view(self, overload: Any, base: Node, args: tuple[Any, ...]) -> Node:
+        """A view of a node, not tied to any storage."""
+        return self.emit(overload, (base, *args))
+
+    def emit_scatter(self, overload: Any, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
+        """`base` with a part replaced by `value`, in the layout of `base`."""
+        grad = self.state.grad_enabled and (base.tensor.requires_grad or value.tensor.requires_grad)
+        return self.emit(overload, (base, value, *args), {}, base.tensor.with_(requires_grad=grad))
+
+    def to_node(self, payload: Any) -> Any:
+        """A payload as a node's argument."""
+        kind = type(payload)
+        if kind is TracedTensor:
+            return self.node(payload)
+        if kind is TracedScalar:
+            return payload.node
+        if kind is tuple:
+            return tuple([self.to_node(p) for p in payload])
+        if kind is list:
+            return [self.to_node(p) for p in payload]
+        if kind is dict:
+            return {k: self.to_node(v) for k, v in payload.items()}
+        if kind is StructPayload:
+            return tuple([self.to_node(p) for p in payload.items])
+        if kind is slice:
+            return slice(self.to_node(payload.start), self.to_node(payload.stop), self.to_node(payload.step))
+        if isinstance(payload, torch.Tensor):
+            return self.constant(payload)
+        return payload
+
+    def constant(self, tensor: torch.Tensor) -> Node:
+        """A tensor that the graph owns."""
+        spec = TensorSpec(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device)
+        return self.graph.add(CONSTANT, (tensor,), {}, spec, self.loc, name="constant")
+
+    def fresh(self, node: Node) -> TracedTensor:
+        """The tensor object of a node's result, in memory of its own."""
+        return TracedTensor(self, Storage(node), (), node, node.tensor)
+
+    # -- ATen calls
+
+    def record(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None = None) -> Any:
+        """One call of an ATen overload on payloads: nodes, new aliases, writes. Returns payloads.
+
+        `spec` is that of the (functional form's) whole result where the caller knows it.
+        """
+        facts = schema_facts(overload)
+        if facts.is_quantized:
+            raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
+        if facts.mutated:
+            return self._record_write(facts, args, kwargs, spec)
+        if facts.dynamic and not facts.on_host and not has_size_rule(overload, args):
+            raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
+        if facts.is_view:
+            return self._record_view(facts, args, kwargs, spec)
+        node = self.emit(overload, self.to_node(args), self.to_node(kwargs), spec)
+        return self._results(node, node.spec)
+
+    def _results(self, node: Node, spec: Spec) -> Any:
+        if type(spec) is TensorSpec:
+            return TracedTensor(self, Storage(node), (), node, spec)
+        if type(spec) is ScalarSpec:
+            return TracedScalar(node)
+        if type(spec) is tuple:
+            return tuple([self._results(self._part(node, i), s) if s is not None else None for i, s in enumerate(spec)])
+        return None
+
+    def _part(self, node: Node, index: int) -> Node:
+        return self.graph.add(
+            GETITEM, (node, index), {}, node.spec[index], self.loc, name=node.name, grad_enabled=node.grad_enabled
+        )
+
+    def _record_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None) -> Any:
+        base: TracedTensor = args[0] if args else kwargs["self"]
+        if not args:
+            args, kwargs = (base,), {k: v for k, v in kwargs.items() if k != "self"}
+        overload = facts.overload
+        if overload is _aten.as_strided.default:
+            base, args, kwargs = self._strided_base(base, args, kwargs)
+        source = self.node(base, detached=overload is _aten.detach.default)
+        node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
+        grad = self.state.grad_enabled
+        if type(node.spec) is TensorSpec:
+            step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad)
+            return self.alias(base, step, node)
+        if overload not in aliasing.MULTI_VIEWS:
+            raise Uncapturable("unsupported_op", f"{overload} returns several views")
+        steps = aliasing.split_steps(self, overload, base.spec, node.args[1:], node.kwargs, node.spec)
+        return tuple([self.alias(base, step, self._part(node, i)) for i, step in enumerate(steps)])
+
+    def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
+        """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
+        if (
+            (step.multi or not step.grad_enabled)
+            and not base.storage.restricted
+            and step.op.target is not _aten.detach.default
+        ):
+            self._save(base.storage)
+            base.storage.restricted = True
+            base.storage.split |= step.multi and step.grad_enabled and base.spec.requires_grad
+        result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
+        result.generation = base.generation
+        return result
+
+    def _strided_base(self, base: TracedTensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """as_strided looks at the whole memory: express it on the storage's base."""
+        size, stride = (kwargs.get(n, args[i] if len(args) > i else None) for i, n in ((1, "size"), (2, "stride")))
+        offset = kwargs.get("storage_offset", args[3] if len(args) > 3 else None)
+        memory = base.storage.base.tensor
+        if not memory.is_contiguous() or any(isinstance(a, Node) for step in base.chain for a in step.args):
+            raise Uncapturable("unsupported_op", "as_strided of memory whose layout is not known")
+        if base.storage.input is not None:
+            check_strided_input(
+                self,
+                self._inputs[base.storage.input],
+                memory,
+                size,
+                stride,
+                base.spec.offset if offset is None else offset,
+            )
+        else:
+            check_strided(self, memory, size, stride, base.spec.offset if offset is None else offset)
+        whole = base
+        if base.chain:
+            if offset is None:
+                offset = base.spec.offset
+            if base.is_unrecorded or any(step.multi for step in base.chain):
+                raise Uncapturable("unsupported_op", "as_strided of a view that autograd restricts")
+            node = base.storage.base
+            whole = TracedTensor(self, base.storage, (), node, node.tensor)
+            if base.is_detached:
+                whole = read_attribute(self, whole, "data") if base.is_data else \
+                    self.record(_aten.detach.default, (whole,), {})
+        return whole, (whole, size, stride, 0 if offset is None else offset), {}
+
+    # -- writes
+
+    def _record_write(
+        self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
+    ) -> Any:
+        functional = facts.functional
+        if functional is None:
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
+        if facts.inplace_view:
+            return self._record_inplace_view(facts, args, kwargs)
+        overlap.check_operands(self, facts, args, kwargs)
+        if facts.overload is _aten.copy_.default:
+            target, source = args[:2]
+            if not isinstance(source, TracedTensor):  # a number
+                source = self.record(_aten.full.default, ([], source), {"dtype": target.dtype,
+                                                                        "device": target.spec.device})
+            self.write(target, self.copy_into(self.node(source), target.spec, target), replaces=True)
+            return target
+        outs = facts.outs
+        call_args, call_kwargs = facts.functional_call(args, kwargs)
+        fresh = 0 if outs else sum(name is None for name in facts.returns)
+        if spec is not None:
+            needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
+            spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
+        if facts.overload is _aten.bernoulli_.float and not fills_by_index(call_args[0].spec):
+            order = filling_order(self.sizes, call_args[0].spec)
+            inner = self.emit(_aten.permute.default, (self.node(call_args[0]), order))
+            drawn = self.emit(functional, (inner, *self.to_node(call_args[1:])), self.to_node(call_kwargs))
+            node = self.emit(_aten.permute.default, (drawn, [order.index(axis) for axis in range(len(order))]))
+        else:
+            node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
+        if functional in WRITES_STATISTICS:
+            node.spec = (*node.spec[:fresh], *_with_grad(node.spec[fresh:], False))
+        if requires_grad(node.spec):
+            targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
+            operands = [facts.argument(name, args, kwargs) for name in facts.names if name not in facts.mutated]
+            self._check_own_operands(targets, operands, node)
+        parts = (
+            [node]
+            if type(node.spec) is TensorSpec
+            else [self._part(node, i) if type(s) is TensorSpec else None for i, s in enumerate(node.spec)]
+        )
+        if type(node.spec) is tuple and any(type(s) is tuple for s in node.spec):
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes to lists of tensors")
+        results = [self.fresh(p) if p is not None else None for p in parts[:fresh]]
+        written: dict[str, TracedTensor] = {}
+        tensors: list[TracedTensor] = []
+        names: list[str] = []
+        for name in facts.mutated:
+            value = facts.argument(name, args, kwargs)
+            if value is None:
+                continue
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                tensors.append(tensor)
+                names.append(name)
+        for name, tensor, part in zip(names, tensors, parts[fresh:], strict=True):
+            if outs and self._resizes(tensor, part):
+                self._replace_memory(tensor, part)
+            else:
+                self.write(tensor, part, bool(outs), unseen=functional in WRITES_STATISTICS)
+            written[name] = tensor
+        ordered = [written[n] if n is not None else results.pop(0) for n in facts.returns]
+        if not ordered:
+            return None
+        return ordered[0] if len(ordered) == 1 else tuple(ordered)
+
+    def _record_inplace_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedTensor:
+        """`t_`, `squeeze_` and the like: this object looks at its memory in another way from now on."""
+        target: TracedTensor = args[0]
+        assert facts.functional is not None
+        if facts.overload is _aten.detach_.default and not target.spec.requires_grad and not target.chain and \
+                target.input is None:
+            return target
+        if target.input is not None:
+            raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
+        if facts.overload is _aten.detach_.default:
+            raise Uncapturable("unsupported_op", f"{facts.overload}")
+        if self.state.grad_enabled and target.chain and not target.is_detached and (
+            target.spec.requires_grad or target.storage.base.tensor.requires_grad
+        ):
+            self._check_view_change(target)
+        view = self.record(facts.functional, args, kwargs)
+        self._save(target)
+        target.restore(view.state())
+        return target
+
+    def _check_view_change(self, target: TracedTensor) -> None:
+        """Autograd takes `view.t_()` for a write to the view."""
+        storage = target.storage
+        if storage.input is not None:
+            check_write_under_grad(self, self._inputs[storage.input], True)
+        if target.is_unrecorded or storage.split or storage.restricted or storage.lost_grad:
+            raise Uncapturable("unsupported_op", "an in-place operation on a view that autograd restricts")
+
+    def _resizes(self, target: TracedTensor, value: Node) -> bool:
+        """Whether an out= argument gets new memory: an empty tensor of the program's own making."""
+        return (
+            target.spec.numel == 0
+            and value.tensor.shape != target.shape
+            and not target.chain
+            and target.storage.input is None
+            and target.dtype == value.tensor.dtype
+        )
+
+    def _replace_memory(self, target: TracedTensor, value: Node) -> None:
+        self._save(target)
+        target.storage, target.node, target.generation, target.anchored = Storage(value), value, 0, True
+        target._spec = value.tensor
+
+    def write(self, target: TracedTensor, value: Node, is_out: bool = False, replaces: bool = False,
+              unseen: bool = False) -> None:
+        """`target` receives `value` in place; every alias sees it. `replaces`: what was there. `unseen`: its version
+        counter stays."""
+        spec, storage = target.spec, target.storage
+        if is_out and target.dtype != value.tensor.dtype:
+            raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
+        self._check_write(target, value, is_out)
+        writer = value.args[0] if value.op is GETITEM else value
+        self._check_saved(storage, writer, unseen)
+        written = value
+        value = self._conform(value, target, spec)
+        levels = [storage.base]
+        for step in target.chain[:-1]:
+            levels.append(self._apply_step(step, levels[-1]))
+        new = value
+        for step, base in zip(reversed(target.chain), reversed(levels), strict=False):
+            new = aliasing.write_back(self, base, new, step)
+        lost = storage.lost_grad
+        if storage.base.tensor.requires_grad:
+            if not self.state.grad_enabled or target.is_detached:
+                lost = True
+            elif not new.tensor.requires_grad or replaces and shows(new, {value}):
+                new = self._with_history(storage.base, new)
+                value = value if target.chain else new
+        if target.chain:
+            new = self._in_layout(new, storage)
+        self._save(storage)
+        self._save(target)
+        storage.base, storage.written, storage.lost_grad = new, True, lost
+        storage.seen = storage.seen or not (target.is_data or unseen)
+        if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
+            storage.history = self.step()
+        storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
+        if not unseen:
+            storage.writers = (*storage.writers, writer)
+        storage.generation += 1
+        if target.chain and self.state.grad_enabled:
+            target.made = storage.generation  # its history begins anew, behind the write
+        if not same_layout(value.tensor, spec) or not lost and (
+            new.tensor.requires_grad != value.tensor.requires_grad or target.chain and value.tensor.requires_grad
+        ):
+            return  # rebuilt from the base when it is read: with a history it is a view of that
+        target.node, target.generation, target.anchored = value, storage.generation, not target.chain
+        if not lost:
+            target._spec = spec.with_(requires_grad=value.tensor.requires_grad)
+        elif target.input is None:
+            target._spec = spec
+
+    def _check_write(self, target: TracedTensor, value: Node, is_out: bool) -> None:
+        spec, storage, grad = target.spec, target.storage, self.state.grad_enabled
+        shape = value.tensor.shape
+        if len(shape) != len(spec.shape) or not all(
+            self.sizes.equal(a, b) for a, b in zip(shape, spec.shape, strict=True)
+        ):
+            raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
+        if self._may_overlap(spec):
+            raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
+        if storage.frozen:
+            raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
+        base = storage.base.tensor
+        if base.requires_grad and (not grad or target.is_detached):
+            # An input's copy-back is made with grad mode or without: not one after the other.
+            if storage.input is None or any(
+                node.tensor.requires_grad and node not in self.bets.leaves for node in storage.values[1:]
+            ):
+                raise Uncapturable(
+                    "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
+                )
+        if storage.split:
+            raise Uncapturable("unsupported_op", "a write to memory with views that were made several at once")
+        if target.is_detached:
+            if value.tensor.requires_grad:
+                raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
+        elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
+            if target.is_unrecorded:
+                raise Uncapturable("unsupported_op", "a write to a view that was made under no_grad")
+            if storage.has_data:
+                raise Uncapturable("unsupported_op", "a value with a history, written to what a `.data` shows")
+            if storage.input is not None:
+                check_write_under_grad(self, self._inputs[storage.input], bool(target.chain))
+            elif target.is_leaf and spec.requires_grad:
+                raise UserError(
+                    RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+                )
+            if is_out:
+                raise Uncapturable("unsupported_op", "out= with tensors that require grad")
+            if storage.lost_grad:
+                raise Uncapturable("unsupported_op", "a write to a tensor that was changed under no_grad")
+            if storage.restricted:
+                raise Uncapturable("unsupported_op", "a write to memory with views that autograd restricts")
+        if storage.input is not None:
+            self._check_input_write(storage.input)
+
+    def _may_overlap(self, spec: TensorSpec) -> bool:
+        """Whether elements may share memory: some axis steps to within what the axes below it reach."""
+        sizes, strides = self.sizes.hints(spec.shape), self.sizes.hints(spec.stride)
+        reach = 0
+        for stride, size in sorted((s, n) for s, n in zip(strides, sizes, strict=True) if n != 1):
+            if stride <= reach and 0 not in sizes:
+                return True
+            reach += (size - 1) * stride
+        return False
+
+    def _check_own_operands(self, targets: list[Any], operands: list[Any], node: Node) -> None:
+        """`x.mul_(x)`: autograd keeps the operand that the op itself overwrites, and eager's backward pass fails."""
+        written = {t.storage for t in tensors_in(targets)}
+        shared = {t.node for t in tensors_in(operands) if t.storage in written}
+        if shared and not shared.isdisjoint(saved_values(self, node)[0]):
+            raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
+
+    def _check_saved(self, storage: Storage, writer: Node, unseen: bool) -> None:
+        """Eager's backward pass fails if a value that autograd keeps is overwritten; the graph's would not. Where it
+        does not see that, it reads the new value, but for batch norms, which do not read it at all."""
+        first = self._first_grad_node
+        if first is None:
+            return
+        nodes, start = self.graph.nodes, storage.values[0]
+        position = len(nodes)
+        while position > first and nodes[position - 1] is not start:
+            position -= 1
+        spoiled = keepers(self, storage.values, position, (*storage.writers, writer))
+        if unseen:
+            spoiled = [node for node in spoiled if node.op.target not in WRITES_STATISTICS]
+        self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass")
+
+    def _check_input_write(self, index: int) -> None:
+        entry = self._inputs[index]
+        real: torch.Tensor = entry.value
+        if real.is_inference() and not self.state.inference_mode:
+            raise Uncapturable("input_mutation", "an inference tensor is changed outside inference mode")
+        shared = len(self._storages.get(real.untyped_storage()._cdata, ())) > 1
+        if shared or sharing_arrays(self, real, entry.source):
+            raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")
+
+    def _conform(self, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
+        """`value` in the dtype and layout of the tensor that receives it."""
+        have = value.tensor
+        if have.dtype != spec.dtype:
+            try:
+                check_write(spec.dtype, have.dtype)
+            except RuntimeError as error:
+                raise UserError(error) from None
+        if have.device != spec.device:
+            raise Uncapturable("unsupported_op", "a write across devices")
+        if have.dtype == spec.dtype and (target.chain or _stays(have, spec, target.storage)):
+            return value
+        return self.copy_into(value, spec, target)
+
+    def copy_into(self, value: Node, spec: TensorSpec, old: TracedTensor) -> Node:
+        """A fresh copy of `value` with the shape, dtype, device and, unless `old` is a view, the strides of `spec`."""
+        have = value.tensor
+        contiguous = {"memory_format": torch.contiguous_format}
+        if len(have.shape) != len(spec.shape) or have.shape != spec.shape:
+            value = self.emit(_aten.expand.default, (value, spec.shape), {})
+        order = list(range(spec.ndim))
+        if spec.stride != contiguous_stride(spec.shape):  # on axes of size 1, too, which layouts do not depend on
+            dense = dense_order(self.sizes, spec)
+            own = old.storage.input is None and not old.chain
+            if dense is not None and not (own and _ordered_strides(spec.shape, dense) != spec.stride):
+                order = dense
+            elif own or not old.chain and not spec.is_contiguous():
+                if have.requires_grad and self.state.grad_enabled:
+                    return self.emit("ir.in_layout_of", (self.node(old), value), {},
+                                     spec.with_(requires_grad=True, offset=0))
+                return self.emit(_aten.copy.default, (self.node(old), value), {}, spec.with_(requires_grad=False))
+        permuted = order != sorted(order)
+        if permuted:
+            value = self.emit(_aten.permute.default, (value, order), {})
+        if have.dtype != spec.dtype or have.device != spec.device:
+            value = self.emit(
+                _aten._to_copy.default, (value,), {"dtype": spec.dtype, "device": spec.device, **contiguous}
+            )
+        else:
+            value = self.emit(_aten.clone.default, (value,), contiguous)
+        if permuted:
+            inverse = [order.index(axis) for axis in range(spec.ndim)]
+            value = self.emit(_aten.permute.default, (value, inverse), {})
+        return value
+
+    def _with_history(self, old: Node, value: Node) -> Node:
+        """`value` written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
+        if not old.tensor.ndim:
+            raise Uncapturable("unsupported_op", "a value written over a 0-dim tensor that requires grad")
+        return aliasing.scatter_along(self, _aten.slice_scatter.default, old, value, 0, 0, old.tensor.shape[0])
+
+    def _in_layout(self, value: Node, storage: Storage) -> Node:
+        """`value` with the strides of the base that it replaces."""
+        base = storage.base
+        if _stays(value.tensor, base.tensor, storage):
+            return value
+        return self.copy_into(value, base.tensor, TracedTensor(self, storage, (), base, base.tensor))
+
+    # -- scalars
+
+    def scalar_op(self, function: Callable[..., Any], *args: Any) -> TracedScalar:
+        """Python arithmetic or comparison with at least one `TracedScalar`, as a `py.*` node."""
+        return record_scalar_op(self, function, args)
+
+    # -- calls
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], loc: Loc | None = None) -> Any:
+        """Record a call of a torch function on payloads; returns its payload.
+
+        Raises Uncapturable where it cannot be part of the graph, UserError where eager would raise.
+        """
+        self.loc = loc
+        mark = self.checkpoint()
+        try:
+            return torch_calls.dispatch(self, fn, args, kwargs)
+        except Uncapturable:
+            self.rollback(mark)
+            raise
+        except UserError:
+            facts = self.guards.guards[mark[3] :]
+            self.rollback(mark)
+            for guard in facts:  # the error is for inputs of which these hold
+                self.guards.add(guard.source, guard.kind, guard.arg, guard.why)
+            self._specialize((args, kwargs), f"{getattr(fn, '__name__', fn)} raises")
+            raise
+        except NotCovered as error:
+            self.rollback(mark)
+            raise Uncapturable("unsupported_op", str(error)) from error
+        except SizeUnknown as error:
+            self.rollback(mark)
+            raise Uncapturable("dynamic_shape", str(error)) from error
+
+    def _specialize(self, payload: Any, why: str) -> None:
+        """Fix every size in what a call was given, and which tensors are leaves: it raises for these, and who knows for
+        which others."""
+        if isinstance(payload, TracedTensor):
+            entry = None if payload.storage.input is None else self._inputs[payload.storage.input]
+            if entry is not None and entry.value.requires_grad:
+                self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
+            self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
+        elif isinstance(payload, sympy.Basic):
+            self.sizes.specialize(payload, why)
+        elif isinstance(payload, (tuple, list)):
+            for item in payload:
+                self._specialize(item, why)
+        elif isinstance(payload, dict):
+            self._specialize(list(payload.values()), why)
+        elif isinstance(payload, slice):
+            self._specialize((payload.start, payload.stop, payload.step), why)
+
+    def attribute(self, tensor: TracedTensor, name: str) -> Any:
+        """The payload of `tensor.<name>` for attributes that are no methods."""
+        return read_attribute(self, tensor, name)
+
+    # -- undoing
+
+    def _save(self, thing: Any) -> None:
+        state = thing.state()
+        self._journal.append(lambda: thing.restore(state))
+
+    def checkpoint(self) -> Mark:
+        """A mark for `rollback`. Cheap."""
+        return (
+            len(self.graph.nodes),
+            len(self.graph.inputs),
+            self.sizes.checkpoint(),
+            self.guards.checkpoint(),
+            len(self._journal),
+        )
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo everything recorded since `mark` was made."""
+        nodes, inputs, relations, guards, journal = mark
+        while len(self._journal) > journal:
+            self._journal.pop()()
+        del self.graph.nodes[nodes:]
+        if self._first_grad_node is not None and self._first_grad_node >= nodes:
+            self._first_grad_node = None
+        if len(self.graph.inputs) > inputs:
+            del self.graph.inputs[inputs:], self._inputs[inputs:]
+        if self.sizes.checkpoint() > relations:
+            self.sizes.rollback(relations)
+            self.templates.clear()
+        if len(self.guards) > guards:
+            self.guards.rollback(guards)
+
+    # -- the end
+
+    def finish(self, live: Iterable[TracedTensor | TracedScalar]) -> Finished:
+        """Close the graph: its outputs are what the live payloads need, its mutations what was written to inputs."""
+        return finish_graph(self, list(live))
+
+
+def _with_grad(spec: Any, requires_grad: bool) -> Any:
+    """The spec of new values of arguments: they require grad if any argument does."""
+    if type(spec) is tuple:
+        return tuple([_with_grad(s, requires_grad) for s in spec])
+    if type(spec) is TensorSpec and (spec.dtype.is_floating_point or spec.dtype.is_complex):
+        return spec.with_(requires_grad=requires_grad)
+    return spec
+
+
+def _ordered_strides(shape: tuple[Dim, ...], order: list[int]) -> tuple[Dim, ...]:
+    """The strides of memory without gaps, axes from the outermost to the innermost."""
+    inner = contiguous_stride(tuple([shape[axis] for axis in order]))
+    return tuple([inner[order.index(axis)] for axis in range(len(shape))])
+
+
+def dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
+    """The axes from the outermost to the innermost in memory, None where the memory has gaps."""
+    order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), spec.shape[axis] == 1, axis))
+    expected: Any = 1
+    for axis in reversed(order):
+        if type(spec.shape[axis]) is int and spec.shape[axis] == 1:
+            continue
+        if not env.equal(spec.stride[axis], expected, "layout of a tensor that is written to"):
+            return None
+        expected = expected * spec.shape[axis]
+    return order
+
+
+def _stays(value: TensorSpec, base: TensorSpec, storage: Storage) -> bool:
+    """Whether a value may take the place of a storage's base. It is a result, unless an input's memory gets it: then
+    all strides count, those of axes of size 1, too."""
+    return value.stride == base.stride or storage.input is not None and same_layout(value, base)
+
+
+def same_layout(a: TensorSpec, b: TensorSpec) -> bool:
+    """Equal strides, axes of size 1 aside."""
+    if a.stride == b.stride:
+        return True
+    return all(size == 1 or operator.eq(x, y) for size, x, y in zip(a.shape, a.stride, b.stride, strict=True))

@@ -1,0 +1,117 @@
+"""Tensors made from Python data, and torch's operators that are written in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from ..traced import DECLINED, TracedScalar, TracedTensor, UserError
+
+if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
+
+_aten = torch.ops.aten
+_Tensor = torch.Tensor
+
+
+def tensor(
+    recorder: Recorder,
+    data: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """`torch.tensor` of data that only the graph knows: computed numbers and symbolic sizes, also in lists."""
+    if requires_grad or pin_memory or not _mentions_computed(data):
+        return DECLINED
+    kinds = _kinds(data)
+    if dtype is None:
+        if complex in kinds:
+            return DECLINED
+        dtype = recorder.state.default_dtype if float in kinds else torch.int64 if int in kinds else torch.bool
+    options = {"dtype": dtype, "device": torch.device(device or "cpu")}
+
+    def build(value: Any) -> TracedTensor:
+        if type(value) in (list, tuple):
+            return recorder.record(_aten.stack.default, ([build(v) for v in value], 0), {})
+        return recorder.record(_aten.scalar_tensor.default, (value,), options)
+
+    return build(data)
+
+
+def _mentions_computed(data: Any) -> bool:
+    if type(data) in (list, tuple):
+        return any(map(_mentions_computed, data))
+    return type(data) is TracedScalar or isinstance(data, sympy.Basic)
+
+
+def _kinds(data: Any) -> set[type]:
+    if type(data) in (list, tuple):
+        return set().union(*map(_kinds, data))
+    if type(data) is TracedScalar:
+        return {data.kind}
+    return {int if isinstance(data, sympy.Basic) else type(data)}
+
+
+#: What a tensor's operator does with its operands; TypeError where it does not take them.
+Operation = Callable[["Recorder", Any, Any], Any]
+
+
+def _operator_method(operation: Operation) -> Operation:
+    """A shortcut for an operator method of torch written in Python: what raises TypeError is NotImplemented there."""
+
+    def shortcut(recorder: Recorder, self: Any, other: Any) -> Any:
+        mark = recorder.checkpoint()
+        try:
+            return operation(recorder, self, other)
+        except UserError as error:
+            if not isinstance(error.exception, TypeError):
+                raise
+            recorder.rollback(mark)
+            return NotImplemented
+
+    return shortcut
+
+
+def _calls(function: Any, swapped: bool = False) -> Operation:
+    """A shortcut for an operator method that does nothing but call `function`."""
+
+    def operation(recorder: Recorder, self: Any, other: Any) -> Any:
+        from .calls import record_call
+
+        return record_call(recorder, function, (other, self) if swapped else (self, other), {})
+
+    return _operator_method(operation)
+
+
+@_operator_method
+def _reversed_division(recorder: Recorder, self: Any, other: Any) -> Any:
+    from .calls import record_call
+
+    return record_call(recorder, torch.mul, (recorder.record(_aten.reciprocal.default, (self,), {}), other), {})
+
+
+def _polygamma_in_place(recorder: Recorder, self: TracedTensor, n: int) -> TracedTensor:
+    value = recorder.record(_aten.polygamma.default, (n, self), {})
+    recorder.write(self, recorder.node(value))
+    return self
+
+
+CONSTRUCTORS: dict[Any, Callable[..., Any]] = {
+    torch.tensor: tensor,
+    torch._C.TensorBase.polygamma_: _polygamma_in_place,
+    _Tensor.__rsub__: _calls(torch.rsub),
+    _Tensor.__rpow__: _calls(torch.pow, swapped=True),
+    _Tensor.__pow__: _calls(torch._C.TensorBase.pow),
+    _Tensor.__floordiv__: _calls(torch.floor_divide),
+    _Tensor.__rfloordiv__: _calls(torch.floor_divide, swapped=True),
+    _Tensor.__rmod__: _calls(torch.remainder, swapped=True),
+    _Tensor.__rmatmul__: _calls(torch.matmul, swapped=True),
+    _Tensor.__rtruediv__: _reversed_division,
+    _Tensor.__rdiv__: _reversed_division,
+}

@@ -1,0 +1,74 @@
+"""`torch._foreach_*`: one call for many tensors, recorded as the calls for one tensor each.
+
+That is what eager does where it has no kernel for lists. In a graph the single operations are worth more than one that
+takes lists: they fuse with what comes before and after them, across the list as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..traced import DECLINED, TracedTensor
+
+if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
+
+_aten = torch.ops.aten
+_PREFIX = "_foreach_"
+
+#: Operations whose name for one tensor is another.
+_NAMES = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}
+
+#: The argument by which an operation for one tensor takes the last operand of the one for lists.
+_KEYWORDS = {"addcmul": "value", "addcdiv": "value"}
+
+#: What the operation for lists says about memory, and the one for one tensor does not have to be told.
+_DROPPED = frozenset({"non_blocking"})
+
+
+def foreach_name(fn: Any) -> str | None:
+    """`add_` of `torch._foreach_add_`; None for any other function."""
+    name = getattr(fn, "__name__", "")
+    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+
+
+def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The payload of `torch._foreach_<name>(*args, **kwargs)`: a tuple of tensors, or None of an operation in place.
+    DECLINED for arguments that no list of calls stands for."""
+    stem = name.removesuffix("_")
+    count = _length(args, kwargs)
+    single = getattr(_aten, _NAMES.get(stem, stem) + ("_" if stem != name else ""), None)
+    if count is None or single is None or stem in ("mm", "powsum"):
+        return DECLINED
+    if stem in _KEYWORDS and len(args) == 4:
+        args, kwargs = args[:3], {**kwargs, "scalars": args[3]}
+    if stem == "norm" and len(args) < 2 and "ord" not in kwargs:
+        kwargs = {**kwargs, "ord": 2}
+    keywords = {_keyword(stem, key): value for key, value in kwargs.items() if key not in _DROPPED}
+    if isinstance(keywords.get("value"), TracedTensor):
+        return DECLINED  # numbers in a tensor
+    results = [
+        recorder.call(single, tuple(_element(a, k) for a in args), {n: _element(a, k) for n, a in keywords.items()},
+                      recorder.loc)
+        for k in range(count)
+    ]
+    return None if stem != name else tuple(results)
+
+
+def _length(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """The length of the lists; None where they have several, or none."""
+    lengths = {len(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))}
+    return lengths.pop() if len(lengths) == 1 and 0 not in lengths else None
+
+
+def _element(value: Any, index: int) -> Any:
+    return value[index] if isinstance(value, (list, tuple)) else value
+
+
+def _keyword(stem: str, name: str) -> str:
+    return _KEYWORDS[stem] if stem in _KEYWORDS and name in ("value", "scalars") else name
+
+
+__all__ = ["foreach_name", "run"]

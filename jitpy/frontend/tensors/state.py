@@ -1,0 +1,449 @@
+"""The modes of torch as the traced program sees them, and the functions that read and set them.
+
+`TorchState` starts as a copy of the process's modes, under a guard; setting a mode while tracing changes the copy
+only, and the executor replays what changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from jitpy.ir import interrupts
+
+from ..guards import GuardSet, TorchStateGuard
+from ..traced import TracedTensor, Uncapturable
+
+_NAMES = (
+    "grad_enabled",
+    "inference_mode",
+    "default_dtype",
+    "deterministic",
+    "default_device",
+    "autocast_cache_enabled",
+    "autocast_nesting",
+)
+
+#: Device types whose autocast mode is tracked.
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastState:
+    """Autocast for one device type."""
+
+    enabled: bool
+    dtype: torch.dtype
+
+
+class TorchState:
+    """Modes that change what torch calls do.
+
+    grad_enabled, inference_mode, default_dtype, deterministic, default_device (a `torch.device` or None),
+    autocast (device type -> AutocastState), autocast_cache_enabled, autocast_nesting.
+
+    `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
+    """
+
+    def __init__(self, guards: GuardSet, journal: list[Callable[[], None]]) -> None:
+        self._journal = journal
+        self.grad_enabled = torch.is_grad_enabled()
+        #: how often the program has asked whether grad mode is on, or whether a tensor requires grad
+        self.grad_questions = 0
+        self.inference_mode = torch.is_inference_mode_enabled()
+        self.default_dtype = torch.get_default_dtype()
+        self.deterministic = torch.are_deterministic_algorithms_enabled()
+        self.default_device = _default_device()
+        self.autocast = {
+            kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in _AUTOCAST_DEVICES
+        }
+        self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
+        self.autocast_nesting = 0
+        #: whether torch calls mean something else here, so that none can be captured
+        self.is_foreign = _is_foreign(self)
+        self.initial = self.snapshot()
+        guards.add(None, "state", current_state_guard())
+
+    def snapshot(self) -> dict[str, Any]:
+        """Every mode by name."""
+        return {**{name: getattr(self, name) for name in _NAMES}, "autocast": dict(self.autocast)}
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a mode for the calls that follow. ValueError for a name that is no mode."""
+        if name not in _NAMES and name != "autocast":
+            raise ValueError(f"no torch mode {name!r}; the modes are: {', '.join((*_NAMES, 'autocast'))}")
+        before = getattr(self, name)
+        self._journal.append(lambda: setattr(self, name, before))
+        setattr(self, name, value)
+
+    def changes(self) -> dict[str, Any]:
+        """The modes that differ from those at the start of the frame."""
+        return {name: value for name, value in self.snapshot().items() if value != self.initial[name]}
+
+    def key(self) -> tuple[Any, ...]:
+        """What a cached recording depends on, as a hashable."""
+        return (
+            self.grad_enabled,
+            self.inference_mode,
+            self.default_dtype,
+            self.default_device,
+            self.deterministic,
+            *self.autocast.values(),
+        )
+
+    @property
+    def autocast_enabled(self) -> bool:
+        """Whether autocast is on for any device type."""
+        return any(state.enabled for state in self.autocast.values())
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the process run under this state for a block (casts are not cached); signal handlers wait."""
+        with interrupts.held(), contextlib.ExitStack() as stack:
+            if self.inference_mode != torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(self.inference_mode))
+            stack.enter_context(_restored_grad_mode())
+            torch._C._set_grad_enabled(self.grad_enabled)
+            for kind, state in self.autocast.items():
+                if state.enabled or torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, state.dtype, state.enabled, cache_enabled=False))
+            if self.default_dtype != torch.get_default_dtype():
+                before = torch.get_default_dtype()
+                torch.set_default_dtype(self.default_dtype)
+                stack.callback(torch.set_default_dtype, before)
+            yield
+
+
+def _is_foreign(state: TorchState) -> bool:
+    """Whether torch-function modes (other than a default device), dispatch modes, torch.func transforms or an op's own
+    implementation (below autograd) stand between a torch call and what it normally does."""
+    modes = torch._C._len_torch_function_stack() - (state.default_device is not None)
+    below_autograd = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
+    return (
+        modes > 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or below_autograd and not state.inference_mode
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+@contextlib.contextmanager
+def _restored_grad_mode() -> Iterator[None]:
+    before = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def _default_device() -> torch.device | None:
+    device = torch.get_default_device()
+    return None if device.type == "cpu" else device
+
+
+def current_state_guard() -> TorchStateGuard:
+    """The process's present modes as a guard's argument."""
+    device = torch.utils._device.CURRENT_DEVICE
+    return TorchStateGuard(
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_DEVICES),
+        torch.are_deterministic_algorithms_enabled(),
+        None if device is None else str(device),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+    )
+
+
+# -- functions that read or set modes: (recorder, args, kwargs) -> payload
+
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+torch_state_functions: dict[Any, Handler] = {}
+
+
+def _handles(*functions: Any) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for function in functions:
+            torch_state_functions[function] = handler
+        return handler
+
+    return register
+
+
+def _constant(value: Any, *functions: Any) -> None:
+    for function in functions:
+        torch_state_functions[function] = lambda recorder, args, kwargs: value
+
+
+def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, default: Any = None) -> Any:
+    return args[index] if len(args) > index else kwargs.get(name, default)
+
+
+@_handles(torch.is_grad_enabled)
+def _is_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    recorder.state.grad_questions += 1
+    return recorder.state.grad_enabled
+
+
+@_handles(torch._C._set_grad_enabled)
+def _set_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    enabled = args[0]
+    if not isinstance(enabled, bool):
+        raise Uncapturable("unsupported_call", "grad mode set to something that is no bool")
+    recorder.state.set("grad_enabled", enabled)
+
+
+@_handles(torch.is_inference_mode_enabled)
+def _is_inference_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.inference_mode
+
+
+@_handles(torch.get_default_dtype)
+def _get_default_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.default_dtype
+
+
+@_handles(torch.is_autocast_enabled)
+def _is_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type", "cuda"))].enabled
+
+
+@_handles(torch.is_autocast_cpu_enabled)
+def _is_autocast_cpu_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast["cpu"].enabled
+
+
+@_handles(torch.get_autocast_dtype)
+def _get_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type"))].dtype
+
+
+@_handles(torch.get_autocast_gpu_dtype)
+def _get_autocast_gpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast["cuda"].dtype
+
+
+@_handles(torch.get_autocast_cpu_dtype)
+def _get_autocast_cpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast["cpu"].dtype
+
+
+def _autocast_device(kind: Any) -> str:
+    if kind not in _AUTOCAST_DEVICES:
+        raise Uncapturable("unsupported_call", f"autocast on {kind!r}")
+    return kind
+
+
+def _change_autocast(recorder: Any, kind: Any, **changes: Any) -> None:
+    kind = _autocast_device(kind)
+    before = recorder.state.autocast[kind]
+    after = AutocastState(changes.get("enabled", before.enabled), changes.get("dtype", before.dtype))
+    recorder.state.set("autocast", {**recorder.state.autocast, kind: after})
+
+
+@_handles(torch.set_autocast_enabled)
+def _set_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    if len(args) + len(kwargs) == 1:
+        args = ("cuda", *args)
+    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), enabled=bool(_arg(args, kwargs, 1, "enabled")))
+
+
+@_handles(torch.set_autocast_dtype)
+def _set_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
+    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), dtype=_arg(args, kwargs, 1, "dtype"))
+
+
+@_handles(torch.is_autocast_cache_enabled)
+def _is_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast_cache_enabled
+
+
+@_handles(torch.set_autocast_cache_enabled)
+def _set_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    recorder.state.set("autocast_cache_enabled", bool(args[0]))
+
+
+@_handles(torch.autocast_increment_nesting)
+def _autocast_increment_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
+    recorder.state.set("autocast_nesting", recorder.state.autocast_nesting + 1)
+    return recorder.state.autocast_nesting
+
+
+@_handles(torch.autocast_decrement_nesting)
+def _autocast_decrement_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
+    recorder.state.set("autocast_nesting", recorder.state.autocast_nesting - 1)
+    return recorder.state.autocast_nesting
+
+
+@_handles(torch.clear_autocast_cache)
+def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
+    return None
+
+
+@_handles(torch.get_default_device)
+def _get_default_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
+    return recorder.state.default_device or torch.device("cpu")
+
+
+@_handles(torch.are_deterministic_algorithms_enabled)
+def _deterministic(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.deterministic
+
+
+def _of_process(*functions: Any) -> None:
+    """Questions about the machine and the build, whose answers do not change while a process runs."""
+    for function in functions:
+        torch_state_functions[function] = lambda recorder, args, kwargs, f=function: f(*args, **kwargs)
+
+
+_of_process(
+    torch._C._get_privateuse1_backend_name,
+    torch._C._is_autocast_available,
+    torch.amp.is_autocast_available,
+    torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.cuda.is_bf16_supported,
+    torch.accelerator.current_accelerator,
+    torch.cuda.amp.common.amp_definitely_not_available,
+)
+
+
+def _refuse(reason: str, detail: str, *functions: Any) -> None:
+    def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
+        raise Uncapturable(reason, detail)
+
+    for function in functions:
+        torch_state_functions[function] = handler
+
+
+_refuse(
+    "rng_state",
+    "the state of a random generator is read or set",
+    torch.get_rng_state,
+    torch.set_rng_state,
+    torch.manual_seed,
+    torch.seed,
+    torch.initial_seed,
+)
+_refuse(
+    "rng_state",
+    "the state of a GPU's random generator is read or set",
+    torch.cuda.get_rng_state,
+    torch.cuda.get_rng_state_all,
+    torch.cuda.set_rng_state,
+    torch.cuda.set_rng_state_all,
+    torch.cuda.manual_seed,
+    torch.cuda.manual_seed_all,
+    torch.cuda.seed,
+    torch.cuda.initial_seed,
+)
+_refuse(
+    "gpu_state",
+    "the host waits for the GPU",
+    torch.cuda.synchronize,
+    torch.accelerator.synchronize,
+)
+_refuse(
+    "gpu_state",
+    "the current stream or device",
+    torch.cuda.current_stream,
+    torch.cuda.default_stream,
+    torch.cuda.set_stream,
+    torch.cuda.stream,
+    torch.cuda.StreamContext.__enter__,
+    torch.cuda.StreamContext.__exit__,
+    torch.cuda.current_device,
+    torch.cuda.set_device,
+    torch.cuda.device.__enter__,
+    torch.cuda.device.__exit__,
+    torch.cuda.is_current_stream_capturing,
+)
+_refuse(
+    "gpu_state",
+    "the allocator of the GPU's memory",
+    torch.cuda.empty_cache,
+    torch.cuda.mem_get_info,
+    torch.cuda.memory_allocated,
+    torch.cuda.max_memory_allocated,
+    torch.cuda.memory_reserved,
+    torch.cuda.max_memory_reserved,
+    torch.cuda.memory_stats,
+    torch.cuda.reset_peak_memory_stats,
+)
+_refuse(
+    "unsupported_call",
+    "a process-wide mode is set",
+    torch.set_default_dtype,
+    torch.set_default_device,
+    torch.use_deterministic_algorithms,
+    torch._C._set_default_dtype,
+    torch.device.__enter__,
+    torch.device.__exit__,
+)
+
+_constant(True, torch.compiler.is_dynamo_compiling)
+_constant(
+    False,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch._C._is_tracing,
+    torch.compiler.is_exporting,
+)
+_constant(None, torch._C._get_tracing_state)
+_constant(True, torch._C._is_torch_function_enabled)
+_constant(
+    False,
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+
+
+@_handles(torch._C._is_torch_function_mode_enabled)
+def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return torch._C._is_torch_function_mode_enabled()  # under the state guard
+
+
+@_handles(torch._C._len_torch_function_stack)
+def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+    return torch._C._len_torch_function_stack()  # under the state guard
+
+
+@_handles(torch._C._len_torch_dispatch_stack)
+def _dispatch_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+    return torch._C._len_torch_dispatch_stack()  # under the state guard
+
+
+@_handles(torch.is_tensor)
+def _is_tensor(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return isinstance(_arg(args, kwargs, 0, "obj"), (TracedTensor, torch.Tensor))
+
+
+def apply_change(name: str, value: Any) -> None:
+    """Give a mode of the process the value that it has at this point of the traced program (run by compiled code)."""
+    if name == "grad_enabled":
+        torch._C._set_grad_enabled(value)
+    elif name == "default_dtype":
+        torch.set_default_dtype(value)
+    elif name == "deterministic":
+        torch.use_deterministic_algorithms(value)
+    elif name == "autocast":
+        for device, state in value.items():
+            torch.set_autocast_enabled(device, state.enabled)
+            torch.set_autocast_dtype(device, state.dtype)
+    elif name == "autocast_cache_enabled":
+        torch.set_autocast_cache_enabled(value)
+    elif name == "autocast_nesting":
+        for _ in range(value):
+            torch.autocast_increment_nesting()
+        for _ in range(-value):
+            torch.autocast_decrement_nesting()
+    else:
+        raise RuntimeError(f"the torch mode {name!r} was changed by traced code and cannot be replayed")
