@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
@@ -671,6 +672,18 @@ KeptInputs keep(const Spec& spec, const Slots& inputs) {
   return kept;
 }
 
+// Whether a checkpoint that was not captured runs: it pairs what is saved now, by number, with what a second run saves,
+// which is a plain one. So eager's ops have to run, which save the same in the same order.
+bool is_in_checkpoint() {
+  auto hooks = at::SavedTensorDefaultHooks::get_hooks();
+  if (!hooks) return false;
+  PyObject* pack = hooks->first.ptr(getPyInterpreter());
+  Ref module(PyObject_GetAttrString(pack, "__module__"));
+  if (!module) PyErr_Clear();
+  return module && PyUnicode_Check(module.get()) &&
+         PyUnicode_CompareWithASCIIString(module.get(), "torch.utils.checkpoint") == 0;
+}
+
 Ref differentiable_run(Differentiable* self, PyObject* const* args) {
   const Spec& spec = *self->spec;
   Slots inputs;
@@ -685,9 +698,7 @@ Ref differentiable_run(Differentiable* self, PyObject* const* args) {
   bool needed = std::any_of(spec.grad_inputs.begin(), spec.grad_inputs.end(), [&](int32_t i) {
     return inputs[i].tensor.defined() && inputs[i].tensor.requires_grad();
   });
-  // hooks on saved tensors see what eager saves, in its order: a checkpoint pairs that with what a second run saves
-  bool hooked = needed && spec.has_eager && !spec.changes && at::SavedTensorDefaultHooks::get_hooks().has_value();
-  if (needed && (hooked || spec.prefers_eager()))
+  if (needed && (spec.prefers_eager() || (spec.has_eager && !spec.changes && is_in_checkpoint())))
     return checked(PyObject_Vectorcall(self->spec->eager_run(), args, spec.n_inputs, nullptr));
   KeptInputs kept;
   if (needed && spec.has_eager) kept = keep(spec, inputs);
