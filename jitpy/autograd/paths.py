@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ..ir.alias import needs_grad
 from ..ir.autograd_saves import saved_by
-from ..ir.graph import GETITEM, Graph, Node
+from ..ir.graph import GETITEM, REGION, Graph, Node
 from ..runtime.autograd_node import Paths
 from .joint import Halves, Joint
 from .watching import Place, Watched
@@ -54,7 +54,9 @@ def read_unchecked(joint: Joint, halves: Halves) -> set[Node]:
                    for wanted, below in zip(needs[k], under, strict=True) for i, above in enumerate(over))
 
     nodes = {"input": joint.graph.inputs, "output": joint.graph.outputs}
-    return {nodes[kind][i] for kind, i in (halves.saved[k] for k in asked if is_unchecked(k))}
+    found = {nodes[kind][i] for kind, i in (halves.saved[k] for k in asked if is_unchecked(k))}
+    # eager holds what it computes a region from
+    return found.difference(*(node.input_nodes() for node in joint.graph.nodes if REGION in node.meta))
 
 
 def _savers(graph: Graph) -> dict[Node, int]:
