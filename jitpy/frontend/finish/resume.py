@@ -261,8 +261,9 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
             if item.name == "MAKE_CELL" and index > _first_resume(view):
                 raise Resumable("cells made inside a comprehension")
             item = Instr("NOP", lineno=item.lineno)
-        out.append(_by_name(item))
-        places.append(index)
+        parts = _single(item)
+        out += parts
+        places += [index] + [-1] * (len(parts) - 1)  # nothing goes wrong in a second part
         if index == at and point.inner is not None:
             _insert_inner_call(out, places, point, target, globals_by_id, line, index)
     return out
@@ -275,13 +276,23 @@ def _first_resume(view: CodeView) -> int:
     return 0
 
 
-def _by_name(item: Instr) -> Instr:
-    """Combined instructions (3.13) name cells of the function as they name its locals."""
+def _single(item: Instr) -> list[Instr]:
+    """An instruction as it is, combined ones (3.13) in their two parts: these hold small numbers of variables only, and
+    variables have other numbers here. They name cells of the function as they name its locals."""
     if type(item.arg) is not tuple or not item.name.endswith("_FAST"):
-        return item.copy()
+        return [item.copy()]
     if any(isinstance(arg, FreeVar) for arg in item.arg):
         raise Resumable("a closure variable in a combined instruction")
-    return Instr(item.name, tuple(getattr(arg, "name", arg) for arg in item.arg), location=item.location)
+    names = _PARTS[item.name]
+    return [Instr(name, getattr(arg, "name", arg), location=item.location)
+            for name, arg in zip(names, item.arg, strict=True)]
+
+
+_PARTS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
 
 
 def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
