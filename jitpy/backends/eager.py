@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 import torch
 
-from ..ir import CONSTANT, GETITEM, Graph, Node
+from ..ir import CONSTANT, GETITEM, Graph, Node, ops
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
 from ..ir.graph import BEFORE_WRITES
 from ..runtime.autograd_node import watch_change
@@ -130,7 +130,7 @@ class _Planner:
         function = operator.getitem if node.op is GETITEM else node.op.target
         if node.meta.get("own_versions"):
             function = torch.Tensor.data.__get__
-        elif function in _SCATTERS:
+        elif node.op in _SCATTERS:
             function = functools.partial(_scattered, function)
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
@@ -188,9 +188,8 @@ class _Planner:
                                                (self._new_slot(),)))
 
 
-_aten = torch.ops.aten
 #: these copy all the memory that their first argument is in, and lay the result out as it is in there
-_SCATTERS = frozenset({_aten.select_scatter.default, _aten.slice_scatter.default, _aten.diagonal_scatter.default})
+_SCATTERS = {ops.get(f"aten.{name}.default") for name in ("select_scatter", "slice_scatter", "diagonal_scatter")}
 
 
 def _scattered(scatter: Callable[..., torch.Tensor], base: torch.Tensor, *args: Any) -> torch.Tensor:

@@ -330,15 +330,17 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     if type(obj) is weakref.ref and not args and not kwargs:
         return _referent(ex, obj)
     if isinstance(obj, torch.jit.ScriptFunction):
-        return _call_scripted(ex, obj, args, kwargs, fn)
+        return _call_scripted(ex, fn, args, kwargs)
+    if getattr(obj, "__name__", "") == "__call__" and args and isinstance(args[0], PyValue) and \
+            isinstance(args[0].obj, torch.jit.ScriptFunction):
+        return _call_scripted(ex, args[0], args[1:], kwargs)  # `ScriptFunction.__call__`, which tools wrap
     raise GraphBreak("unsupported_call", fn.describe())
 
 
-def _call_scripted(
-    ex: Executor, obj: torch.jit.ScriptFunction, args: list[Value], kwargs: dict[str, Value], fn: Value
-) -> Any:
+def _call_scripted(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A function under `torch.jit.script`: the Python function that it was made of, for arguments of the very types
     that TorchScript was told, where the two do the same."""
+    obj = ex.world.pin(fn)
     original = getattr(obj, "_torchdynamo_inline", None)
     declared = {a.name: str(a.type) for a in obj.schema.arguments}
     given = {**dict(zip(declared, args, strict=False)), **kwargs}

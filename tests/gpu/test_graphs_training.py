@@ -19,6 +19,12 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "_REPLAY_MICROSECONDS", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def _whole_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions that keep all bits: their algorithms may differ from run to run."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def close(found: Any, expected: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 

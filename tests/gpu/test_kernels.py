@@ -38,4 +38,4 @@ def test_more_elements_than_32_bits_count(fn: Callable[[torch.Tensor], torch.Ten
         pytest.skip("needs 16 GB")
     x = torch.empty(shape, dtype=torch.int8, device="cuda").random_(-100, 100)
     (found,) = make_executable(plan_graph(trace(fn, (x,))))(x)
-    assert torch.equal(found, fn(x))
+    torch.testing.assert_close(found, fn(x), rtol=1e-5, atol=0)
