@@ -287,6 +287,7 @@ BY_DIFFERENCES_ALONE: dict[str, Any] = {
                  torch.ones(3, dtype=torch.float64), True, 0.1, 1e-5),
     "aten.native_group_norm.default": (_rand(2, 4, 3), _rand(4), _rand(4), 2, 4, 3, 2, 1e-5),
     "aten.copy.default": (X, Y),
+    "ir.in_layout_of": (X, Y),
     "aten.bernoulli.p": (X, 0.5),
 }
 
