@@ -15,6 +15,7 @@ from jitpy.autograd.reverse import vjp
 from jitpy.ir import Graph, Node, NotCovered, TensorSpec, ops
 from jitpy.ir.builder import Builder
 from jitpy.ir.interpret import interpret
+from jitpy.ir.sizes import SizeCheckFailed
 from tests.autograd.test_rules import leaves_of
 from tests.ir.op_samples import spec_of
 from tests.ir.test_ops_samples import Survey
@@ -93,7 +94,10 @@ def check(survey: Twice, func: Any, specs: Any, kwspecs: Any, result: Any, input
         assert not any(g is not None for g in again), f"gradients where eager raises: {error}"
         return
     graph.outputs = [*(g for g in grads if g is not None), *(g for g in again if g is not None)]
-    found = iter(interpret(graph, [*real, *first, *second]))
+    try:
+        found = iter(interpret(graph, [*real, *first, *second]))
+    except SizeCheckFailed:
+        return  # a size that data decide is not the usual one: compiled code leaves such a call to eager
     for node, grad in zip(grads, want, strict=True):
         if node is not None:
             torch.testing.assert_close(next(found), grad, rtol=1e-9, atol=1e-9, equal_nan=True)
