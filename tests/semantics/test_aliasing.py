@@ -535,4 +535,77 @@ def views_of_leaves_that_change_their_sizes():
     return _changed_views()
 
 
+# So are leaves that are made inside a graph, and their own sizes.
+def _changed_leaves():
+    def told():
+        return torch.ones(2, 3).requires_grad_()
+
+    def part():
+        memory = torch.ones(3, 3)
+        return memory[1:].requires_grad_()
+
+    def change(how):
+        w = told()
+        if how == "itself":
+            w.t_()
+        elif how == "itself under no_grad":
+            with torch.no_grad():
+                w.t_()
+        elif how == "view":
+            w[:].t_()
+        elif how == "view under no_grad":
+            with torch.no_grad():
+                w[:].t_()
+        elif how == "view made under no_grad":
+            with torch.no_grad():
+                view = w[:]
+            view.t_()
+        elif how == "detached":
+            w.detach().t_()
+        elif how == "part itself":
+            w = part()
+            w.t_()
+        elif how == "view of a part":
+            w = part()
+            w[1:].t_()
+        elif how == "base of a part":
+            memory = torch.ones(3, 3)
+            w = memory[1:].requires_grad_()
+            memory.unsqueeze_(0)
+        elif how == "other view of a part's base":
+            memory = torch.ones(3, 3)
+            w = memory[1:].requires_grad_()
+            memory[1:].unsqueeze_(0)
+        return w
+
+    def fn(x, how):
+        try:
+            w = change(how)
+        except RuntimeError as error:
+            return x * 2, str(error)
+        (w * w).sum().backward()
+        return x * 2, w.grad, w.shape, w.is_leaf
+
+    return fn
+
+
+_LEAVES = (
+    "itself",
+    "itself under no_grad",
+    "view",
+    "view under no_grad",
+    "view made under no_grad",
+    "detached",
+    "part itself",
+    "view of a part",
+    "base of a part",
+    "other view of a part's base",
+)
+
+
+@case(*[lambda how=how: (torch.ones(3), how) for how in _LEAVES], factory=True)
+def leaves_made_inside_that_change_their_sizes():
+    return _changed_leaves()
+
+
 test_cases = make_test(__name__)

@@ -427,6 +427,8 @@ class Recorder:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
         if facts.overload is _aten.detach_.default:
             raise Uncapturable("unsupported_op", f"{facts.overload}")
+        if self.bets.is_leaf(target):
+            raise Uncapturable("unsupported_op", f"{facts.overload} changes the sizes of a tensor that requires grad")
         if self.state.grad_enabled and target.chain and not target.is_detached and (
             target.spec.requires_grad or target.storage.base.tensor.requires_grad
         ):
@@ -439,10 +441,13 @@ class Recorder:
     def _check_view_change(self, target: TracedTensor) -> None:
         """Autograd takes `view.t_()` for a write to the view."""
         storage = target.storage
+        what = "an in-place operation on a view that autograd restricts"
+        if target.is_unrecorded:  # eager says so first
+            raise Uncapturable("unsupported_op", what)
         if storage.input is not None:
             check_write_under_grad(self, self._inputs[storage.input], True)
-        if target.is_unrecorded or storage.split or storage.restricted or storage.lost_grad:
-            raise Uncapturable("unsupported_op", "an in-place operation on a view that autograd restricts")
+        if storage.split or storage.restricted or storage.lost_grad or storage.frozen:
+            raise Uncapturable("unsupported_op", what)
 
     def _resizes(self, target: TracedTensor, value: Node) -> bool:
         """Whether an out= argument gets new memory: an empty tensor of the program's own making."""
