@@ -15,7 +15,8 @@ from .program import program
 @program
 def gan(jit):
     G = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(0.2), nn.Linear(16, 4))
-    D = nn.Sequential(nn.Linear(4, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+    # No biases: while no hinge is closed their gradients are 0 but for rounding, which Adam's steps blow up.
+    D = nn.Sequential(nn.Linear(4, 16, bias=False), nn.LeakyReLU(0.2), nn.Linear(16, 1, bias=False))
     og, od = torch.optim.Adam(G.parameters(), 1e-2, betas=(0.5, 0.9)), torch.optim.Adam(D.parameters(), 1e-2)
 
     def step(real):
