@@ -60,7 +60,6 @@ PYTHON_FUNCTIONS: set[Any] = {
     torch.Tensor.unflatten,
     torch.Tensor.__contains__,
     torch.nn.functional.grid_sample,
-    torch.nn.functional.multi_head_attention_forward,
 }
 
 

@@ -1,8 +1,9 @@
 """Functions of torch written in Python that are not traced as they stand.
 
 SKIPPED run as plain Python, as a whole: what they do lies outside any graph (the autograd engine, hooks, modes of C++).
-SUBSTITUTES are traced in the place of functions that only serve profilers. WRAPPERS are closures around a function:
-those that keep torch.compile out are looked through, and the one around an optimizer's step is traced in another form.
+SUBSTITUTES are traced in the place of functions that only serve profilers or torch.compile. WRAPPERS are closures
+around a function: those that keep torch.compile out are looked through, and the one around an optimizer's step is
+traced in another form.
 """
 
 from __future__ import annotations
@@ -92,7 +93,23 @@ def _range_exit(self: Any, exc_type: Any, exc_value: Any, traceback: Any) -> Non
         torch.ops.profiler._record_function_exit._RecordFunction(self.record)
 
 
+def _check_with(error_type: Any, cond: Any, message: Any) -> None:
+    """`torch._check` and its like, without torch.compile's machinery for sizes."""
+    if type(cond) is not bool or not cond and message is None:
+        _failed_check(error_type, cond)
+    elif not cond:
+        raise error_type(str(message()))
+
+
+def _failed_check(error_type: Any, cond: Any) -> None:
+    torch._check_with(error_type, cond, None)  # type: ignore[arg-type]
+
+
+_skip("a check failed", _failed_check)
+
+
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+    torch._check_with: _check_with,
     record_function.__init__: _range_init,
     record_function.__enter__: _range_enter,
     record_function.__exit__: _range_exit,
