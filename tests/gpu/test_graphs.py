@@ -53,6 +53,16 @@ def test_replays(cuda: torch.device) -> None:
     assert 1 <= recordings(run) <= 2 and not run.reason
 
 
+def test_a_first_call_elsewhere(cuda: torch.device) -> None:
+    """A tensor that is not on the GPU counts as no call: it says nothing of addresses."""
+    run = graphed(kernels.sine_plan(cuda, 1000))
+    with pytest.raises((RuntimeError, ValueError, TypeError)):
+        run(torch.randn(1000))
+    for _ in range(4):
+        x = torch.randn(1000, device=cuda)
+        torch.testing.assert_close(run(x)[0], sine(x))
+
+
 def test_held_outputs_keep_their_values(cuda: torch.device) -> None:
     run = graphed(kernels.sine_plan(cuda, 1000))
     inputs = [torch.randn(1000, device=cuda) for _ in range(20)]

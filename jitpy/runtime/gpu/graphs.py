@@ -188,10 +188,10 @@ class GraphedExecutable:
             if len(self._sites) >= _KEYS:
                 return self._run(*inputs)
             site = self._sites[key] = _Site()
-        site.calls += 1
         found = self._addresses(inputs, self._device.index, tuple(site.copied))
         if found is None:
-            return self._run(*inputs)  # its error
+            return self._run(*inputs)  # an input elsewhere: for this call there is no recording
+        site.calls += 1
         if site.calls == 1:  # operators set themselves up, kernels load; addresses may settle
             site.last = found
             return self._run(*inputs)
