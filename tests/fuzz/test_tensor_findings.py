@@ -201,6 +201,28 @@ _finding("copied_over_a_complex_result", """
     t1.copy_(t3)
     """, "t1", alias=3)
 
+# Eager's gradient of as_strided() stays within the view that it was called on, which shows a part of the memory.
+_finding("as_strided_of_a_part", """
+    t1 = h[..., 1:]
+    t3 = t1.as_strided((2, 2), (1, 2))
+    """, "t3", alias=1)
+_finding("as_strided_of_a_part_of_a_result", """
+    t1 = (w * 2)[..., 1:]
+    t3 = t1.as_strided((2, 2), (1, 2))
+    """, "t3")
+_finding("as_strided_of_an_overlapping_part", """
+    t1 = (w * 2).as_strided((3, 2), (1, 1))
+    t3 = t1.as_strided((2, 2), (1, 4))
+    """, "t3")
+_finding("as_strided_of_another_shape_of_all", """
+    t1 = (w * 2).t().unsqueeze(0)
+    t3 = t1.as_strided((2, 2), (1, 4))
+    """, "t3")
+_finding("as_strided_of_an_expanded_part", """
+    t1 = (w * 2)[0].expand(2, 3)
+    t3 = t1.as_strided((2, 2), (1, 2))
+    """, "t3")
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)

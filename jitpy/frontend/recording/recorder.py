@@ -343,6 +343,11 @@ class Recorder:
                 offset = base.spec.offset
             if base.is_unrecorded or any(step.multi for step in base.chain):
                 raise Uncapturable("unsupported_op", "as_strided of a view that autograd restricts")
+            if base.spec.requires_grad and not all(
+                    step.op.target is not _aten.as_strided.default and
+                    self.sizes.equal(step.spec.numel, memory.numel, "as_strided") for step in base.chain):
+                # autograd drops the gradient of what the view does not show
+                raise Uncapturable("unsupported_op", "as_strided of a part of a tensor that requires grad")
             node = base.storage.base
             whole = TracedTensor(self, base.storage, (), node, node.tensor)
             if base.is_detached:
