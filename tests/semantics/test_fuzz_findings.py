@@ -475,4 +475,32 @@ def index_add_of_wrong_sources(x, source, index):
     return x, found
 
 
+# An argument that a write had given a history was still taken for a leaf: the next write under autocast was traced to
+# raise what eager says of leaves, and the program's handler ran instead of the write.
+@case(*(lambda make=make: (torch.ones(3), torch.nn.Parameter(make(2, 2)), []) for make in (
+    torch.ones, torch.zeros, torch.ones)))
+def writes_under_autocast_to_what_was_a_leaf(y, p, log):
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y += p.sum()
+    try:
+        y.sub_(p.sum()).xlogy_(p.sum())
+    except RuntimeError as error:
+        log.append(str(error))
+    return y * 2, y.is_leaf
+
+
+@case(lambda: (torch.ones(3), torch.nn.Parameter(torch.ones(2, 2)), []), lambda: (torch.ones(3), torch.ones(2, 2), []))
+def caught_errors_of_leaves_under_autocast(y, p, log):
+    for _ in range(3):
+        for t in (y, p):
+            try:
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    t += p.sum()
+            except RuntimeError as error:
+                log.append(str(error))
+    print("break")
+    return y * 2, p * 2
+
+
 test_all = make_test(__name__)

@@ -119,6 +119,14 @@ class Bets:
         leaf = self.leaves.get(tensor.storage.base)
         return leaf is not None and leaf.tensor is tensor
 
+    def has_history(self, tensor: TracedTensor) -> bool:
+        """Whether a tensor that requires grad was computed, here or before: a write that autograd records makes of an
+        argument that is a leaf one that is not."""
+        storage = tensor.storage
+        if self.is_leaf(tensor):
+            return False
+        return not tensor.is_leaf or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad
+
     def nodes_of(self, tensor: TracedTensor) -> set[Node]:
         """All nodes that have stood for a leaf, by its present value or by a former one."""
         found = {node for node, leaf in self.leaves.items() if leaf.tensor is tensor}

@@ -76,7 +76,8 @@ def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
         spec = value.spec
         if not spec.is_static or type(spec.offset) is not int:
             seen[_SYMBOLIC] = 1
-        return (spec, value.is_leaf, *value.lazy_bits) if value.chain else (spec, value.is_leaf)
+        leaf = not value.recorder.bets.has_history(value)
+        return (spec, leaf, *value.lazy_bits) if value.chain else (spec, leaf)
     if kind is tuple or kind is list:
         return (kind, *[_key(v, tensors, seen) for v in value])
     if kind is dict:
@@ -150,7 +151,7 @@ def _run_on_shadows(
             spec = spec.with_(
                 shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)), offset=fixed(spec.offset)
             )
-        shadows[id(tensor)] = shadow_of(spec, tensor.is_leaf, env, tensor.lazy_bits)
+        shadows[id(tensor)] = shadow_of(spec, not recorder.bets.has_history(tensor), env, tensor.lazy_bits)
 
     def convert(value: Any) -> Any:
         kind = type(value)
@@ -240,7 +241,7 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                     tensor.fill_(number)
                 if _is_view(recorder, value):  # which errors tell
                     tensor = tensor.view_as(tensor)
-                made[id(value)] = tensor.requires_grad_(spec.requires_grad and value.is_leaf)
+                made[id(value)] = tensor.requires_grad_(spec.requires_grad and not recorder.bets.has_history(value))
             return made[id(value)]
         if kind is tuple or kind is list:
             return kind(map(convert, value))
