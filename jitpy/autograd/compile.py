@@ -173,11 +173,13 @@ def used_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 class BackwardHalf:
-    """A backward half, in the variants that passes ask for."""
+    """A backward half, in the variants that passes ask for. Raises NotCovered for gradients in symbolic layouts."""
 
     def __init__(self, halves: Halves, compile: Compile, compile_eager: Compile) -> None:
         self.graph = halves.backward
         self.n_saved = len(halves.saved)
+        for node in self.graph.inputs[self.n_saved:]:
+            row_strides(node.tensor)  # raises now: once the forward half has run, torch's autograd cannot take over
         self.compile = compile
         self.compile_eager = compile_eager
 
@@ -191,7 +193,6 @@ class BackwardHalf:
                 run = _for_all_leaves(run)
         return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
                             None if all(present) else tuple(present))
-
 
     def _compiled(self, graph: Graph) -> Compiled:
         """The guards are made already: a compilation that asks for more about sizes than they say does not count."""

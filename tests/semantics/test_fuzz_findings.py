@@ -7,6 +7,7 @@ import functools
 
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -501,6 +502,19 @@ def caught_errors_of_leaves_under_autocast(y, p, log):
                 log.append(str(error))
     print("break")
     return y * 2, p * 2
+
+
+# A result that is a column, of a size that changes: its gradient's strides were found to be symbolic in the backward
+# pass, when it was too late to leave the graph to torch's autograd.
+def test_gradient_of_a_transposed_result():
+    def transposed(w):
+        return torch.nn.functional.gelu(w).t()[0], torch.nn.functional.gelu(w.t())
+
+    jitted = jitpy.jit(transposed, backend="codegen")
+    for rows in (2, 6, 3, 5):
+        w = torch.linspace(-1, 1, 2 * rows).view(rows, 2).requires_grad_()
+        expected, found = (torch.autograd.grad(sum(t.sum() for t in fn(w)), w)[0] for fn in (transposed, jitted))
+        torch.testing.assert_close(found, expected)
 
 
 test_all = make_test(__name__)
