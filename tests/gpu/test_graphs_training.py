@@ -102,7 +102,8 @@ def test_sizes_that_alternate_between_forward_and_backward(cuda: torch.device) -
 
 
 def test_running_statistics(cuda: torch.device) -> None:
-    """Buffers that a recording writes: their values and versions, in training, evaluation, and training again."""
+    """Buffers that a recording writes, in training, evaluation, and training again. Of their versions only that of the
+    number of batches moves, as in eager."""
     ours, theirs = pair(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3),
                                               nn.BatchNorm2d(8)), cuda)
     jitted = jitpy.jit(ours, mode="reduce-overhead")
@@ -118,7 +119,8 @@ def test_running_statistics(cuda: torch.device) -> None:
         for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
             close(one, other)
         if ours.training:
-            assert all(one._version > version for one, version in zip(ours.buffers(), before, strict=True))
+            assert all(one._version > version for one, version in zip(ours.buffers(), before, strict=True)
+                       if not one.is_floating_point())
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(one.grad, other.grad, rtol=2e-3, atol=1e-3)
             one.grad = other.grad = None
