@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import enum
 import functools
 import inspect
@@ -329,50 +328,14 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
     if type(obj) is weakref.ref and not args and not kwargs:
         return _referent(ex, obj)
-    if isinstance(obj, torch.jit.ScriptFunction):
-        return _call_scripted(ex, fn, args, kwargs)
     if getattr(obj, "__name__", "") == "__call__" and args and isinstance(args[0], PyValue) and \
             isinstance(args[0].obj, torch.jit.ScriptFunction):
-        return _call_scripted(ex, args[0], args[1:], kwargs)  # `ScriptFunction.__call__`, which tools wrap
+        fn, obj, args = args[0], args[0].obj, args[1:]  # `ScriptFunction.__call__`, which tools wrap
+    if isinstance(obj, torch.jit.ScriptFunction):
+        from .tensors.scripted import call_scripted
+
+        return call_scripted(ex, fn, args, kwargs)  # type: ignore[arg-type]
     raise GraphBreak("unsupported_call", fn.describe())
-
-
-def _call_scripted(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """A function under `torch.jit.script`: the Python function that it was made of, for arguments of the very types
-    that TorchScript was told, where the two do the same."""
-    obj = ex.world.pin(fn)
-    original = getattr(obj, "_torchdynamo_inline", None)
-    declared = {a.name: str(a.type) for a in obj.schema.arguments}
-    given = {**dict(zip(declared, args, strict=False)), **kwargs}
-    if (
-        not isinstance(original, types.FunctionType)
-        or len(args) > len(declared)
-        or any(_SCRIPT_TYPES.get(declared.get(name, "")) is not value.cls for name, value in given.items())
-        or not _is_script_alike(original, set())
-    ):
-        raise GraphBreak("unsupported_call", fn.describe())
-    return call(ex, ex.world.const_object(original), args, kwargs)
-
-
-def _is_script_alike(function: types.FunctionType, seen: set[types.FunctionType]) -> bool:
-    """Whether TorchScript and Python agree on a function and on those that it calls: TorchScript raises errors of its
-    own, prints in its own way, and code may ask for it."""
-    seen.add(function)
-    names = function.__code__.co_names
-    if "print" in names or "is_scripting" in names or any(
-        instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(function)
-    ):
-        return False
-    called = (function.__globals__.get(name) for name in names)
-    return not function.__closure__ and all(
-        _is_script_alike(other, seen)
-        for other in called
-        if isinstance(other, types.FunctionType) and other not in seen and not other.__module__.startswith("torch.")
-    )
-
-
-#: types of TorchScript -> those of arguments that it takes as they are
-_SCRIPT_TYPES = {"Tensor": torch.Tensor, "int": int, "float": float, "bool": bool}
 
 
 def _referent(ex: Executor, reference: weakref.ref[Any]) -> Value:

@@ -146,6 +146,73 @@ def scripted_asks(x):
     return x + 2
 
 
+def helper_of_scripts(x):
+    return x + 1
+
+
+@torch.jit.script
+def scripted_helped(x):
+    return helper_of_scripts(x) * 2
+
+
+@torch.jit.script
+def scripted_power(x, n: int):
+    return x * (n ** 2)
+
+
+@torch.jit.script
+def scripted_divisions(x, n: int, m: int):
+    return x * (n // m) + n % m - n / m
+
+
+@torch.jit.script
+def scripted_product(x, n: int):
+    return x + n * n
+
+
+@torch.jit.script
+def scripted_default(x, scale: float = 0.5, bias: torch.Tensor | None = None):
+    left, right = (x * scale).chunk(2)
+    if bias is not None:
+        left = left + bias
+    return torch.cat([right, left]), x.shape[0], left.dtype == torch.float32
+
+
+@torch.jit.script
+def scripted_dtypes(x):
+    a = x.to(torch.bfloat16).to(torch.float64) + torch.zeros(x.shape[1], dtype=torch.float32)
+    b = torch.ones_like(x, dtype=torch.int32, memory_format=torch.contiguous_format) + torch.tensor(2, dtype=x.dtype)
+    return a, b, x[:, 1:].sum(dtype=torch.half)
+
+
+@torch.jit.script
+def scripted_in_place(x):
+    x.mul_(2)
+    y = torch.zeros_like(x)
+    y += x
+    return y[0]
+
+
+@torch.jit.script
+def scripted_loop(x, n: int):
+    for i in range(n):
+        if i % 2 == 1:
+            x = x + i
+        elif x.dim() > 1:
+            return x * 2
+    while n > 0:
+        x = x - n
+        n -= 1
+    return x
+
+
+@torch.jit.script
+def scripted_list(x):
+    kept = [x]
+    kept.append(x + 1)
+    return kept
+
+
 @torch.jit.script
 def scripted_raises(x, n: int):
     if n > 1:
@@ -368,6 +435,69 @@ def script_function_that_raises(x):
         return first, type(error).__name__
 
 
+@case(one, fullgraph=True, globals={"helper_of_scripts": lambda: torch.neg})
+def script_function_of_a_helper_that_was_replaced(x):
+    return scripted_helped(x) - 1
+
+
+@case(lambda: (torch.arange(4),), lambda: (torch.randn(4),))
+def script_function_with_a_power(x):
+    return scripted_power(x, 3)
+
+
+@case(one, lambda: (torch.arange(4),), fullgraph=True)
+def script_function_that_divides(x):
+    return [scripted_divisions(x, n, m) for n in (-7, 7, 0) for m in (-3, 3)]
+
+
+@case(one)
+def script_function_that_divides_by_zero(x):
+    try:
+        return scripted_divisions(x, 1, 0)
+    except Exception as error:
+        return type(error).__name__
+
+
+@case(
+    lambda: (torch.arange(4), 2), lambda: (torch.arange(4), 3), lambda: (torch.arange(4), 4),
+    lambda: (torch.arange(4), 2**33 + 1), lambda: (torch.arange(4), -(2**63)), lambda: (torch.arange(4), 5),
+)
+def script_function_whose_ints_overflow(x, n):
+    return scripted_product(x, n)
+
+
+@case(one, lambda: (torch.arange(6),), fullgraph=True)
+def script_function_with_defaults(x):
+    return scripted_default(x), scripted_default(x, bias=x[:1]), scripted_default(x, scale=2.0)
+
+
+@case(one)
+def script_function_with_an_int_for_a_float(x):
+    return scripted_default(x, 2), scripted_default(x, True)
+
+
+@case(lambda: (torch.randn(3, 4),), lambda: (torch.arange(12).reshape(3, 4),), fullgraph=True)
+def script_function_of_dtypes(x):
+    return scripted_dtypes(x)
+
+
+@case(lambda: (torch.randn(3, 4),), fullgraph=True)
+def script_function_that_writes(x):
+    row = scripted_in_place(x)
+    row += 1
+    return row, x
+
+
+@case(one, lambda: (torch.randn(3, 4),), fullgraph=True)
+def script_function_with_loops(x):
+    return scripted_loop(x, 3), scripted_loop(x, 0), scripted_loop(x, -2)
+
+
+@case(one)
+def script_function_of_lists(x):
+    return scripted_list(x)
+
+
 @case(one)
 def script_function_with_another_type(x):
     try:
@@ -376,7 +506,7 @@ def script_function_with_another_type(x):
         return type(error).__name__
 
 
-@case(one)
+@case(one, lambda: (torch.randn(4, requires_grad=True),))
 def traced_function(x):
     return traced(x) - 1
 
