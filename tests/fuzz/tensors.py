@@ -262,7 +262,7 @@ def observe(fn: Callable[..., Any], program: TensorProgram, alias: int | None = 
     try:
         log, *results = fn(**args)
         out = tuple(results)
-        facts.append(log)
+        facts.append([_without_names(item) if isinstance(item, str) else item for item in log])
     except Exception as error:
         facts.append(_named(error))
     for line in program.after:
@@ -286,10 +286,14 @@ def observe(fn: Callable[..., Any], program: TensorProgram, alias: int | None = 
     return facts + [None if t.grad is None else t.grad.clone() for t in watched]
 
 
+def _without_names(text: str) -> str:
+    """An error's text without how often a tensor was written to and by which node of autograd's it was made."""
+    text = re.sub(r"Output \d+ of \w+ is", "This is", re.sub(r"version \d+", "version N", text))
+    return re.sub(r", which is output [0-9]+ of [A-Za-z0-9:]+,", "", text)
+
+
 def _named(error: Exception) -> str:
-    """Type and text, without how often a tensor was written to and by which node of autograd's it was made."""
-    text = re.sub(r"Output \d+ of \w+ is", "This is", re.sub(r"version \d+", "version N", str(error)))
-    return f"{type(error).__name__}: {re.sub(r', which is output [0-9]+ of [A-Za-z0-9:]+,', '', text)}"
+    return f"{type(error).__name__}: {_without_names(str(error))}"
 
 
 def _facts(tensors: list[torch.Tensor]) -> list[Any]:
@@ -303,7 +307,7 @@ def _facts(tensors: list[torch.Tensor]) -> list[Any]:
         try:
             leaf: Any = t.is_leaf
         except RuntimeError as error:
-            leaf = re.sub(r"Output \d+ of \w+ is", "This is", str(error))  # which of autograd's nodes made it
+            leaf = _without_names(str(error))
         base = t._base
         memory = memories.setdefault(t.untyped_storage()._cdata, len(memories))
         # a base that the program made may be missing

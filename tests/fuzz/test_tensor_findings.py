@@ -224,6 +224,22 @@ _finding("as_strided_of_an_expanded_part", """
     """, "t3")
 
 
+# Bounds of clamp() that are numbers are no operands of its loop, and have no say in its strides.
+_finding("strides_of_clamp", """
+    t1 = g.unsqueeze(0).clone().mT
+    t2 = t1.clamp(-1, 1)
+    """, "t2")
+
+# The error of a call was found out on a tensor without a history: an error that comes first was not seen.
+_finding("which_of_two_errors_of_out", """
+    t1 = (w * 2).split(1)[0].expand(2, 1, 3)
+    try:
+        torch.mul(t1, 2, out=t1)
+    except RuntimeError as error:
+        log.append(str(error))
+    """, "w")
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

@@ -14,6 +14,7 @@ from jitpy.ir.ops.quiet import without_compiler_import
 from ..traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 from .shadow import (
     Constant,
+    NonLeaf,
     Ref,
     ShadowTensor,
     SizesByData,
@@ -239,9 +240,14 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                 tensor.untyped_storage().fill_(0)
                 if number:
                     tensor.fill_(number)
-                if _is_view(recorder, value):  # which errors tell
-                    tensor = tensor.view_as(tensor)
-                made[id(value)] = tensor.requires_grad_(spec.requires_grad and not recorder.bets.has_history(value))
+                # errors tell views from others, and leaves from what has a history
+                history = spec.requires_grad and recorder.bets.has_history(value)
+                with torch.enable_grad():
+                    if history:
+                        NonLeaf.mark(tensor)
+                    if _is_view(recorder, value):
+                        tensor = tensor.view_as(tensor)
+                made[id(value)] = tensor if history else tensor.requires_grad_(spec.requires_grad)
             return made[id(value)]
         if kind is tuple or kind is list:
             return kind(map(convert, value))

@@ -92,7 +92,7 @@ def _make_shadow(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None, lazy: tup
     if not spec.requires_grad or is_leaf:
         return shadow
     with torch.enable_grad():
-        _NonLeaf.mark(shadow)
+        NonLeaf.mark(shadow)
     return shadow
 
 
@@ -114,7 +114,7 @@ def _extent(spec: TensorSpec) -> Dim:
     return extent
 
 
-class _NonLeaf(torch.autograd.Function):
+class NonLeaf(torch.autograd.Function):
     """Makes a tensor look like the result of a computation that requires grad."""
 
     @staticmethod
@@ -128,7 +128,7 @@ class _NonLeaf(torch.autograd.Function):
 
     @staticmethod
     def mark(tensor: torch.Tensor) -> None:
-        _NonLeaf.apply(tensor, torch.empty((), device=_META, requires_grad=True))
+        NonLeaf.apply(tensor, torch.empty((), device=_META, requires_grad=True))
 
 
 @dataclass(slots=True)

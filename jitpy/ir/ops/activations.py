@@ -8,8 +8,8 @@ from typing import Any
 
 from ..op import NotCovered
 from ..sizes import SizeEnv
-from ..spec import TensorSpec
-from .pointwise import elementwise
+from ..spec import TensorSpec, contiguous_stride
+from .pointwise import elementwise, like
 from .promotion import category, compute_dtype
 from .table import Invalid, define
 
@@ -18,6 +18,21 @@ def _activation(env: SizeEnv, x: TensorSpec, *rest: Any, **options: Any) -> Tens
     if category(x.dtype) != 2:
         raise Invalid("activations are for floats")
     return elementwise(env, x.dtype, (x,))
+
+
+def _activation_like(env: SizeEnv, x: TensorSpec, *rest: Any, **options: Any) -> TensorSpec:
+    _activation(env, x)
+    return like(env, x)
+
+
+def _any_real_like(env: SizeEnv, x: TensorSpec, *rest: Any, **options: Any) -> TensorSpec:
+    _any_real(env, x)
+    return like(env, x)
+
+
+def _log_sigmoid_spec(env: SizeEnv, x: TensorSpec) -> TensorSpec:
+    found = _activation(env, x)
+    return found.with_(stride=contiguous_stride(x.shape)) if x.device.type == "cpu" else like(env, x)
 
 
 def _any_real(env: SizeEnv, x: TensorSpec, *rest: Any, **options: Any) -> TensorSpec:
@@ -75,8 +90,8 @@ def _relu(e: Any, x: Any) -> Any:
 
 
 activation("relu", _relu, _any_real)
-activation("relu6", lambda e, x: _clipped(e, x, 0, 6), _any_real)
-activation("hardtanh", lambda e, x, min_val=-1, max_val=1: _clipped(e, x, min_val, max_val), _activation)
+activation("relu6", lambda e, x: _clipped(e, x, 0, 6), _any_real_like)
+activation("hardtanh", lambda e, x, min_val=-1, max_val=1: _clipped(e, x, min_val, max_val), _activation_like)
 activation("gelu", _gelu)
 activation("silu", lambda e, x: e.truediv(x, e.add(1.0, e.exp(e.neg(x)))))
 activation("mish", lambda e, x: e.mul(x, e.tanh(e.log1p(e.exp(x)))))
@@ -87,7 +102,7 @@ activation("elu", _elu)
 activation("celu", lambda e, x, alpha=1.0: _elu(e, x, alpha, 1.0, 1.0 / alpha))
 activation("selu", lambda e, x: _elu(e, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946))
 activation("leaky_relu", lambda e, x, negative_slope=0.01: e.where(e.gt(x, 0.0), x, e.mul(x, negative_slope)))
-activation("log_sigmoid", _log_sigmoid)
+activation("log_sigmoid", _log_sigmoid, _log_sigmoid_spec)
 activation("threshold", lambda e, x, threshold, value: e.where(e.le(x, threshold), value, x), _activation)
 activation(
     "softshrink",

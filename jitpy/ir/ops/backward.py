@@ -27,12 +27,12 @@ def _pair(env: SizeEnv, grad: TensorSpec, x: TensorSpec, *rest: Any, **options: 
     return elementwise(env, x.dtype, (grad, x))
 
 
-def gradient(name: str, scalar: Callable[..., Any]) -> None:
+def gradient(name: str, scalar: Callable[..., Any], infer: Callable[..., Any] = _pair) -> None:
     """Define `aten.<name>_backward(grad, x or result, *parameters)`, a product of `grad` and a derivative."""
     define(
         f"aten.{name}_backward.default",
         kind="pointwise",
-        infer=_pair,
+        infer=infer,
         scalar=scalar,
         operands=2,
         compute=lambda grad, x, *rest, **options: (compute_dtype(x.dtype),) * 2,
@@ -85,7 +85,8 @@ def _hardswish(e: Any, grad: Any, x: Any) -> Any:
     return e.where(e.le(x, -3.0), 0.0, e.where(e.ge(x, 3.0), grad, middle))
 
 
-gradient("threshold", lambda e, grad, x, threshold: e.where(e.le(x, threshold), 0.0, grad))
+gradient("threshold", lambda e, grad, x, threshold: e.where(e.le(x, threshold), 0.0, grad),
+         infer=lambda env, grad, x, *rest: _pair(env, x, grad))
 gradient("gelu", _gelu)
 gradient("silu", _silu)
 gradient("mish", _mish)

@@ -257,12 +257,12 @@ def _scatter_part(part: Any) -> Any:
     """`x` with the part that a view rule selects replaced by `source`."""
 
     def infer(env: SizeEnv, x: TensorSpec, source: TensorSpec, *args: Any) -> TensorSpec:
-        if not is_contiguous(x.shape, x.stride) or source.dtype is not x.dtype or source.device != x.device:
-            raise NotCovered("strides are kept, dtypes must agree")
         wanted = part(env, x, *args).shape
         if len(wanted) != len(source.shape) or not all(map(env.equal, wanted, source.shape)):
             raise Invalid("sizes")
-        return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+        if not is_contiguous(x.shape, x.stride) or source.dtype is not x.dtype or source.device != x.device:
+            raise NotCovered("strides are kept, dtypes must agree")
+        return TensorSpec(x.dtype, x.shape, x.stride, x.device)
 
     return infer
 

@@ -69,6 +69,11 @@ def _same(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     return elementwise(env, x.dtype, (x,))
 
 
+def like(env: SizeEnv, x: TensorSpec, dtype: torch.dtype | None = None) -> TensorSpec:
+    """The result of a loop that writes into `torch.empty_like(x)`: strides of axes of size 1 are those of `x`."""
+    return TensorSpec(dtype or x.dtype, x.shape, preserved_stride(env, x.shape, x.stride), x.device)
+
+
 def _float_unary(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     dtype = float_result(x.dtype)
     return elementwise(env, dtype, (x,), dtype)
@@ -169,7 +174,8 @@ binary(*both("add"), infer=_arithmetic, scalar=lambda e, x, y, alpha=1: e.add(x,
 binary(
     *both("sub"), *both("subtract"), infer=_subtracting, scalar=lambda e, x, y, alpha=1: e.sub(x, _scaled(e, y, alpha))
 )
-binary(*both("rsub"), infer=_subtracting, scalar=lambda e, x, y, alpha=1: e.sub(y, _scaled(e, x, alpha)))
+binary(*both("rsub"), infer=lambda env, x, y, alpha=1: _subtracting(env, y, x, alpha),
+       scalar=lambda e, x, y, alpha=1: e.sub(y, _scaled(e, x, alpha)))
 binary(*both("mul"), *both("multiply"), scalar=lambda e, x, y: e.mul(x, y))
 binary(
     *both("div"),
@@ -262,6 +268,16 @@ def _power(env: SizeEnv, x: Any, exponent: Any) -> TensorSpec:
     return elementwise(env, dtype, (x, exponent), dtype)
 
 
+def _power_of_tensor(env: SizeEnv, x: TensorSpec, exponent: Any) -> TensorSpec:
+    """The loop is one over `x` alone."""
+    return elementwise(env, _power(env, x, exponent).dtype, (x,), result_type((x, exponent)))
+
+
+def _power_of_number(env: SizeEnv, x: Any, exponent: TensorSpec) -> TensorSpec:
+    found = _power(env, x, exponent)
+    return TensorSpec(found.dtype, found.shape, contiguous_stride(found.shape), found.device)
+
+
 def _power_scalar(e: Any, x: Any, exponent: Any) -> Any:
     """Exponents for which eager multiplies do so here too."""
     if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
@@ -286,12 +302,13 @@ def _power_scalar(e: Any, x: Any, exponent: Any) -> Any:
 define(
     "aten.pow.Tensor_Scalar",
     kind="pointwise",
-    infer=_power,
+    infer=_power_of_tensor,
     scalar=_power_scalar,
     operands=1,
     compute=lambda x, exponent: (result_type((x, exponent)),),
 )
-binary("aten.pow.Tensor_Tensor", "aten.pow.Scalar", infer=_power, scalar=lambda e, x, y: e.pow(x, y))
+binary("aten.pow.Tensor_Tensor", infer=_power, scalar=lambda e, x, y: e.pow(x, y))
+binary("aten.pow.Scalar", infer=_power_of_number, scalar=lambda e, x, y: e.pow(x, y))
 
 
 # -- Comparisons, logic, bits -------------------------------------------------------------------------------------
@@ -428,8 +445,14 @@ for _name, _primitive in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "at
     float_unary(_name, lambda e, x, _primitive=_primitive: getattr(e, _primitive)(x))
 for _name in ("asinh", "acosh", "atanh", "arcsinh", "arccosh", "arctanh", "erfinv", "digamma", "i0", "sinc"):
     float_unary(_name)
-float_unary("deg2rad", lambda e, x: e.mul(x, math.pi / 180))
-float_unary("rad2deg", lambda e, x: e.mul(x, 180 / math.pi))
+
+
+def _float_like(env: SizeEnv, x: TensorSpec) -> TensorSpec:
+    return like(env, x, float_result(x.dtype))
+
+
+unary("deg2rad", lambda e, x: e.mul(x, math.pi / 180), _float_like, compute=_own_float)
+unary("rad2deg", lambda e, x: e.mul(x, 180 / math.pi), _float_like, compute=_own_float)
 
 
 def _numeric(env: SizeEnv, x: TensorSpec) -> TensorSpec:
@@ -463,7 +486,7 @@ question("signbit", lambda e, x: e.signbit(x))
 
 
 def _nan_to_num(env: SizeEnv, x: TensorSpec, nan: Any = None, posinf: Any = None, neginf: Any = None) -> TensorSpec:
-    return _same(env, x)
+    return like(env, x)
 
 
 def _nan_to_num_scalar(e: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
@@ -490,7 +513,8 @@ def _clamp(env: SizeEnv, x: TensorSpec, min: Any = None, max: Any = None) -> Ten
     dtype = result_type(operands)
     if len(operands) == 1 or category(dtype) in (0, 3):
         raise Invalid("clamp")
-    return elementwise(env, dtype, operands, dtype)
+    # bounds that are numbers are no operands of the loop
+    return elementwise(env, dtype, tuple(v for v in operands if type(v) is TensorSpec), dtype)
 
 
 def _clamp_dtype(x: TensorSpec, min: Any = None, max: Any = None) -> torch.dtype:
@@ -543,7 +567,7 @@ define(
 def _lerp(env: SizeEnv, x: TensorSpec, end: TensorSpec, weight: Any) -> TensorSpec:
     if end.dtype is not x.dtype or type(weight) is TensorSpec and weight.dtype is not x.dtype or is_integral(x.dtype):
         raise Invalid("lerp of several dtypes")
-    return elementwise(env, x.dtype, (x, end, weight))
+    return elementwise(env, x.dtype, (x, end, weight) if type(weight) is TensorSpec else (x, end))
 
 
 def _lerp_scalar(e: Any, x: Any, end: Any, weight: Any) -> Any:
