@@ -249,7 +249,7 @@ _LIGHT = frozenset({
 
 
 #: The same on GPUs, whose units for such functions wait for memory as a rule.
-_LIGHT_ON_GPUS = _LIGHT | {"exp"}
+_LIGHT_ON_GPUS = _LIGHT | {"exp", "dropout_mask", "masked"}
 
 
 def is_light(node: Node) -> bool:

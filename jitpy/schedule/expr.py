@@ -52,6 +52,7 @@ COST = {
     "erf": 18,
     "sigmoid": 16,
     "pow": 30,
+    "drawn_below": 30,
 }
 _FREE = ("const", "load", "index", "size", "reduced", "cast", "cell")
 _MATH = {

@@ -34,11 +34,11 @@ LOWERINGS: dict[str, Callable[..., Lowered]] = {}
 
 
 def lowering(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
-    """Register a lowering for `aten.<name>`; a name without an overload means `default`."""
+    """Register a lowering for `aten.<name>`, where a name without an overload means `default`, or for `ir.<name>`."""
 
     def register(fn: Callable[..., Lowered]) -> Callable[..., Lowered]:
         for name in names:
-            full = f"aten.{name}" if "." in name else f"aten.{name}.default"
+            full = name if name.startswith("ir.") else f"aten.{name}" if "." in name else f"aten.{name}.default"
             assert full not in LOWERINGS, full
             LOWERINGS[full] = fn
         return fn

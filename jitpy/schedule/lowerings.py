@@ -9,9 +9,10 @@ import torch
 
 from ..ir.op import NotCovered
 from ..ir.ops.layout import normalize_dim
-from ..ir.spec import Dim
-from .expr import INT, Expr
-from .index import Index, of
+from ..ir.ops.philox import MASK
+from ..ir.spec import Dim, contiguous_stride
+from .expr import BOOL, INT, Expr
+from .index import Index, flatten, of
 from .lower import Lowering, lowering
 from .values import IndexTuple, Trace, Value
 
@@ -40,6 +41,22 @@ def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, *
         node.tensor.dtype,
         lambda trace, index: trace.read(weight, (position(trace, ids, index[:-1], weight.shape[0]), index[-1])),
     )
+
+
+@lowering(MASK)
+def dropout_mask(low: Lowering, node: Any, state: Value, shape: tuple[int, ...], stride: tuple[int, ...], keep: float,
+                 threads: int, vector: int, skipped: int) -> Value:
+    if low.scatters != "unordered":
+        raise NotCovered("kernels on the CPU draw no numbers")
+    strides = stride if vector > 1 else contiguous_stride(shape)
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        seed, offset = trace.read(state, (of(0),)), trace.read(state, (of(1),))
+        at = e.index(flatten(index, strides))
+        return e.make("drawn_below", (at, seed, e.add(offset, skipped)), BOOL, (threads, vector, keep))
+
+    return low.pointwise(shape, torch.bool, body)
 
 
 @lowering("index_select")

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.graph import Node
 from ...ir.op import NotCovered
+from ...ir.ops.philox import MASKED
 from ..pullback import Pullback
 from .registry import rule
 
@@ -124,6 +125,11 @@ def _nll(p: Pullback, g: Node, weight_grad: Any, x: Node, target: Node, weight: 
 def _dropout(p: Pullback, g: Node, mask_grad: Any, x: Node, probability: float, train: Any) -> Grads:
     keep = 1.0 - probability
     return (p.call("aten.native_dropout_backward.default", g, p.part(1), 1.0 / keep if keep else 0.0),)
+
+
+@rule(MASKED)
+def _masked(p: Pullback, g: Node, x: Node, mask: Node, probability: float) -> Grads:
+    return (p.call("aten.native_dropout_backward.default", g, mask, 1.0 / (1.0 - probability)),)
 
 
 @rule("aten.mse_loss.default")

@@ -25,6 +25,7 @@ from ...ir.passes.attention import ATTENTION
 from ...ir.passes.channels_last import use_channels_last
 from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.grouped_heads import group_heads
+from ...ir.passes.random_numbers import draw_in_kernels
 from ...runtime.plan import LaunchStep, Plan
 from ..stages import Stages
 from .target import TritonTarget
@@ -44,6 +45,7 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     if reason:
         _warn(f"graphs on {device} run with eager kernels: {reason}")
         return eager.compile_graph(graph, options or {})
+    _draw_in_kernels(graph)
     if group_heads(graph):
         remove_dead_code(graph)
     return with_gradients(graph, lambda half: _compile(half, options or {}))
@@ -70,6 +72,15 @@ def _compile(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, 
     return eager.compile_graph(graph, options)
 
 
+def _draw_in_kernels(graph: Graph) -> list[str]:
+    from ..codegen import device_of
+    from ...runtime.gpu.philox import blocks_of
+
+    device = device_of(graph)
+    blocks = blocks_of(device) if device is not None and device.type == "cuda" else 0
+    return draw_in_kernels(graph, blocks) if blocks else []
+
+
 def unsupported(device: torch.device) -> str:
     """Why kernels cannot run on a device; '' where they can."""
     if importlib.util.find_spec("triton") is None:
@@ -94,7 +105,7 @@ def plan_graph(graph: Graph, tune: bool = False) -> Plan:
     from ..codegen import device_of
 
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune)
-    stages = Stages(graph, target, [ATTENTION, align_products, use_channels_last])
+    stages = Stages(graph, target, [ATTENTION, _draw_in_kernels, align_products, use_channels_last])
     if config.debug:
         keep_stages(stages)
     return stages.plan

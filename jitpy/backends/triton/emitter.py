@@ -328,6 +328,9 @@ class Emitter:
             return self.size(expr.attr)
         if expr.op == "check":
             return self._check(expr)
+        if expr.op == "drawn_below":
+            name = "drawn_below_by_fours" if self._is_by_fours(expr) else "drawn_below"
+            return f"{name}({', '.join([*map(self.printer.argument, expr.args), *map(repr, expr.attr)])})"
         return self.printer.value(expr)
 
     def masks(self, tiles: list[Tile]) -> list[str]:
@@ -389,6 +392,22 @@ class Emitter:
         outside = "".join(f" | ~{mask}" for mask in masks)
         self.add(f'tl.device_assert({f"({inside}){outside}" if outside else inside}, "index out of range")')
         return at
+
+    def _is_by_fours(self, expr: Expr) -> bool:
+        """Whether the last axis of the program's tensors holds elements four by four whose numbers come from one call
+        of the generator."""
+        at, vector = expr.args[0], expr.attr[1]
+        if vector < 4 or at.op != "index" or not self.blocks:
+            return False
+        tile = self.blocks[-1]
+        if tile.block % 4 or tile.early:
+            return False
+        terms, flat = self._regrouped(at.attr)
+        inner = tile.axes[-1]
+        aligned = len(tile.axes) == 1 or type(inner.size) is int and inner.size % 4 == 0
+        ones = [atom is tile or atom is inner and aligned for atom, step in (*terms, *flat) if step == 1]
+        rest = [at.attr.const, *(step for _, step in (*terms, *flat) if step != 1)]
+        return ones == [True] and all(type(step) is int and step % 4 == 0 for step in rest)
 
     def store(self, value: Value, index: Index, expr: Expr) -> None:
         """Write `expr`, named already, to `value[index]`."""

@@ -140,6 +140,57 @@ def again(x):
 """)
 
 
+_helper("""
+@triton.jit
+def philox(seed, counter, stream):
+    # Philox4x32-10: four numbers of 32 bits
+    a, b = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    c, d = stream, stream ^ stream
+    k, l = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        first, second = a.to(tl.uint64) * 0xD2511F53, c.to(tl.uint64) * 0xCD9E8D57
+        a, b = (second >> 32).to(tl.uint32) ^ b ^ k, second.to(tl.uint32)
+        c, d = (first >> 32).to(tl.uint32) ^ d ^ l, first.to(tl.uint32)
+        k, l = k + 0x9E3779B9, l + 0xBB67AE85
+    return a, b, c, d
+""")
+_helper("""
+@triton.jit
+def is_below(number, limit):
+    # a number of 32 bits as one between 0 and 1, as curand has it
+    return tl.fma(number.to(tl.float32), 2.0**-32, 2.0**-33) < limit
+""")
+_helper("""
+@triton.jit
+def drawn_below(index, seed, offset, THREADS: tl.constexpr, VECTOR: tl.constexpr, LIMIT: tl.constexpr):
+    # whether the number that eager's kernel draws for an element is below the limit
+    at = index.to(tl.uint32)
+    turn = at // VECTOR // THREADS
+    thread = at // VECTOR % THREADS
+    if VECTOR == 1:
+        lane, call = turn % 4, turn // 4
+    elif VECTOR == 2:
+        lane, call = at % 2, turn
+    else:
+        lane, call = at % 4, turn * (VECTOR // 4) + at // 4 % (VECTOR // 4)
+    a, b, c, d = philox(seed, (offset >> 2) + call, thread)
+    return is_below(tl.where(lane < 2, tl.where(lane == 0, a, b), tl.where(lane == 2, c, d)), LIMIT)
+""")
+_helper("""
+@triton.jit
+def drawn_below_by_fours(index, seed, offset, THREADS: tl.constexpr, VECTOR: tl.constexpr, LIMIT: tl.constexpr):
+    # the same where each four neighbours have numbers of one call
+    evens, _ = tl.split(tl.reshape(index, (index.numel // 2, 2)))
+    firsts, _ = tl.split(tl.reshape(evens, (index.numel // 4, 2)))
+    at = firsts.to(tl.uint32)
+    call = at // VECTOR // THREADS * (VECTOR // 4) + at // 4 % (VECTOR // 4)
+    a, b, c, d = philox(seed, (offset >> 2) + call, at // VECTOR % THREADS)
+    first = tl.join(is_below(a, LIMIT).to(tl.int8), is_below(c, LIMIT).to(tl.int8))
+    second = tl.join(is_below(b, LIMIT).to(tl.int8), is_below(d, LIMIT).to(tl.int8))
+    return tl.reshape(tl.join(first, second), index.shape) != 0
+""")
+
+
 def helper_names() -> Iterable[str]:
     """What helpers are called."""
     return _HELPERS.keys()

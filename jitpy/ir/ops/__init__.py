@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     matmul,
     nn,
     norm_backward,
+    philox,
     pointwise,
     reductions,
     resize,

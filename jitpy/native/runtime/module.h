@@ -9,3 +9,4 @@ int init_dispatch(PyObject* module);    // dispatch.cpp
 int init_executable(PyObject* module);  // executable.cpp
 int init_autograd_node(PyObject* module);  // autograd_node.cpp
 int init_launch(PyObject* module);      // cuda_launch.cpp
+int init_random(PyObject* module);      // cuda_random.cpp

@@ -28,6 +28,8 @@ import torch
 from jitpy import logs
 from jitpy.runtime.native_build import load_native
 
+from ...ir import ops
+from ...ir.ops.philox import STATE
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
 from .rewrite import with_given_outputs, with_results_enclosed
 
@@ -91,6 +93,8 @@ def _unfit_call(step: CallStep) -> str:
             return f"{function} waits for the GPU"
         if function.namespace != "aten":
             return f"{function} may do what cannot be recorded"
+        return ""
+    if function is ops.get(STATE).target:
         return ""
     if function is operator.getitem or getattr(function, "__module__", "").startswith("jitpy.backends."):
         return ""

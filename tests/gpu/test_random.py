@@ -1,0 +1,191 @@
+"""Dropout by numbers that kernels draw: those that eager draws, and the generator goes on alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import jitpy
+from jitpy import config
+
+MODES = ["default", "reduce-overhead"]
+
+
+def run(fn: Callable[..., Any], *args: Any) -> tuple[Any, Tensor]:
+    """What a function returns from a fixed state, and the state behind it."""
+    torch.cuda.manual_seed(1234567890123)
+    torch.rand(3, device="cuda")
+    result = fn(*args)
+    return result, torch.cuda.get_rng_state()
+
+
+def agree(fn: Callable[..., Any], *args: Any, mode: str = "default", calls: int = 4) -> Any:
+    jitted = jitpy.jit(fn, mode=mode)
+    expected, state = run(fn, *args)
+    for _ in range(calls):
+        result, after = run(jitted, *args)
+        assert torch.equal(after, state)
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+    return jitted
+
+
+def text_of(fn: Callable[..., Any], *args: Any) -> str:
+    """What is run for a call."""
+    with torch.no_grad():
+        return str(jitpy.explain(fn)(*args))
+
+
+SHAPES = [(1,), (3,), (6,), (12,), (257,), (1000, 8), (33, 6), (64, 4100), (1024, 1024), (1536, 1500), (4096, 4096)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_eagers_numbers(shape: tuple[int, ...], dtype: torch.dtype, cuda: torch.device) -> None:
+    x = torch.randn(shape, device=cuda, dtype=dtype)
+    agree(lambda x: F.dropout(x * 2, 0.3, True), x, calls=2)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1 / 3, 0.999, 1.0])
+def test_probabilities(probability: float, cuda: torch.device) -> None:
+    x = torch.randn(300, 512, device=cuda)
+    x[0, :4] = torch.tensor([float("inf"), float("nan"), -0.0, -float("inf")])
+    agree(lambda x: F.dropout(x, probability, True), x, calls=2)
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: x.t(), lambda x: x[1:], lambda x: x[:, 3:], lambda x: x.reshape(-1)[1:], lambda x: x.reshape(-1)[4:-4],
+    lambda x: x.view(8, 4, 8, -1).permute(0, 3, 1, 2)])
+def test_layouts(make: Callable[[Tensor], Tensor], cuda: torch.device) -> None:
+    x = torch.randn(64, 128, device=cuda)
+    agree(lambda x: F.dropout(make(x), 0.4, True), x, calls=2)
+    agree(lambda x: F.dropout(x, 0.4, True) + 1, make(x), calls=2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_among_other_random_calls(mode: str, cuda: torch.device) -> None:
+    def fn(x: Tensor) -> Tensor:
+        y = F.dropout(x, 0.1, True) + F.dropout(x + 1, 0.2, True)
+        y = y + torch.rand_like(y)
+        return F.dropout(y, 0.5, True).softmax(-1), torch.randn(5, device=x.device)
+
+    agree(fn, torch.randn(200, 768, device=cuda), mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_states_go_on(mode: str, cuda: torch.device) -> None:
+    """Calls draw new numbers, as in eager; a state that is put back draws the same again."""
+    x = torch.ones(64, 512, device=cuda)
+
+    def fn(x: Tensor) -> Tensor:
+        return F.dropout(x * 2, 0.5, True).sin() + F.dropout(x, 0.5, True).cos()
+
+    jitted = jitpy.jit(fn, mode=mode)
+    for call in (fn, jitted):
+        torch.cuda.manual_seed(5)
+        results = [call(x).clone() for _ in range(5)]
+        state = torch.cuda.get_rng_state()
+        if call is fn:
+            expected, expected_state = results, state
+    torch.testing.assert_close(results, expected, rtol=0, atol=0)
+    assert torch.equal(state, expected_state)
+    assert not torch.equal(results[0], results[1])
+
+
+class Block(nn.Module):
+    """The end of a transformer's layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(width, 2 * width), nn.Linear(2 * width, width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.dropout(F.relu(self.up(x)), 0.1, self.training)
+        return self.norm(x + F.dropout(self.down(hidden), 0.2, self.training))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training(dtype: torch.dtype, mode: str, cuda: torch.device) -> None:
+    model = Block(256).to(cuda, dtype)
+    x = torch.randn(64, 256, device=cuda, dtype=dtype, requires_grad=True)
+
+    def step(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        model.zero_grad()
+        x.grad = None
+        y = call(x)
+        torch.rand(7, device=cuda)  # between the passes: the backward pass draws the forward pass' numbers
+        y.float().square().sum().backward()
+        return [y.detach().clone(), x.grad.clone(), *(p.grad.clone() for p in model.parameters())]
+
+    expected, state = run(step, model)
+    jitted = jitpy.jit(model, mode=mode)
+    for _ in range(4):
+        found, after = run(step, jitted)
+        assert torch.equal(after, state)
+        for one, other in zip(found, expected, strict=True):
+            spread = other.float().abs().max().item()
+            tolerance = (1e-5 if dtype is torch.float32 else 3e-2) * max(spread, 1e-3)
+            torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+
+
+def test_gradients_are_eagers(cuda: torch.device) -> None:
+    x = torch.randn(512, 1024, device=cuda, requires_grad=True)
+    grad = torch.randn(512, 1024, device=cuda)
+
+    def step(call: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.autograd.grad(call(x), x, grad)[0]
+
+    def fn(x: Tensor) -> Tensor:
+        return F.dropout(x * 3, 0.15, True)
+
+    expected, state = run(step, fn)
+    found, after = run(step, jitpy.jit(fn))
+    assert torch.equal(after, state)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_masks_are_not_kept(cuda: torch.device) -> None:
+    """The backward pass draws them again: 16 bytes are kept in place of a byte an element."""
+    x = torch.randn(1 << 24, device=cuda, requires_grad=True)
+    jitted = jitpy.jit(lambda x: F.dropout(x * 2, 0.5, True) * 3)
+    jitted(x).sum().backward()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    y = jitted(x)
+    assert torch.cuda.memory_allocated() - before < y.nbytes + (1 << 20)
+
+
+def test_no_calls_of_dropout_are_left(cuda: torch.device) -> None:
+    x = torch.randn(256, 256, device=cuda)
+    with config.patch(raise_errors=True):
+        assert "dropout" not in text_of(lambda x: F.dropout(x, 0.5, True) + 1, x).split("eager")[-1]
+
+
+def test_a_users_own_cuda_graph(cuda: torch.device) -> None:
+    x = torch.ones(64, 512, device=cuda)
+
+    def fn(x: Tensor) -> Tensor:
+        return F.dropout(x * 2, 0.5, True) + F.dropout(x, 0.25, True)
+
+    def replays(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        for _ in range(3):
+            call(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = call(x)
+        torch.cuda.manual_seed(7)
+        found = []
+        for _ in range(3):
+            graph.replay()
+            found.append(y.clone())
+        return found
+
+    found, expected = replays(jitpy.jit(fn)), replays(fn)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert not torch.equal(found[0], found[1])
