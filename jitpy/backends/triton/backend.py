@@ -73,8 +73,8 @@ def _compile(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, 
 
 
 def _draw_in_kernels(graph: Graph) -> list[str]:
-    from ..codegen import device_of
     from ...runtime.gpu.philox import blocks_of
+    from ..codegen import device_of
 
     device = device_of(graph)
     blocks = blocks_of(device) if device is not None and device.type == "cuda" else 0
