@@ -34,8 +34,8 @@ _WORD = 0xFFFFFFFF
 class Streams:
     """Who draws for which element: the threads of the grid, and how many neighbours each takes at a time.
 
-    With `vector` 1 a call's four numbers are for elements that are `threads` apart; with 2 only two numbers of a call
-    are used; else as many calls follow each other as the neighbours need."""
+    With `vector` 1 a call's four numbers are for elements that are `threads` apart; with 2 only two of them are used;
+    else as many calls follow each other as the neighbours need."""
 
     threads: int
     vector: int

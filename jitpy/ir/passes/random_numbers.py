@@ -39,9 +39,11 @@ def _rewrite(graph: Graph, node: Node, blocks: int) -> bool:
     if not isinstance(spec, TensorSpec) or spec.dtype not in _DTYPES or not spec.is_static \
             or type(spec.offset) is not int or not is_dense(graph.sizes, spec.shape, spec.stride):
         return False
-    result = node.tensor if node.op.name == _DROPOUT else node.spec[0]
+    result = node.spec[0] if isinstance(node.spec, tuple) else node.spec
     elements = prod(spec.shape)
-    if type(elements) is not int or not 0 < elements < 1 << 31 or result.stride != spec.stride:
+    if type(elements) is not int or not 0 < elements < 1 << 31:
+        return False
+    if not isinstance(result, TensorSpec) or result.stride != spec.stride:
         return False
     vector = _WIDEST
     while spec.offset % vector:

@@ -49,11 +49,11 @@ def blocks_of(device: torch.device) -> int:
 @functools.cache
 def _writer(device: torch.device) -> Any:
     from ..executable import make_executable
-    from ..plan import AllocStep, LaunchStep, Plan, SlotRef
+    from ..plan import AllocStep, LaunchStep, Plan, SlotRef, Step
 
     count = len(_NUMBERS)
-    steps = [AllocStep(count, (2,), (1,), torch.int64, device),
-             LaunchStep(_KERNEL, (1,), (SlotRef(count), *map(SlotRef, range(count))), _NAME)]
+    steps: list[Step] = [AllocStep(count, (2,), (1,), torch.int64, device),
+                         LaunchStep(_KERNEL, (1,), (SlotRef(count), *map(SlotRef, range(count))), _NAME)]
     return make_executable(Plan(count, count + 1, (count,), steps, device=device))
 
 
