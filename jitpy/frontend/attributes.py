@@ -156,7 +156,7 @@ def _missing(ex: Executor, value: Value, name: str, message: str) -> Exception:
 def object_getattribute(ex: Executor, value: Value, name: str) -> Any:
     """`object.__getattribute__`: raises `_NoAttribute` where it would raise AttributeError."""
     found = ex.world.class_lookup(value.cls, name)
-    if found is not MISSING and _is_data_descriptor(ex, found):
+    if found is not MISSING and is_data_descriptor(ex, found):
         return _descriptor_get(ex, found, value, value.cls, name)
     attrs = instance_attrs(ex, value)
     if attrs is not None:
@@ -191,7 +191,7 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
     return None
 
 
-def _is_data_descriptor(ex: Executor, obj: Any) -> bool:
+def is_data_descriptor(ex: Executor, obj: Any) -> bool:
     cls = type(obj)
     if cls in _FUNCTION_LIKE or cls in _C_METHODS:
         return False
@@ -308,7 +308,7 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     if name == "__dict__":
         raise unsupported(value, ".__dict__")
     on_meta = world.class_lookup(meta, name)
-    if on_meta is not MISSING and _is_data_descriptor(ex, on_meta) and meta is not type:
+    if on_meta is not MISSING and is_data_descriptor(ex, on_meta) and meta is not type:
         return _descriptor_get(ex, on_meta, value, meta, name)
     found = world.class_lookup(cls, name)
     if found is not MISSING:
@@ -353,7 +353,7 @@ def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
         if name in owner.__dict__:
             found = owner.__dict__[name]
             ex.world.class_lookup(owner, name)
-            on_class = isinstance(value.obj, PyValue) and isinstance(value.obj.obj, type)
+            on_class = isinstance(value.obj, PyValue) and value.obj.obj is value.mro_of  # `super(cls, subclass)`
             if on_class and type(found) in (types.FunctionType, staticmethod):
                 return _descriptor_get(ex, found, None, owner, name)
             if on_class and type(found) is classmethod:
@@ -373,7 +373,7 @@ def _load_tensor_attr(ex: Executor, value: TensorValue, name: str) -> Any:
         return world.const_object(value.cls)
     found = world.class_lookup(value.cls, name)
     kind = type(found)
-    if found is MISSING or not _is_data_descriptor(ex, found):
+    if found is MISSING or not is_data_descriptor(ex, found):
         own = world.dict_get(instance_attrs(ex, value), name)
         if own is not None:
             return own
@@ -561,7 +561,7 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
 
     world = ex.world
     found = world.class_lookup(value.cls, name)
-    if found is not MISSING and _is_data_descriptor(ex, found):
+    if found is not MISSING and is_data_descriptor(ex, found):
         kind = type(found)
         if is_property(ex, found, "__set__"):
             if found.fset is None:
@@ -658,7 +658,7 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
 
     world = ex.world
     found = world.class_lookup(value.cls, name)
-    if found is not MISSING and _is_data_descriptor(ex, found):
+    if found is not MISSING and is_data_descriptor(ex, found):
         if is_property(ex, found, "__delete__"):
             if found.fdel is None:
                 raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")

@@ -35,7 +35,9 @@ Kinds and their argument:
 from __future__ import annotations
 
 import abc
+import types
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +111,16 @@ class ClassLookup:
         self.mro = self.mro or self.cls.__mro__
 
 
+def belongs_to(cls: type, abstract: type) -> bool:
+    """`issubclass(cls, abstract)` as the abstract class has it itself: protocols answer as in their `isinstance`."""
+    return bool(_belongs_to(cls, abstract))
+
+
+#: the functions of the module `abc` may ask any protocol
+_belongs_to = types.FunctionType((lambda cls, abstract: ask(abstract, cls)).__code__,  # type: ignore  # noqa: F821
+                                 {"__name__": "abc", "ask": abc.ABCMeta.__subclasscheck__})
+
+
 class NotRegistered:
     """Guard predicate: classes that do not belong to certain abstract classes still do not. Registering a class
     somewhere, which changes the token, can make them."""
@@ -123,10 +135,21 @@ class NotRegistered:
     def __call__(self, value: Any) -> bool:
         if (token := abc.get_cache_token()) != self.token:
             for cls, abstract in ((first(), second()) for first, second in self.pairs):
-                if cls is not None and abstract is not None and issubclass(cls, abstract):
+                if cls is not None and abstract is not None and belongs_to(cls, abstract):
                     return False
             self.token = token
         return True
+
+
+class SameMembers:
+    """Guard predicate: a protocol still asks for the same members."""
+
+    def __init__(self, protocol: type, members: Callable[[type], Any]) -> None:
+        self.found = members(protocol)
+        self.members = members
+
+    def __call__(self, value: Any) -> bool:
+        return bool(self.members(value) == self.found)
 
 
 @dataclass(frozen=True, slots=True)

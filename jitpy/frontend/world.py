@@ -26,7 +26,7 @@ from .breaks import GraphBreak, Skip
 from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
 from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
-from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered
+from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
 from .observations import MANY, Observations
 from .polyfills import STAND_IN_METHODS
@@ -194,10 +194,13 @@ class World:
         return cls.__mro__
 
     def is_subclass(self, cls: type, of: type) -> bool:
-        """`issubclass(cls, of)` where no metaclass in Python has its say; guarded."""
-        self.mro(cls)
-        answer = issubclass(cls, of)
-        if not answer and isinstance(of, abc.ABCMeta) and id(cls) not in self.made and id(of) not in self.made:
+        """Whether `cls` is derived from `of` or, for an abstract class, said to belong to it; guarded. What an abstract
+        class answered it answers again, until a class is registered somewhere."""
+        mro = self.mro(cls)
+        if not isinstance(of, abc.ABCMeta):
+            return of in mro
+        answer = belongs_to(cls, of)
+        if not answer and id(cls) not in self.made and id(of) not in self.made:
             if self._not_registered is None:
                 self._not_registered = NotRegistered()
                 self.guard(constant(abc, "abc"), "python", self._not_registered)

@@ -20,7 +20,7 @@ import torch
 
 from .. import attributes
 from ..arrays.values import ArrayValue
-from ..attributes import delete_attr, has_attr, instance_attrs, load_attr, object_getattribute, store_attr
+from ..attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr
 from ..breaks import GraphBreak
 from ..calls import (
     BUILTINS,
@@ -60,7 +60,6 @@ from ..subscripts import contains, delete_item, get_item, set_item
 from ..values.base import (
     FALSE,
     NONE,
-    TRUE,
     ClassValue,
     ConstValue,
     DictValue,
@@ -96,90 +95,14 @@ Kwargs = dict[str, Value]
 def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
         return call(ex, ex.world.const_object(make_type), args, kwargs)
-    return ex.world.const_object(_shown_class(args[0]))
+    return ex.world.const_object(shown_class(args[0]))
 
 
-def _shown_class(value: Value) -> type:
+def shown_class(value: Value) -> type:
     """A value's class; a class of `polyfills/` stands for one of C that programs must not find different."""
     if isinstance(value, ObjectValue) and value.cls in ORIGINALS:
         raise unsupported(value, "a question for its class")
     return value.cls
-
-
-def classes_of(ex: Executor, value: Value) -> list[type]:
-    """The classes that an `isinstance` argument stands for."""
-    if isinstance(value, TupleValue):
-        found: list[type] = []
-        for item in value.items:
-            found += classes_of(ex, ex.world.force(item))
-        return found
-    if isinstance(value, PyValue):
-        obj = ex.world.pin(value)
-        if isinstance(obj, types.UnionType):
-            return [c for c in obj.__args__ if isinstance(c, type)]
-        if isinstance(obj, type):
-            return [obj]
-        if typing.get_origin(obj) is typing.Union:
-            return [c for c in typing.get_args(obj) if isinstance(c, type)]
-        if isinstance(typing.get_origin(obj), type):
-            return [typing.get_origin(obj)]  # type: ignore[list-item]
-    if not isinstance(value, ConstValue):
-        raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
-    raise ex.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
-
-
-_PLAIN_METAS = {type, type(torch.Tensor), type(enum.Enum)}
-
-
-@builtin(isinstance)
-def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    value, classes = args
-    _shown_class(value)
-    for cls in classes_of(ex, classes):
-        if _is_instance(ex, value, cls):
-            return TRUE
-    return FALSE
-
-
-def _is_instance(ex: Executor, value: Value, cls: type) -> bool:
-    if isinstance(value, TensorValue):
-        if cls in _FLAGS:
-            return issubclass(value.cls, cls) or _has_flag(ex, value, _FLAGS[cls])
-        if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \
-                and cls is not torch.Tensor:
-            return _legacy_tensor_type(value, cls)
-    check = ex.world.class_lookup(type(cls), "__instancecheck__")
-    if isinstance(check, types.FunctionType) and type(cls).__module__ not in ("abc", "typing", "torch.nn.parameter"):
-        if type(cls) not in _PLAIN_METAS:
-            return truth(ex, ex.call_sync(ex.world.const_object(check), [ex.world.const_object(cls), value]))
-    return ex.world.is_subclass(value.cls, cls)
-
-
-#: Classes that tensors of other classes belong to by a flag.
-_FLAGS: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
-
-
-def _has_flag(ex: Executor, value: TensorValue, name: str) -> bool:
-    attrs = instance_attrs(ex, value)
-    found = ex.world.dict_get(attrs, name) if attrs is not None else None
-    return found is not None and truth(ex, found)
-
-
-def _legacy_tensor_type(value: TensorValue, cls: type) -> bool:
-    if isinstance(cls, type) and issubclass(cls, torch.Tensor):
-        return issubclass(value.cls, cls)
-    name = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long", torch.int32: "Int",
-            torch.float16: "Half", torch.bfloat16: "BFloat16", torch.bool: "Bool", torch.uint8: "Byte",
-            torch.int8: "Char", torch.int16: "Short"}.get(value.traced.dtype)
-    return value.traced.spec.device.type == "cpu" and cls.__name__ == f"{name}Tensor"
-
-
-@builtin(issubclass)
-def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
-        raise ex.throw(TypeError, "issubclass() arg 1 must be a class")
-    cls = ex.world.pin(args[0])
-    return const(any(ex.world.is_subclass(cls, c) for c in classes_of(ex, args[1])))
 
 
 @builtin(callable, builtins_.callable)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..breaks import GraphBreak
-from ..builtins import functions, library, local_classes, signatures, strings  # noqa: F401  (registers models)
+from ..builtins import functions, instance_checks, library, local_classes, signatures, strings  # noqa: F401  (registers models)
 from ..builtins.growing import change_list
 from ..builtins.iteration import is_iterable, iterate
 from ..builtins.mappings import dict_update
@@ -298,7 +298,7 @@ def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
     assert isinstance(names, TupleValue)
     if not isinstance(cls, PyValue) or not isinstance(cls.obj, type):
         raise ex.throw(TypeError, "called match pattern must be a class")
-    if not functions._is_instance(ex, subject, ex.world.pin(cls)):
+    if not instance_checks.is_instance(ex, subject, ex.world.pin(cls)):
         frame.stack.append(NONE)
         return
     found: list[Any] = []
