@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import linecache
 import signal
@@ -10,13 +11,12 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from .drawing import Draw
-from .programs import Program
+from .programs import EVENTS, Program
 
 #: which arguments share memory, or are the same object
 ALIASES = ("none", "none", "same", "view", "list", "overlap", "dict", "object")
@@ -37,6 +37,8 @@ class Call:
     grad: bool
     deep: bool
     double: bool = False
+    #: what the program does before this call: `event0` and so on, or nothing
+    event: int | None = None
 
     def arguments(self, module: types.ModuleType) -> tuple[Any, ...]:
         """What `programs.PARAMETERS` names, in its order."""
@@ -68,7 +70,11 @@ class Call:
         if self.double:
             x, y, w = x.detach().double(), y.double(), w.detach().double()
         queue = collections.deque(self.ints, maxlen=5 if self.flag else None)
-        return x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box, idx, named, w, queue
+        made = x, y, self.n, self.f, self.flag, list(self.ints), vecs, dict(self.table), box, idx, named, w, queue
+        if self.event is not None:
+            with contextlib.suppress(Exception):  # what it did until then counts
+                module.EVENTS[self.event](*made)  # type: ignore[attr-defined]
+        return made
 
 
 def draw_calls(draw: Draw) -> list[Call]:
@@ -82,11 +88,11 @@ def draw_calls(draw: Draw) -> list[Call]:
         changes: dict[str, Any] = {
             "size": draw(0, 6), "seed": draw(0, 5), "n": draw(-1, 12), "f": draw(-8, 8) / 4, "flag": not call.flag,
             "ints": (*call.ints, draw(0, 5)), "table": call.table[1:], "alias": ALIASES[draw(1, 7)],
-            "grad": not call.grad, "deep": not call.deep, "double": not call.double,
+            "grad": not call.grad, "deep": not call.deep, "double": not call.double, "event": draw(0, EVENTS - 1),
         }
         names = list(changes)
         chosen = {names[draw(0, len(names) - 1)] for _ in range(draw(0, 3))}
-        call = dataclasses.replace(call, **{name: changes[name] for name in chosen})
+        call = dataclasses.replace(call, **{"event": None, **{name: changes[name] for name in chosen}})
         calls.append(call)
     return calls
 
@@ -95,7 +101,7 @@ class Hang(Exception):
     """A program did not end in time."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def _limit(seconds: int) -> Iterator[None]:
     """Hang after this time of the processor's, so that a slow machine does not matter; a wait ends at ten times it."""
     def stop(*_: object) -> None:
@@ -138,7 +144,7 @@ def compare(source: str, calls: list[Call], backend: str, path: str = "/jitpy-fu
     try:
         exec(compile(source, path, "exec"), module.__dict__)
         made = {"counter": lambda: 3, "shared": lambda: [1, 2], "scale": lambda: 0.5,
-                "helper": lambda: None}
+                "helper": lambda: None, "ticks": list}
         one = harness.Case(module.world, tuple(lambda c=c: c.arguments(module) for c in calls), None, None, True, made,
                            2e-4, 1)
         with _limit(120), warnings.catch_warnings():

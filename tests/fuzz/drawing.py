@@ -23,6 +23,8 @@ class Drawing:
         self.in_loop = False
         #: variables that the innermost function may rebind; others it can only read
         self.own: set[str] = set()
+        #: the carriers that occur in the program
+        self.carriers: set[str] = set()
 
     def one(self, options: Sequence[Any]) -> Any:
         return options[self.draw(0, len(options) - 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .carriers import carriers
 from .drawing import Drawing
 
 
@@ -17,6 +18,10 @@ class Expressions(Drawing):
                 return name
         if depth <= 0:
             return self.constant(kind)
+        if self.chance(7):
+            carrier = self.one(carriers())
+            self.carriers.add(carrier)
+            return f"{carrier}({self.expr(scope, kind, depth - 1)})"
         return getattr(self, f"_{kind}")(scope, lambda k: self.expr(scope, k, depth - 1))
 
     def constant(self, kind: str) -> str:
@@ -78,6 +83,9 @@ class Expressions(Drawing):
             lambda: f"getattr({e('O')}, 'hook', torch.sin)({e('T')})",
             lambda: f"(hooks[-1] if hooks else torch.neg)({e('T')})", lambda: f"torch.autograd.grad({e('S')}, [x])[0]",
             lambda: f"Record({e('I')}, t={e('T')}).t", lambda: f"operator.attrgetter('t')({e('G')})",
+            lambda: f"adder({e('T')})", lambda: f"adder({e('T')}, {e('F')})", lambda: f"({e('T')} * level)",
+            lambda: f"elsewhere.tuned({e('T')})", lambda: f"elsewhere.fn({e('T')})",
+            lambda: f"({e('T')} + elsewhere.rate)",
         ]
         if self.exact:
             forms += [lambda: f"torch.tensor({e('T')}.tolist())", lambda: f"{e('T')}[{e('T')}.argsort()]"]
@@ -197,7 +205,8 @@ class Expressions(Drawing):
             lambda: f"math.isqrt(abs({e('I')}))", lambda: f"(yes if (yes := {e('I')}) > 2 else {e('I')})",
             lambda: f"{e('T')}.numel()",
             lambda: f"{e('T')}.stride(0)", lambda: f"{e('T')}.storage_offset()", lambda: "len(hooks)",
-            lambda: f"hash({e('G')})",
+            lambda: f"hash({e('G')})", lambda: "level", lambda: "len(elsewhere.items)",
+            lambda: f"len(Box({e('I')}, 1))", lambda: f"abs({e('I')} - 3)",
         ]
         if self.exact:
             forms += [lambda: f"int({e('S')}.item() * 2)", lambda: f"({e('N')}.sum().item() % 11)",
@@ -248,6 +257,9 @@ class Expressions(Drawing):
             lambda: f"hasattr({e('G')}, {e('X')})", lambda: "x.grad is None",
             lambda: f"torch.allclose({e('T')}, {e('T')})",
             lambda: f"not (yes := {e('B')}) or yes", lambda: f"({e('O')} in [kept, {e('O')}])",
+            lambda: f"({e('V')} is {e('V')})", lambda: f"any(v is x for v in {e('V')})",
+            lambda: f"({e('L')} is {e('L')})", lambda: f"({e('G')} is not {e('G')})", lambda: f"({e('E')} is {e('E')})",
+            lambda: f"({e('T')}.data_ptr() == {e('T')}.data_ptr())", lambda: f"({e('P')} is {e('P')})",
         ])())
 
     def _X(self, scope: dict[str, str], e: Callable[[str], str]) -> str:

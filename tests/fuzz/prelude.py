@@ -1,16 +1,26 @@
-"""What every random program begins with: helpers, classes, and the head of `world()`."""
+"""What every random program begins with: imports and globals, helpers, classes, and the head of `world()`."""
 
-PRELUDE = '''\
+IMPORTS = '''\
+import bisect
 import collections
 import contextlib
+import contextvars
 import copy
 import dataclasses
 import enum
 import functools
+import heapq
+import inspect
+import io
 import itertools
 import math
 import operator
 import random
+import sys
+import threading
+import types
+import typing
+import weakref
 import torch
 import jitpy
 
@@ -18,6 +28,14 @@ counter = 3
 shared = [1, 2]
 scale = 0.5
 helper = None
+ticks = []
+elsewhere = None
+EVENTS = []
+
+
+'''
+
+PRELUDE = '''\
 
 
 class Halt(Exception):
@@ -175,6 +193,20 @@ def noted(log, swallow=False):
 
 
 def world():
+    elsewhere = types.ModuleType("elsewhere")
+    elsewhere.__watched__ = ("rate", "items", "fn")
+    exec("rate, items, fn = 0.5, [1], abs\\ndef tuned(t):\\n    return t * rate + len(items)\\n", vars(elsewhere))
+    globals()["elsewhere"] = elsewhere
+    globals().pop("abs", None)
+    level = 2
+
+    def adder(t, by=0.5, *, more=1):
+        return t * by + more
+
+    class Mixin:
+        def scaled(self, t, by=2):
+            return super().scaled(t, by) - 1
+
     class Box:
         __watched__ = ("made", "log", "limit")
         made = 0

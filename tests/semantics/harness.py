@@ -373,7 +373,8 @@ def _snapshot(root: Any) -> Any:
             watched = obj.__dict__.get("__watched__", ())  # class attributes that a case changes
             return ("class", obj.__qualname__, *(walk(obj.__dict__.get(name, "<deleted>")) for name in watched))
         if isinstance(obj, types.ModuleType):
-            return ("module", obj.__name__)
+            watched = obj.__dict__.get("__watched__", ())
+            return ("module", obj.__name__, *(walk(obj.__dict__.get(name, "<deleted>")) for name in watched))
         if type(obj) is tuple:
             return ("tuple", tuple(walk(item) for item in obj))
         number, known = name(obj)
@@ -386,7 +387,8 @@ def _snapshot(root: Any) -> Any:
             return ("array", number, *array(obj))
         if isinstance(obj, (types.FunctionType, types.LambdaType)):
             cells = tuple(walk(_contents(cell)) for cell in obj.__closure__ or ())
-            return ("function", number, obj.__qualname__, walk(obj.__defaults__), cells, attributes(obj))
+            defaults = walk(obj.__defaults__), walk(obj.__kwdefaults__)
+            return ("function", number, obj.__qualname__, defaults, cells, attributes(obj))
         if isinstance(obj, types.MethodType):
             return ("method", walk(obj.__self__), walk(obj.__func__))
         if isinstance(obj, (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType)):

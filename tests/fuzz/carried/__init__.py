@@ -1,0 +1,1 @@
+"""Carriers: see `tests/fuzz/carriers.py`."""

@@ -1,0 +1,229 @@
+"""Functions, closures, patterns, loops."""
+
+import contextvars
+import functools
+import inspect
+import threading
+import types
+
+from .shared import AsDecorator, pause
+
+
+def twice_called(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        pause()
+        return fn(*args, **kwargs)
+    return wrapper
+
+
+def with_option(option):
+    def decorate(fn):
+        def wrapper(v):
+            return fn(v) if option else None
+        return wrapper
+    return decorate
+
+
+def in_an_order(v):
+    return (pause(), v, pause())[1]
+
+
+def by_keyword(v):
+    def inner(a, /, b=2, *rest, k, **named):
+        pause()
+        return named["v"] if k else a
+    return inner(*(1, 2), *[3], **{"k": 1, "v": v})
+
+
+def by_star(v):
+    first, *_, last = [0, *(1, 2), v]
+    pause()
+    return last
+
+
+def by_nonlocal(v):
+    got = None
+
+    def inner():
+        nonlocal got
+        pause()
+        got = v
+    inner()
+    return got
+
+
+def by_late_cell(v):
+    get = lambda: made
+    made = 1
+    pause()
+    made = v
+    return get()
+
+
+def by_loop_closures(v):
+    made = [lambda k=k: (k, v)[1] for k in range(3)]
+    pause()
+    return [f() for f in made][2]
+
+
+def by_default(v):
+    def inner(a=v, *, b=v):
+        pause()
+        return b
+    inner.__defaults__ = (1,)
+    return inner()
+
+
+def by_kwdefaults(v):
+    def inner(*, b=1):
+        return b
+    inner.__kwdefaults__ = {"b": v}
+    pause()
+    return inner()
+
+
+def by_function_attribute(v):
+    def inner():
+        return inner.kept
+    inner.kept = v
+    pause()
+    return inner()
+
+
+def by_walrus(v):
+    if (got := v) is v and [last := k for k in range(2)]:
+        pause()
+    return (got, last)[0]
+
+
+def by_del(v):
+    kept, v = v, None
+    del v
+    pause()
+    try:
+        return v
+    except UnboundLocalError:
+        return kept
+
+
+def by_recursion(v, n=3):
+    if n == 0:
+        pause()
+        return v
+    return by_recursion(v, n - 1)
+
+
+def by_mutual(v):
+    def even(n):
+        return v if n == 0 else odd(n - 1)
+
+    def odd(n):
+        pause()
+        return even(n - 1)
+    return even(4)
+
+
+def by_match_mapping(v):
+    match {"k": {"v": v}, "n": 1}:
+        case {"k": {"v": got}, **rest} if len(rest) == 1:
+            pause()
+            return got
+
+
+def by_match_sequence(v):
+    match [1, (2, v), 3]:
+        case [1 | 4, (int(), got) as pair, *rest]:
+            pause()
+            return pair[1]
+
+
+def by_partial(v):
+    return functools.partial(by_star_of, 1, v=v)()
+
+
+def by_star_of(*args, v, **named):
+    pause()
+    return v
+
+
+def by_reduce(v):
+    return functools.reduce(lambda a, b: (pause(), b)[1], [1, 2, v])
+
+
+def by_lru_cache(v):
+    @functools.lru_cache(maxsize=None)
+    def inner(k):
+        pause()
+        return v
+    return (inner(1), inner(1))[1]
+
+
+def by_wraps(v):
+    @twice_called
+    @with_option(True)
+    @AsDecorator
+    def inner(v):
+        return v
+    return inner(v)
+
+
+def by_bound(v):
+    return types.MethodType(lambda self, k: (pause(), self)[1], v)(2)
+
+
+def by_context_variable(v):
+    variable = contextvars.ContextVar("variable", default=None)
+    token = variable.set(v)
+    pause()
+    got = variable.get()
+    variable.reset(token)
+    return got
+
+
+def by_eval(v):
+    return eval("v")
+
+
+def by_locals(v):
+    pause()
+    return locals()["v"]
+
+
+def by_signature(v):
+    bound = inspect.signature(by_star_of).bind(1, v=v)
+    return bound.kwargs["v"]
+
+
+def by_comprehensions(v):
+    return {k: [v for _ in range(2) if (pause(), True)[1]] for k in {1, 2}}[2][1]
+
+
+def by_while_else(v):
+    k = 0
+    while k < 2:
+        k += 1
+        if k > 5:
+            break
+        pause()
+    else:
+        return v
+
+
+def by_nested_loops(v):
+    for a in range(3):
+        for b in range(3):
+            if a * b == 2:
+                pause()
+                break
+        else:
+            continue
+        return (a, b, v)[2]
+
+
+def by_threads(v):
+    got = []
+    thread = threading.Thread(target=lambda: got.append(v))
+    thread.start()
+    thread.join()
+    return got[0]
