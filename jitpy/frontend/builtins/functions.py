@@ -201,9 +201,16 @@ def builtin_globals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return ex.frame.globals
 
 
-@builtin(exec, eval, dir, __import__, breakpoint, input, compile)
+@builtin(dir)
+def builtin_dir(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if args or kwargs:
+        raise GraphBreak("frame_access", "")
+    return call(ex, ex.world.const_object(sorted), [builtin_locals(ex, args, kwargs)], {})
+
+
+@builtin(exec, eval, __import__, breakpoint, input, compile)
 def _frame_access(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    raise GraphBreak("frame_access", "")
+    raise GraphBreak("frame_access", "", tail=True)  # the names that they look at are those of the frame's own code
 
 
 # -- numbers ------------------------------------------------------------------------------------------------

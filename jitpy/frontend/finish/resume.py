@@ -227,8 +227,7 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
             out.append(Instr("PUSH_NULL", lineno=line))
             continue
         name = f"___s{i}"
-        out.append(Instr("LOAD_FAST", name, lineno=line))
-        out += [Instr("LOAD_CONST", None, lineno=line), Instr("STORE_FAST", name, lineno=line)]
+        out += [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]  # `locals()` looks
     if point.yields:
         out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
     out.append(Instr("JUMP_FORWARD", target, lineno=line))
@@ -305,8 +304,8 @@ def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int,
 def _insert_raise(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
     skip = Label()
     out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("LOAD_FAST", "___exc", lineno=line),
-            Instr("RAISE_VARARGS", 1, lineno=line), skip]
-    places += [-1, -1, -2 - index]
+            Instr("DELETE_FAST", "___exc", lineno=line), Instr("RAISE_VARARGS", 1, lineno=line), skip]
+    places += [-1, -1, -1, -2 - index]
 
 
 def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,
@@ -321,6 +320,10 @@ def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, ta
 
     def emit(name: str, *arg: Any) -> None:
         block.append(Instr(name, *arg, lineno=line))
+
+    def load(name: str) -> None:
+        emit("LOAD_FAST", name)
+        emit("DELETE_FAST", name)  # the inner frame has it; this one's `locals()` does not
 
     def begin(function: Any) -> None:
         if not _PY313:
@@ -340,7 +343,7 @@ def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, ta
         emit("LOAD_CONST", slot(space))
         emit("LOAD_CONST", code.co_name)
         emit("LOAD_CONST", None)
-        emit("LOAD_FAST", "___closure")
+        load("___closure")
         finish(5)
 
     names = inner.parameters("i")
@@ -350,7 +353,7 @@ def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, ta
         function = types.FunctionType(code, space, code.co_name)
         begin(lambda: emit("LOAD_CONST", slot(function)))
     for name in names:
-        emit("LOAD_FAST", name)
+        load(name)
     finish(len(names))
     block.append(skip)
     out += block
