@@ -337,7 +337,7 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
     taken = set(recorder.graph.all_nodes())
     found: list[TracedTensor | None] = []
     grads = gradients(recorder, outputs, cotangents, wrt, retain, create_graph)
-    for tensor, grad in zip(inputs, grads, strict=True):
+    for position, (tensor, grad) in enumerate(zip(inputs, grads, strict=True)):
         if grad is not None:
             memory = _memory(recorder, grad)
             if memory is None or memory in taken:
@@ -351,8 +351,19 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
         elif unused_allowed:
             found.append(None)
         else:
-            raise UserError(RuntimeError(_UNUSED))
+            raise UserError(_unused(position))
     return found
+
+
+def _unused(position: int) -> Exception:
+    """Torch's own error (its text differs between versions) for a tensor at `position` that nothing depends on."""
+    with torch.inference_mode(False), torch.enable_grad():
+        used, other = (torch.zeros((), requires_grad=True) for _ in range(2))
+        try:
+            torch.autograd.grad([used.clone()], [*[used] * position, other])
+        except RuntimeError as error:
+            return error.with_traceback(None)
+    raise AssertionError("torch.autograd.grad takes a tensor that nothing depends on")
 
 
 def _check_histories(recorder: Recorder, outputs: Sequence[Node], wrt: Sequence[Node]) -> None:
@@ -380,10 +391,6 @@ def _check_roots(recorder: Recorder, wrt: Sequence[TracedTensor], reached: Seque
 
 
 _BOTH = "a pass to a leaf that was changed under no_grad after it was read"
-_UNUSED = (
-    "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is "
-    "the desired behavior."
-)
 
 
 # -- gradients ------------------------------------------------------------------------------------------------------

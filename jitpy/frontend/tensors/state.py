@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,22 @@ class AutocastState:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True, slots=True)
+class AutocastNesting:
+    """Regions of autocast entered and left since the start of the frame.
+
+    Torch forgets the weights that it has cast where the outermost region ends, or where it is told to.
+    """
+
+    #: regions that were open when the frame was traced; nothing that is replayed depends on it
+    open: int
+    #: regions entered less those left
+    depth: int = 0
+    #: the least depth there was: how many of the regions that were open at the start have ended
+    floor: int = 0
+    forgotten: bool = False
+
+
 class TorchState:
     """Modes that change what torch calls do.
 
@@ -63,7 +79,8 @@ class TorchState:
             for kind in _AUTOCAST_DEVICES
         }
         self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
-        self.autocast_nesting = 0
+        self.autocast_nesting = AutocastNesting(torch.autocast_increment_nesting() - 1)
+        torch.autocast_decrement_nesting()
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()
@@ -272,19 +289,24 @@ def _set_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
 
 @_handles(torch.autocast_increment_nesting)
 def _autocast_increment_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
-    recorder.state.set("autocast_nesting", recorder.state.autocast_nesting + 1)
-    return recorder.state.autocast_nesting
+    nesting = recorder.state.autocast_nesting
+    recorder.state.set("autocast_nesting", replace(nesting, depth=nesting.depth + 1))
+    return nesting.open + nesting.depth + 1
 
 
 @_handles(torch.autocast_decrement_nesting)
 def _autocast_decrement_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
-    recorder.state.set("autocast_nesting", recorder.state.autocast_nesting - 1)
-    return recorder.state.autocast_nesting
+    nesting = recorder.state.autocast_nesting
+    depth = nesting.depth - 1
+    recorder.state.set("autocast_nesting", replace(nesting, depth=depth, floor=min(depth, nesting.floor)))
+    return nesting.open + depth
 
 
 @_handles(torch.clear_autocast_cache)
 def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
-    return None
+    nesting = recorder.state.autocast_nesting
+    if nesting.open + nesting.depth != 0:  # else the last region has just ended, which says it already
+        recorder.state.set("autocast_nesting", replace(nesting, forgotten=True))
 
 
 @_handles(torch.get_default_device)
@@ -441,9 +463,12 @@ def apply_change(name: str, value: Any) -> None:
     elif name == "autocast_cache_enabled":
         torch.set_autocast_cache_enabled(value)
     elif name == "autocast_nesting":
-        for _ in range(value):
+        if value.forgotten:
+            torch.clear_autocast_cache()
+        for _ in range(-value.floor):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        for _ in range(value.depth - value.floor):
             torch.autocast_increment_nesting()
-        for _ in range(-value):
-            torch.autocast_decrement_nesting()
     else:
         raise RuntimeError(f"the torch mode {name!r} was changed by traced code and cannot be replayed")

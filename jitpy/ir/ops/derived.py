@@ -241,6 +241,8 @@ def call(
             return device
         if isinstance(value, ScalarSpec):
             return _number(op, value)
+        if isinstance(value, torch.Generator):
+            return None  # nothing is drawn from the program's own; the default ones are put back
         return value
 
     with _undispatched(), torch.set_grad_enabled(grad_enabled), without_compiler_import():
