@@ -290,7 +290,7 @@ def variance_of(b: Any, x: Any, axes: list[int], correction: Any, keepdim: bool)
             raise NotCovered("too few elements for a variance")
         divisor: Any = count - correction
     elif type(correction) is int:
-        divisor = count - correction
+        divisor = sympy.Max(count - correction, 0)  # of too few elements it is nan
     else:
         raise NotCovered("correction")
     mean = mean_of(b, x, axes, True)
