@@ -53,7 +53,7 @@ from .frontend.world import World
 from .instances import is_method_call, split
 from .ir import Graph, interrupts
 from .ir.alias import any_needs_grad
-from .ir.ops.quiet import without_saved_tensor_hooks
+from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .jitted import LazyEngine
 from .options import Options
@@ -120,7 +120,7 @@ class Engine:
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         """Compile for this call; None runs it as plain Python."""
         with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options), \
-                without_saved_tensor_hooks():
+                without_saved_tensor_hooks(), unseen_by_function_modes():
             if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
                 return None
             self._note(dispatcher, params)

@@ -100,6 +100,9 @@ _reason("changing_value", "A number, text or container that changes from call to
         "What happens depends on it (how many items there are, which key is meant), and code compiled for each value "
         "would fit few calls. After some of them plain Python does this one step for all values.",
         "Use it as a number in tensor operations, or stack the items in a tensor of one size.")
+_reason("finalizer", "An object with __del__ is made",
+        "__del__ runs as soon as nobody holds the object, which a compiled frame cannot tell: the rest of the function "
+        "runs as plain Python.", "Make the object outside of the jitted function.")
 _reason("recursion", "A function that calls itself breaks the graph",
         "The inner call is made as a call and compiled by itself: once, not once for each depth.",
         "Remove the break inside the function.")

@@ -563,4 +563,41 @@ def same_number_twice(x):
     return torch.ones(n.item()) + torch.arange(n.item())
 
 
+@case(*DATA, fullgraph=True)
+def stacked_columns(x):
+    rows = torch.stack([x, x * 2, x - 1], 1)[x > 0]
+    last, first = rows[:, 2], rows[:, 0]
+    return torch.stack([last, first], 1), torch.stack([last, first]), torch.stack([rows.t(), rows.t()])
+
+
+EDGES = tuple(lambda weights=w: (weights,) for w in (torch.eye(3), torch.ones(3, 3), torch.zeros(3, 3), torch.eye(3, 1)))
+
+
+@case(*EDGES, fullgraph=True)
+def scattered_edges(weights):
+    to, start = weights.nonzero().t()
+    ones = torch.ones(to.shape[0])
+    wide = to[:, None].expand(-1, 2)
+    return (
+        torch.zeros(3).scatter_add(0, to, ones),
+        torch.zeros(3).scatter_reduce(0, to, ones * 2, "amax"),
+        torch.zeros(3).scatter(0, start, ones),
+        torch.zeros(3, 2).scatter_add(0, wide, torch.ones(wide.shape)),
+        ones.gather(0, torch.arange(to.shape[0])),
+    )
+
+
+NUMBERS = tuple(lambda numbers=n: (torch.tensor(numbers),) for n in ([1.0, torch.nan, 3.0], [1.0], [torch.nan]))
+
+
+@case(*NUMBERS)
+def statistics_of_what_is_there(x):
+    x = x[~x.isnan()]
+    return x.std(), x.var(), x.var(correction=0), torch.var_mean(x, correction=2), x.mean(), x.sum()
+
+
+def test_statistics_in_kernels():
+    check(next(one for one in CASES[__name__] if one.fn is statistics_of_what_is_there), "codegen")
+
+
 test_all = make_test(__name__)

@@ -288,4 +288,29 @@ def dropout_of_transposed_tensors(x):
     return F.dropout(x * 1, 0.5) + 1, F.dropout(x, 0.2), F.alpha_dropout(x, 0.5, True)
 
 
+def generated():
+    return (torch.Generator().manual_seed(3),)
+
+
+@case(generated, fullgraph=True)
+def every_fill_from_a_generator(g):
+    new = torch.ones(3)
+    return (
+        new.clone().exponential_(generator=g),
+        new.clone().cauchy_(generator=g),
+        new.clone().log_normal_(generator=g),
+        new.clone().geometric_(0.3, generator=g),
+        new.clone().normal_(generator=g),
+        new.clone().uniform_(generator=g),
+        new.clone().random_(generator=g),
+        new.clone().bernoulli_(0.4, generator=g),
+        torch.multinomial(new, 2, generator=g),
+        torch.bernoulli(new * 0.5, generator=g),
+        torch.normal(new, new, generator=g),
+        torch.poisson(new, generator=g),
+        torch.randperm(5, generator=g),
+        torch.rand(2, generator=g),
+    )
+
+
 test_cases = make_test(__name__)

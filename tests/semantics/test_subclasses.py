@@ -349,4 +349,33 @@ def subclass_aliases(x):
     return v, x
 
 
+class Recorder(TorchFunctionMode):
+    """Writes down what it is asked."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(getattr(func, "__name__", None))
+        return func(*args, **(kwargs or {}))
+
+
+@case(factory=True)
+def modes_see_the_programs_calls_only():
+    seen = []
+
+    def scaled(x):
+        return (x.t() + 1).sin() * x.shape[0]
+
+    def fn(x):
+        with Recorder(seen):
+            y = scaled(x)
+            with Recorder(seen):
+                z = scaled(y[:2])
+        return y, z, list(seen)
+
+    return (lambda: fn(torch.ones(3, 3))), seen
+
+
 test_all = make_test(__name__)

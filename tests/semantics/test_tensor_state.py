@@ -709,4 +709,15 @@ def view_without_grad_mode_after_a_backward_pass(x):
         return y[1:] + 1
 
 
+@case(lambda: (torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)), fullgraph=True)
+def gradients_of_nothing(x, y):
+    errors = []
+    for tensors in ([y], [x, y], [x, x, y, y]):
+        try:
+            torch.autograd.grad((x * 2).sum(), tensors)
+        except RuntimeError as error:
+            errors.append(str(error))
+    return errors, x * 2
+
+
 test_cases = make_test(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -10,6 +11,22 @@ from torch import nn
 from tests.semantics.harness import case, make_test
 
 SWITCH: Any = None
+
+
+def graph_break() -> None:
+    """`jitpy.graph_break`, looked up late: the cases alone run without it."""
+
+
+def plain_linear(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """The model called below autocast's own cache of weights, not in a graph."""
+    return model(x)
+
+
+if os.environ.get("JITPY_SEMANTICS_STUB") != "1":
+    import jitpy
+
+    graph_break = jitpy.graph_break  # type: ignore[assignment]
+    plain_linear = jitpy.disable(plain_linear)
 
 
 def vec() -> torch.Tensor:
@@ -549,6 +566,51 @@ def print_options(x):
     text = str(torch.tensor([1.23456]))
     torch.set_printoptions(profile="default")
     return text, x * 2
+
+
+@case(factory=True, rounds=3)
+def autocast_after_a_step():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def fn():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.ones(2, 4)).float().pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        with torch.autocast("cpu", dtype=torch.float16):
+            return loss.detach(), model(torch.ones(2, 4))
+
+    return fn, model
+
+
+@case(factory=True, rounds=3)
+def autocast_forgets_weights():
+    model = nn.Linear(4, 4)
+    x = torch.ones(2, 4)
+
+    def plainly():
+        graph_break()
+        return plain_linear(model, x)
+
+    def fn():
+        results = []
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            results.append(plainly())
+            with torch.no_grad():
+                model.weight.mul_(2)
+            results.append(plainly())
+            with torch.autocast("cpu", dtype=torch.float16):
+                results.append(plainly())
+            results.append(plainly())
+            torch.clear_autocast_cache()
+            results.append(plainly())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            results.append(plainly())
+        return results
+
+    return fn, model
 
 
 test_cases = make_test(__name__)

@@ -51,12 +51,16 @@ from .sets import make as make_set_of
 Args = list[Value]
 Kwargs = dict[str, Value]
 
+_HEAP_TYPE = 1 << 9
+
 
 # -- making instances ---------------------------------------------------------------------------------------
 
 
 def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> ObjectValue:
     """What `cls.__new__(cls, ...)` makes, for a `__new__` in C."""
+    if cls.__flags__ & _HEAP_TYPE and ex.world.class_lookup(cls, "__del__") is not MISSING:
+        raise GraphBreak("finalizer", cls.__qualname__, tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
         return ExceptionValue(cls, list(args))
     if new is object.__new__ and not _builtin_base(cls):

@@ -430,7 +430,7 @@ _constant(
 
 @_handles(torch._C._is_torch_function_mode_enabled)
 def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return torch._C._is_torch_function_mode_enabled()  # under the state guard
+    return torch._C._len_torch_function_stack() > 0  # under the state guard; the modes are off while tracing
 
 
 @_handles(torch._C._len_torch_function_stack)

@@ -61,6 +61,17 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def unseen_by_function_modes() -> Iterator[None]:
+    """Hide what happens in this block from the program's torch-function modes: they are to see its own calls only."""
+    default_device = torch.utils._device.CURRENT_DEVICE is not None
+    if torch._C._len_torch_function_stack() <= default_device:
+        yield
+        return
+    with torch._C.DisableTorchFunction():
+        yield
+
+
 def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
