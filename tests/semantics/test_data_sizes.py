@@ -570,7 +570,8 @@ def stacked_columns(x):
     return torch.stack([last, first], 1), torch.stack([last, first]), torch.stack([rows.t(), rows.t()])
 
 
-EDGES = tuple(lambda weights=w: (weights,) for w in (torch.eye(3), torch.ones(3, 3), torch.zeros(3, 3), torch.eye(3, 1)))
+GRAPHS = (torch.eye(3), torch.ones(3, 3), torch.zeros(3, 3), torch.eye(3, 1))
+EDGES = tuple(lambda weights=weights: (weights,) for weights in GRAPHS)
 
 
 @case(*EDGES, fullgraph=True)
