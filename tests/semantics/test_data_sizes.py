@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .harness import case, make_test
+from .harness import CASES, case, check, make_test
 
 X = lambda: (torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, -6.0], [7.0, 8.0, -9.0]]),)  # noqa: E731
 NONE = lambda: (-torch.ones(3, 3),)  # noqa: E731
