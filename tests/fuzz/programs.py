@@ -93,7 +93,8 @@ class Program(Language, Patches):
         ]
         nested: list[Callable[[dict[str, str], int], list[str]]] = [
             self.if_, self.for_, self.while_, self.try_, self.with_, self.function, self.match, self.generator,
-            self.own_generator, self.local_class, self.closures, self.group,
+            self.own_generator, self.local_class, self.closures, self.group, self.iterator, self.later, self.recursion,
+            self.manager,
         ]
         if depth < 3 and self.chance(42):
             return list(self.one(nested)(scope, depth))
