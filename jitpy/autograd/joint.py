@@ -21,10 +21,10 @@ from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
 from .replay import keep_state, replaying
-from .results import Views, separate
+from .results import Bases, Views, separate
 from .reverse import vjp
 from .statistics import keep_statistics
-from .watching import Watched, kept_by_eager
+from .watching import Watched, counter_of, kept_by_eager
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
 _DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,)}
@@ -81,6 +81,8 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     joint = specialize(graph, {})
     narrow_specs(joint)
     check(joint)
+    bases = Bases(joint)
+    shown = {counter_of(bases, node)[0] for node in joint.outputs}
     views = separate(joint, all_views)
     source = specialize(joint, {})
     n_inputs, n_outputs = len(joint.inputs), len(joint.outputs)
@@ -107,6 +109,8 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     read_less(joint)
     keep_statistics(joint)
     kept = kept_by_eager(source)
+    if not shown.isdisjoint(kept.counters):
+        raise NotCovered("a result that is the `.data` of what the backward pass reads through it")
     changeable = {node for kind, nodes in (("input", joint.inputs[:n_inputs]), ("output", joint.outputs[:n_outputs]))
                   for k, node in enumerate(nodes) if (kind, k) not in kept.places and isinstance(node.spec, TensorSpec)}
     if config.activation_memory_budget < 1:

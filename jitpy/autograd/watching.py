@@ -12,7 +12,7 @@ import torch
 
 from ..ir.alias import needs_grad
 from ..ir.autograd_saves import saved_by
-from ..ir.graph import CONSTANT, GETITEM, INPUT, Graph, Node
+from ..ir.graph import CONSTANT, GETITEM, INPUT, OWN_VERSIONS, Graph, Node
 from ..ir.spec import TensorSpec
 from .results import Bases
 
@@ -40,11 +40,13 @@ class Watched:
 @dataclass
 class KeptByEager:
     """watched: in the order in which a backward pass comes upon them. places: all that eager keeps, or may keep, of the
-    inputs and outputs; through_data: what it keeps through `.data`, whose changes it does not see."""
+    inputs and outputs; through_data: what it keeps through `.data`, whose changes it does not see. counters: of whose
+    `.data`s it keeps anything (see `counter_of`)."""
 
     watched: list[Watched]
     places: set[Place]
     through_data: set[Place]
+    counters: set[object]
 
 
 def kept_by_eager(graph: Graph) -> KeptByEager:
@@ -55,6 +57,7 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
     """
     bases = Bases(graph)
     places = _places(graph, bases)
+    counters: set[object] = set()
     parts: dict[tuple[Node, int], list[Node]] = {}
     for node in graph.nodes:
         if node.op is GETITEM:
@@ -64,10 +67,12 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
     through_data: set[Place] = set()
 
     def watch(saver: Node, value: Node) -> None:
-        if _has_own_versions(bases, value):
-            through_data.update(places_of(value))
-            return
+        own, _ = counter_of(bases, value)
+        counters.add(own)
         for place in places_of(value):
+            if _counter_at(graph, bases, place) is not own:
+                through_data.add(place)
+                continue
             seen.add(place)
             text = _text(graph, value)
             savers = found.setdefault((place, text), Watched(place, text, value)).savers
@@ -96,16 +101,21 @@ def kept_by_eager(graph: Graph) -> KeptByEager:
         for i, part in results:
             if i in saves.results:
                 watch(node, part)
-    return KeptByEager(list(found.values()), seen, through_data - seen)
+    return KeptByEager(list(found.values()), seen, through_data - seen, counters - {None})
 
 
-def _has_own_versions(bases: Bases, value: Node) -> bool:
-    """Whether a value is a view of some `.data`."""
+def counter_of(bases: Bases, value: Node) -> tuple[object, Node | None]:
+    """Which version counter goes up when a value is written to: that of some `.data` of which it is a view (the step
+    that took it, and the node), or None: the one that comes with the memory."""
     while bases.is_view(value) and value.op is not GETITEM:
-        if value.meta.get("own_versions"):
-            return True
+        if (found := value.meta.get(OWN_VERSIONS)) is not None:
+            return found, value
         value = value.input_nodes()[0]
-    return False
+    return None, None
+
+
+def _counter_at(graph: Graph, bases: Bases, place: Place) -> object:
+    return None if place[0] == "input" else counter_of(bases, graph.outputs[place[1]])[0]
 
 
 def unseen_by_autograd(graph: Graph) -> list[Watched]:
@@ -118,7 +128,8 @@ def unseen_by_autograd(graph: Graph) -> list[Watched]:
     def is_apart(one: Watched) -> bool:
         kind, i = one.place
         seen = (graph.inputs if kind == "input" else graph.outputs)[i]
-        return bases.of(seen).isdisjoint(bases.of(one.value))
+        same_counter = counter_of(bases, seen)[1] is counter_of(bases, one.value)[1]
+        return not same_counter or bases.of(seen).isdisjoint(bases.of(one.value))
 
     return [one for one in kept_by_eager(graph).watched if is_apart(one)]
 
@@ -141,6 +152,11 @@ def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
         for base in bases.of(node):
             if base.op is not INPUT:
                 places.setdefault(base, []).append(("output", k))
+            elif counter_of(bases, node)[0] is not None:
+                inside = ("input", graph.inputs.index(base))
+                for found in places.values():
+                    if inside in found:
+                        found.append(("output", k))
         if (memory := node.meta.get("memory")) is not None:
             written[memory] = ("output", k)
     for node in graph.nodes:

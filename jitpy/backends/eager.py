@@ -12,7 +12,7 @@ import torch
 
 from ..ir import CONSTANT, GETITEM, Graph, Node, ops
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
-from ..ir.graph import BEFORE_WRITES
+from ..ir.graph import BEFORE_WRITES, OWN_VERSIONS
 from ..runtime.autograd_node import watch_change
 from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
 from .size_table import SizeTable
@@ -128,7 +128,7 @@ class _Planner:
 
     def _call(self, node: Node, parts: dict[int, list[Node]] | None) -> None:
         function = operator.getitem if node.op is GETITEM else node.op.target
-        if node.meta.get("own_versions"):
+        if OWN_VERSIONS in node.meta:
             function = torch.Tensor.data.__get__
         elif node.op in _SCATTERS:
             function = functools.partial(_scattered, function)

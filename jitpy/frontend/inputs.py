@@ -163,27 +163,23 @@ def starts_its_memory(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0
 
 
-#: grad_fn of views that are made several at a time, which may not be written to
-_MULTI_VIEWS = ("Unbind", "Split")
-
-
 def takes_writes(tensor: torch.Tensor) -> bool:
-    """Guard: autograd lets an in-place operation change the tensor. It is neither a leaf that requires grad nor a view
-    of one, nor one of several views made at once, nor a view made under no_grad."""
+    """Guard: autograd lets an in-place operation change the tensor, and give it a history. It is neither a leaf that
+    requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
+    that was: autograd asks how the view was made)."""
+    base = tensor._base
+    if base is not None and _creation_meta(tensor) != _PLAIN_VIEW:
+        return False
+    if not tensor.requires_grad:
+        return base is None or not base.requires_grad
     try:
-        if not tensor.requires_grad:
-            return tensor._base is None or not tensor._base.requires_grad
-        base = tensor._base
-        if tensor.is_leaf or base is not None and (base.is_leaf or not base.requires_grad):
-            return False
-        step = tensor.grad_fn
-        while base is not None and step is not None and step is not base.grad_fn:
-            if type(step).__name__.startswith(_MULTI_VIEWS):
-                return False
-            step = step.next_functions[0][0] if step.next_functions else None
-        return base is None or step is not None
+        return not tensor.is_leaf and (base is None or base.requires_grad and not base.is_leaf)
     except RuntimeError:  # a view whose base was written to, in a way that autograd cannot follow
         return False
+
+
+_creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
+_PLAIN_VIEW = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:

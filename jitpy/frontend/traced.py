@@ -60,7 +60,7 @@ class Parts:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ViewStep:
     """One view op of an alias: `op(base, *args, **kwargs)` gives a tensor of `spec`.
 
@@ -94,11 +94,12 @@ class Storage:
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
     has_data      there is a `.data` of an input: what eager keeps of a value written into that can be changed unseen
     history       the step at which a value with a history was written to an input, the first; None: at none
+    turned        the generation at which an input that did not require grad came to; None: at none
     frozen        a leaf that was made here shows this memory: it is not written to
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",
-                 "seen", "split", "has_data", "history", "frozen")
+                 "seen", "split", "has_data", "history", "turned", "frozen")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
@@ -113,15 +114,16 @@ class Storage:
         self.seen = False
         self.has_data = False
         self.history: int | None = None
+        self.turned: int | None = None
         self.frozen = False
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.seen, self.has_data, self.history, self.frozen)
+                self.lost_grad, self.seen, self.has_data, self.history, self.turned, self.frozen)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.seen, self.has_data, self.history, self.frozen) = state
+         self.lost_grad, self.seen, self.has_data, self.history, self.turned, self.frozen) = state
 
 
 class TracedTensor:
@@ -182,6 +184,12 @@ class TracedTensor:
     def is_detached(self) -> bool:
         """Whether autograd does not connect this view with its base."""
         return any(step.op.target is _DETACH for step in self.chain)
+
+    @property
+    def root(self) -> tuple[Storage, ViewStep | None]:
+        """What autograd takes for the base of this view, if it is one: the memory, or the last detach() on the way."""
+        detached = [step for step in self.chain if step.op.target is _DETACH]
+        return self.storage, detached[-1] if detached else None
 
     @property
     def is_data(self) -> bool:

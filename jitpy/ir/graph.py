@@ -29,6 +29,8 @@ REENTRANT = "reentrant"
 DROPS_GRAD = "drops .grad"
 #: In the `meta` of a view of an input: the program made it before it wrote to that input. Autograd tells the order.
 BEFORE_WRITES = "made before writes"
+#: In the `meta` of a detach() that is `.data`: which one (an object). It has a version counter of its own.
+OWN_VERSIONS = "own versions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,125 @@ _finding("as_strided_of_an_expanded_part", """
     t3 = t1.as_strided((2, 2), (1, 2))
     """, "t3")
 
+# A copy laid out as another tensor was returned as the view that it was computed through, made under no_grad.
+_finding("copy_laid_out_as_another_is_no_view", """
+    with torch.no_grad():
+        t3 = torch.empty_like(x).copy_(y)
+    y.data.mul_(w)
+    t3[0] = v
+    """, "t3", alias=6)
+
+# A reshape that copies is no view of the copy.
+_finding("detached_in_place_behind_a_reshape_that_copies", """
+    t2 = x.reshape(-1)
+    t2.detach_()
+    """, "t2", alias=6)
+_finding("detached_in_place_behind_a_reshape_that_copies_a_result", """
+    t2 = (x * w).t().reshape(-1)
+    t2.detach_()
+    """, "t2")
+_finding("detached_in_place_behind_a_copy_laid_out_as_another", """
+    t2 = torch.empty_like(x).copy_(w)
+    t2.detach_()
+    """, "t2", alias=6)
+
+# Nodes of results were taken for reads by the program, where a leaf that gave way in between had shortened the list:
+# the results were views of a copy of the argument.
+_finding("view_of_an_argument_beside_a_leaf_that_is_read_again", """
+    g += g
+    t2 = g[0]
+    t3 = w.view_as(w)
+    with torch.no_grad():
+        t5 = t3 * g
+        t3.zero_()
+    t6 = w * w
+    """, "t2")
+_finding("view_of_a_leaf_that_was_changed_as_data", """
+    t2 = torch.where(w > 0, w, g)
+    w.data.mul_(2)
+    t5 = w[..., 1:]
+    """, "t2, t5", alias=5)
+_finding("view_of_a_leaf_written_under_no_grad_and_behind", """
+    t2 = v[..., 1:]
+    with torch.no_grad():
+        with torch.enable_grad():
+            t4 = torch.softmax(t2, -1)
+        t2.mul_(t2)
+    t2[0] += 1
+    """, "t4", alias=4)
+
+# A view made between two writes, the first of which gave the argument a history, was made in front of both.
+_finding("view_made_behind_the_write_of_a_history", """
+    x[0] = g
+    t1 = x[..., 1:]
+    t2 = x.flatten()
+    t2.sigmoid_()
+    t1.index_put_((torch.tensor([0]),), torch.tensor(2.0))
+    """, "t1")
+
+# Views require grad since what they show does.
+_finding("view_of_what_is_told_to_require_grad", """
+    t1 = torch.empty_like(g).copy_(0.5)
+    t3 = t1.unsqueeze(0)
+    t1.requires_grad_()
+    """, "t3", alias=4)
+_finding("view_of_what_is_told_to_require_grad_is_asked", """
+    t1 = torch.empty_like(g).copy_(0.5)
+    t3 = t1.unsqueeze(0)
+    t4 = t1.detach()[:1]
+    t1.requires_grad_()
+    log.append((t3.requires_grad, t3.is_leaf, t4.requires_grad))
+    t5 = t3 * 2
+    """, "t4, t5")
+
+# Which error eager raises was found out on tensors that did not require grad.
+_finding("out_of_computed_views_whose_elements_share_memory", """
+    t2 = h.masked_fill(h > 0.5, 1.0).split(1)[0]
+    t4 = t2.expand(2, 1, 3)
+    try:
+        torch.mul(t4, 2, out=t4)
+    except RuntimeError as error:
+        log.append(str(error))
+    """, "t2", alias=6)
+
+# A view made under no_grad was taken to take a value with a history; the error came from within the graph, and left
+# grad mode off.
+_finding("history_written_to_a_view_made_under_no_grad_before_a_break", """
+    with torch.no_grad():
+        t3 = torch.view_as_real(torch.complex(v, v * 2))
+        z.mul_(2)
+    t3 += h.sum(-1)
+    """, "t3", alias=7)
+
+# The graph got the argument's `.data` in place of the argument, and the result was a view of that.
+_finding("view_under_no_grad_of_what_is_written_as_data", """
+    with torch.no_grad():
+        t2 = v.view_as(v)
+        t2.data.mul_(t2)
+    """, "t2")
+
+# The `.data` that the program got has the version counter that the backward pass looks at, and no other has.
+_finding("data_that_is_kept_and_written_later", """
+    t1 = s.data
+    t2 = t1.unsqueeze(0)
+    s.copy_(t1)
+    t3 = v * t1
+    """, "t2, t1, t3", alias=1, after=("out[1].detach().add_(1)",))
+_finding("data_of_the_same_tensor_as_the_one_that_is_kept", """
+    t1 = z.data
+    t2 = z.data
+    t3 = v * t1
+    """, "t2, t3", after=("out[0].add_(1)",))
+_finding("data_of_a_result_beside_the_result_that_is_kept", """
+    t1 = w * 2
+    t2 = t1.data
+    t3 = t1 * v
+    """, "t1, t2, t3", after=("out[1].add_(1)",))
+_finding("data_of_a_result_that_is_kept", """
+    t1 = (w * 2).data
+    t3 = t1[0] * v
+    """, "t1, t3", after=("out[0].add_(1)",))
+
 
 # Bounds of clamp() that are numbers are no operands of its loop, and have no say in its strides.
 _finding("strides_of_clamp", """

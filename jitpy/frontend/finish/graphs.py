@@ -12,7 +12,7 @@ from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES
 
 from ..breaks import GraphBreak, Restart
-from ..recording.autograd_facts import WRITES_STATISTICS, requires_grad
+from ..recording.autograd_facts import WRITES_STATISTICS, requires_grad, shows
 from ..recording.history import drop_unused_history
 from ..traced import Finished, TracedScalar, TracedTensor, Uncapturable, ViewStep
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 
 _DETACH = table.get(torch.ops.aten.detach.default)
+_UNSAFE_VIEW = table.get(torch.ops.aten._unsafe_view.default)
+
+#: Ops that the table lists with the views, whose results autograd takes for tensors of their own.
+_UNSAFE_VIEWS = frozenset({_UNSAFE_VIEW.target, _DETACH.target})
 
 
 def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
@@ -65,9 +69,10 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     _mark_memory(recorder, live)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
     _check_written_histories(recorder, [payload for _, payload in written])
+    results = frozenset(graph.nodes[recorded:])
     recorder.bets.settle(live)
     lower(graph, all_of_them=False)
-    _protect_saved(recorder, [i for i, _ in written], recorded)
+    _protect_saved(recorder, [i for i, _ in written], results)
     _guard_separate_memory(recorder, [i for i, _ in written])
     return Finished(graph, places)
 
@@ -92,9 +97,10 @@ def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) ->
 
 def _write_as_data(recorder: Recorder, index: int) -> None:
     """All that was written to an input that requires grad went through `.data`: the graph gets that instead. Not where
-    the graph reads the input under grad mode."""
+    the graph reads the input under grad mode, nor where a result is a view of it."""
     node = recorder.graph.inputs[index]
-    if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in recorder.graph.nodes):
+    if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in recorder.graph.nodes) and \
+            not any(shows(result, (node,)) for result in recorder.graph.outputs):
         node.meta["as_data"] = True
         node.spec = node.tensor.with_(requires_grad=False)
 
@@ -121,14 +127,14 @@ def _refuse_inference_tensors(recorder: Recorder) -> None:
         raise Uncapturable("unsupported_tensor", "an inference tensor among values that require grad")
 
 
-def _protect_saved(recorder: Recorder, written: list[int], recorded: int) -> None:
-    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. Only the
-    first `recorded` nodes read that: those behind them are results, which look at the input itself. Nor do batch norms,
-    whose backward passes do not read the statistics that the forward pass changes."""
+def _protect_saved(recorder: Recorder, written: list[int], results: frozenset[Node]) -> None:
+    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. What the
+    program did reads that, not the nodes that make `results`, which look at the input itself. Nor do batch norms, whose
+    backward passes do not read the statistics that the forward pass changes."""
     graph = recorder.graph
     readers: dict[Node, list[Node]] = {}
-    for node in graph.nodes[:recorded]:
-        for operand in dict.fromkeys(node.input_nodes()):
+    for node in graph.nodes:
+        for operand in dict.fromkeys(node.input_nodes()) if node not in results else ():
             readers.setdefault(operand, []).append(node)
     for index in written:
         source = graph.inputs[index]
@@ -190,7 +196,8 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
             return payload.node
         if not payload.chain:
             raise Uncapturable("unsupported_op", "a second object for a whole input")
-        before = payload.made < storage.generation
+        # autograd makes a view of what has a history already as one that is made behind the write which gave it that
+        before = payload.made < (storage.generation if storage.turned is None else storage.turned)
         for step in payload.chain:
             node = shown.view(step, node)
             if before:
@@ -198,7 +205,16 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
         return node
     if payload.generation != storage.generation or not payload.anchored or storage.written and payload.is_detached:
         recorder._refresh(payload, shown.view)
-    return payload.node
+    return payload.node if payload.chain else _no_view(recorder, payload.node)
+
+
+def _no_view(recorder: Recorder, node: Node) -> Node:
+    """A result that owns its memory, which to the program is no view, whatever it was computed through."""
+    if not node.op.is_view or node.op.target in _UNSAFE_VIEWS:
+        return node
+    if not requires_grad(node.spec):
+        return recorder.graph.add(_DETACH, (node,), {}, node.tensor, node.loc, grad_enabled=False)
+    return recorder.graph.add(_UNSAFE_VIEW, (node, node.tensor.shape), {}, node.tensor, node.loc, grad_enabled=True)
 
 
 def _guard_separate_memory(recorder: Recorder, written: list[int]) -> None:

@@ -23,7 +23,7 @@ from jitpy.ir import Node
 from jitpy.ir.alias import needs_grad
 
 from ..breaks import GraphBreak, Restart
-from ..traced import Storage, TracedTensor, Uncapturable
+from ..traced import Storage, TracedTensor, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -53,11 +53,13 @@ class Leaf:
 
 
 class Bets:
-    """leaves: by the node that stands for the value. spoiled: nodes of which autograd keeps what was written to."""
+    """leaves: by the node that stands for the value. based: what became a leaf, as the base of views that were made of
+    it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.leaves: dict[Node, Leaf] = {}
+        self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
 
     def spoil(self, nodes: Iterable[Node], detail: str) -> None:
@@ -98,7 +100,11 @@ class Bets:
         recorder._save(tensor)
         recorder._save(tensor.storage)
         tensor.storage.frozen = True
-        node = self._begin(source, tensor, None, Bet(recorder.step(), "unsupported_op", detail))
+        bet, root = Bet(recorder.step(), "unsupported_op", detail), tensor.root
+        if not tensor.chain or tensor.chain[-1] is root[1]:
+            self.based[root] = bet
+            recorder._journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
+        node = self._begin(source, tensor, None, bet)
         tensor.storage, tensor.chain = Storage(node), ()
         tensor.storage.frozen = True
         tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = node, 0, True, True
@@ -113,6 +119,11 @@ class Bets:
         self.leaves[node] = Leaf(tensor, number, bet)
         recorder._journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
         return node
+
+    def check_view(self, tensor: TracedTensor) -> None:
+        """Raises Uncapturable for a view of what came to require grad when the view was there already."""
+        if tensor.storage.frozen and tensor.root in self.based:
+            raise Uncapturable("unsupported_op", "a view of a tensor that came to require grad after it was made")
 
     def is_leaf(self, tensor: TracedTensor) -> bool:
         """Whether a history begins at this tensor, here."""
@@ -140,6 +151,10 @@ class Bets:
         for node, bet in self.spoiled.items():
             if needs_grad(node.spec):
                 raise bet.lost()
+        live = list(live)
+        for tensor in live:
+            if isinstance(tensor, TracedTensor) and tensor.root in self.based:
+                raise self.based[tensor.root].lost()
         kept = set(map(id, live))
         mapping: dict[Node, Node] = {}
         for node, leaf in self.leaves.items():

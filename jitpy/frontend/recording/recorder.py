@@ -32,6 +32,7 @@ from jitpy.ir import (
 )
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
+from jitpy.ir.graph import OWN_VERSIONS
 from jitpy.ir.ops.functional import check_write
 from jitpy.ir.ops.random_order import filling_order, fills_by_index
 
@@ -159,6 +160,8 @@ class Recorder:
     def node(self, value: TracedTensor, detached: bool = False) -> Node:
         """The node with the present value of a tensor. `detached` says that autograd will not connect it."""
         storage = value.storage
+        if storage.frozen:
+            self.bets.check_view(value)
         if value.generation != storage.generation:
             self._refresh(value)
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
@@ -194,7 +197,7 @@ class Recorder:
             spec = spec.with_(requires_grad=requires_grad)
         node = self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
         if step.is_data:
-            node.meta["own_versions"] = True
+            node.meta[OWN_VERSIONS] = step
         return node
 
     def emit(
@@ -502,6 +505,8 @@ class Recorder:
         storage.seen = storage.seen or not (target.is_data or unseen)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
             storage.history = self.step()
+            if not self.graph.inputs[storage.input].tensor.requires_grad:
+                storage.turned = storage.generation + 1
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
         if not unseen:
             storage.writers = (*storage.writers, writer)

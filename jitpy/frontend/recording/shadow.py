@@ -148,13 +148,14 @@ class Constant:
 @dataclass(slots=True)
 class Record:
     """One ATen call. `results` are the value numbers of its tensor results (flat); `spec` is that of the functional
-    op's whole result, with `requires_grad` filled in at the end."""
+    op's whole result, with `requires_grad` filled in at the end. `unsafe_view`: autograd does not know of the view."""
 
     facts: SchemaFacts
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: tuple[int, ...]
     spec: Any
+    unsafe_view: bool = False
 
 
 @dataclass(slots=True)
@@ -204,8 +205,9 @@ class Tape(CaptureMode):
         found = self.taken_apart(func, args, kwargs)
         if found is not NotImplemented:
             return found
-        if func is _aten._unsafe_view.default:
-            func = _aten.view.default  # composite ops write through it (`kron(out=)`), so it is a view like any other
+        unsafe = func is _aten._unsafe_view.default
+        if unsafe:
+            func = _aten.view.default  # composite ops write through it (`kron(out=)`): see `_own_memory`
         if func is _aten.resize_.default and len(args) == 2 and not kwargs and tuple(args[0].shape) == tuple(args[1]):
             return args[0]  # composite ops resize their out= argument without looking
         if func in _UPDATES_STATISTICS and args[5] and args[3] is not None:
@@ -229,7 +231,7 @@ class Tape(CaptureMode):
                 raise SizesByData
             self.template.names_sizes = True
         args, kwargs = _lift(args), _lift(kwargs)
-        record = Record(facts, self._refer(args), self._refer(kwargs), (), None)
+        record = Record(facts, self._refer(args), self._refer(kwargs), (), None, unsafe)
         if facts.mutated:
             record.spec = _spec(_functional_spec(facts, args, kwargs))
         if facts.inplace_view:
@@ -304,8 +306,27 @@ class Tape(CaptureMode):
                 kept.append(record)
                 _collect((record.args, record.kwargs), needed)
         template.records = kept[::-1]
+        self._own_memory(template)
         self._skip_detach(template)
         return template
+
+    def _own_memory(self, template: Template) -> None:
+        """What `_unsafe_view` makes of memory that nobody else sees is a tensor of its own, as a copying reshape's."""
+        unsafe = [record for record in template.records if record.unsafe_view]
+        if not unsafe:
+            return
+        makers = {number: record for record in template.records for number in record.results}
+        readers: dict[int, int] = {}
+        for tree in (template.result, *((record.args, record.kwargs) for record in template.records)):
+            found: set[int] = set()
+            _collect(tree, found)
+            for number in found:
+                readers[number] = readers.get(number, 0) + 1
+        for record in unsafe:
+            source = record.args[0].index
+            maker = makers.get(source)
+            if maker is not None and not maker.facts.is_view and not maker.facts.mutated and readers[source] == 1:
+                record.facts = schema_facts(_aten._unsafe_view.default)
 
     def _skip_detach(self, template: Template) -> None:
         """Bindings of factories end in a detach() of the tensor that they just made: the same tensor to everybody."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitpy.ir import TensorSpec
+from jitpy.ir.graph import OWN_VERSIONS
 
 from ..breaks import GraphBreak, Restart
 from ..inputs import is_leaf, is_no_leaf
@@ -56,6 +57,7 @@ def _transposed(overload: Any, method: Any) -> Callable[[Recorder, TracedTensor]
 
 def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.state.grad_questions += 1
+    recorder.bets.check_view(tensor)
     if not tensor.spec.requires_grad:
         return True
     index, storage = tensor.input, tensor.storage
@@ -97,8 +99,9 @@ def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
         recorder._save(storage)
         storage.has_data = True
     data = recorder.record(_aten.detach.default, (tensor,), {})
-    data.node.meta["own_versions"] = True  # autograd does not see what the tensor and this one do to each other
-    data.chain = (*data.chain[:-1], replace(data.chain[-1], is_data=True))
+    step = replace(data.chain[-1], is_data=True)
+    data.node.meta[OWN_VERSIONS] = step  # autograd does not see what the tensor and this one do to each other
+    data.chain = (*data.chain[:-1], step)
     return data
 
 
@@ -115,6 +118,7 @@ def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
 
 def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.state.grad_questions += 1
+    recorder.bets.check_view(tensor)
     looks_at_history = tensor.is_unrecorded and not tensor.is_detached and tensor.storage.base.tensor.requires_grad
     return tensor.spec.requires_grad or looks_at_history
 
