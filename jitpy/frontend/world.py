@@ -683,12 +683,12 @@ class World:
             d.log.append((key, DELETED))
             self.touch(d)
 
-    def globals_of(self, globals: dict[str, Any]) -> DictValue:
-        """The Value of a module's globals."""
+    def globals_of(self, globals: dict[str, Any], name: str = "") -> DictValue:
+        """The Value of a module's globals, or of another dict of that kind."""
         found = self._by_id.get(id(globals))
         if found is None:
             source: Source = GlobalsSource() if globals is self.root_globals else constant(
-                globals, f"{globals.get('__name__', '?')}.__dict__")
+                globals, name or f"{globals.get('__name__', '?')}.__dict__")
             found = DictValue(source, dict, globals, globals)
             self._by_id[id(globals)] = found
         assert isinstance(found, DictValue)
@@ -696,16 +696,11 @@ class World:
 
     def builtins_value(self, name: str) -> Value | None:
         """A builtin by name."""
-        space = vars(builtins)
-        found = self._by_id.get(id(space))
-        if found is None:
-            found = self._by_id[id(space)] = DictValue(constant(space, "builtins.__dict__"), dict, space, space)
-        assert isinstance(found, DictValue)
-        return self.dict_get(found, name)
+        return self.dict_get(self.globals_of(vars(builtins)), name)
 
     def imported(self, name: str) -> Value | None:
         """What `import name` finds, or None where it would have to load something."""
-        return self.dict_get(self.globals_of(sys.modules), name)
+        return self.dict_get(self.globals_of(sys.modules, "sys.modules"), name)
 
     def module_dict(self, module: types.ModuleType) -> DictValue:
         return self.globals_of(vars(module))

@@ -20,6 +20,20 @@ def call(*values):
     return lambda: (vec(), *values)
 
 
+@case(*[lambda f=f: (torch.arange(3.0), f) for f in (0.5, 0.7, 3.0, -0.5)])
+def branch_on_a_long_computation(x, f):
+    for _ in range(1500):
+        f = f * 0.9999
+    return x + 1 if f > 0.5 else x - 1
+
+
+@case(*[lambda f=f: (torch.arange(3.0), f) for f in (0.5, 0.7, 3.0, -0.5)])
+def branch_on_a_number_used_twice_again_and_again(x, f):
+    for _ in range(60):
+        f = (f + f) * 0.51
+    return x + 1 if f > 1 else x - f
+
+
 @case(call(0.1), call(0.2), call(0.3), call(-0.0), call(math.inf), call(math.nan), fullgraph=True)
 def float_that_changes(x, f):
     return x * f, f * x, x / 2 - f, f, f * 2, x + f

@@ -364,6 +364,21 @@ static inline float multiply_add(float a, float b, float c) {
 """,
 )
 _piece(
+    "exp_near_0_f32",
+    """
+// e to the r for |r| <= ln 2 / 2, a polynomial.
+static inline float exp_near_0_f32(float r) {
+  float p = 1.9875691500e-4f;
+  p = multiply_add(p, r, 1.3981999507e-3f);
+  p = multiply_add(p, r, 8.3334519073e-3f);
+  p = multiply_add(p, r, 4.1665795894e-2f);
+  p = multiply_add(p, r, 1.6666665459e-1f);
+  p = multiply_add(p, r, 5.0000001201e-1f);
+  return multiply_add(p * r, r, r) + 1.0f;
+}
+""",
+)
+_piece(
     "exp_f32",
     """
 // e to the x, within 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent in two halves.
@@ -372,13 +387,7 @@ static inline float exp_f32(float x) {
   const float n = __builtin_rintf(x * 1.44269504f);
   float r = multiply_add(n, -0.693359375f, x);
   r = multiply_add(n, 2.12194440e-4f, r);
-  float p = 1.9875691500e-4f;
-  p = multiply_add(p, r, 1.3981999507e-3f);
-  p = multiply_add(p, r, 8.3334519073e-3f);
-  p = multiply_add(p, r, 4.1665795894e-2f);
-  p = multiply_add(p, r, 1.6666665459e-1f);
-  p = multiply_add(p, r, 5.0000001201e-1f);
-  p = multiply_add(p * r, r, r) + 1.0f;
+  const float p = exp_near_0_f32(r);
   const int32_t whole = (int32_t)n, half = whole >> 1;
   const float scale1 = __builtin_bit_cast(float, (half + 127) << 23);
   const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23);
@@ -432,14 +441,7 @@ static inline float erf_f32(float x) {
   const float n = __builtin_rintf(far * 1.44269504f);
   float r = multiply_add(n, -0.693359375f, far);
   r = multiply_add(n, 2.12194440e-4f, r);
-  float p = 1.9875691500e-4f;
-  p = multiply_add(p, r, 1.3981999507e-3f);
-  p = multiply_add(p, r, 8.3334519073e-3f);
-  p = multiply_add(p, r, 4.1665795894e-2f);
-  p = multiply_add(p, r, 1.6666665459e-1f);
-  p = multiply_add(p, r, 5.0000001201e-1f);
-  p = multiply_add(p * r, r, r) + 1.0f;
-  p *= __builtin_bit_cast(float, ((int32_t)n + 127) << 23);
+  const float p = exp_near_0_f32(r) * __builtin_bit_cast(float, ((int32_t)n + 127) << 23);
   far = __builtin_copysignf(1.0f - p, x);
   float near = -5.96761703e-4f;
   near = multiply_add(near, s, 4.99119423e-3f);

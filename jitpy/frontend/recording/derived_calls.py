@@ -130,6 +130,20 @@ def _make_template(
             raise error from error.__cause__  # nothing but symbols can stand for sizes that depend on data
 
 
+def _rebuilt(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """A payload whose parts are converted, as the function itself takes it."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(map(convert, value))
+    if kind is dict:
+        return {k: convert(v) for k, v in value.items()}
+    if kind is slice:
+        return slice(convert(value.start), convert(value.stop), convert(value.step))
+    if kind is StructPayload:
+        return value.cls(map(convert, value.items))
+    return value
+
+
 def _run_on_shadows(
     recorder: Recorder,
     fn: Any,
@@ -160,17 +174,9 @@ def _run_on_shadows(
             return shadows[id(value)]
         if kind is TracedScalar:
             raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
-        if kind is tuple or kind is list:
-            return kind(map(convert, value))
-        if kind is dict:
-            return {k: convert(v) for k, v in value.items()}
-        if kind is slice:
-            return slice(convert(value.start), convert(value.stop), convert(value.step))
-        if kind is StructPayload:
-            return value.cls(map(convert, value.items))
         if isinstance(value, sympy.Basic):
             return torch_number(fixed(value), env)
-        return value
+        return _rebuilt(value, convert)
 
     def run_with(tape: Tape) -> Any:
         with without_compiler_import(), recorder.state.active(), tape:
@@ -249,17 +255,9 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                         tensor = tensor.view_as(tensor)
                 made[id(value)] = tensor if history else tensor.requires_grad_(spec.requires_grad)
             return made[id(value)]
-        if kind is tuple or kind is list:
-            return kind(map(convert, value))
-        if kind is dict:
-            return {k: convert(v) for k, v in value.items()}
-        if kind is slice:
-            return slice(convert(value.start), convert(value.stop), convert(value.step))
-        if kind is StructPayload:
-            return value.cls(map(convert, value.items))
         if isinstance(value, sympy.Basic):
             return recorder.sizes.hint(value)
-        return value
+        return _rebuilt(value, convert)
 
     state = torch.get_rng_state()
     try:

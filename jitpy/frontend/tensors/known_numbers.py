@@ -89,6 +89,7 @@ class _Writer:
     def __init__(self) -> None:
         self.sources: dict[Source, str] = {}
         self.sizes: dict[sympy.Expr, str] = {}
+        self.visits = 0
 
     def text(self, arg: Any) -> str:
         if isinstance(arg, sympy.Basic):
@@ -107,7 +108,8 @@ class _Writer:
             if source is None:
                 raise _NoText
             return self.sources.setdefault(source, f"p{len(self.sources)}")
-        if arg.op.kind != "host" or arg.kwargs:
+        self.visits += 1
+        if arg.op.kind != "host" or arg.kwargs or self.visits > _LONGEST // 2:  # each adds two characters or more
             raise _NoText
         text = self._applied(arg.op.target, [self.text(a) for a in arg.args])
         if len(text) > _LONGEST:
