@@ -137,6 +137,35 @@ def backward_pre_hooks():
 
 
 @case(rows, factory=True)
+def backward_hooks_in_the_middle():
+    log: list[str] = []
+    _, module = of(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
+    module[1].register_full_backward_hook(lambda m, gi, go: log.append("back"))
+    module[2].register_full_backward_pre_hook(lambda m, go: log.append("before"))
+
+    def fn(x):
+        y = module(x * 2) + 1
+        with torch.no_grad():
+            z = module(y)
+        for layer in module:
+            y = layer(y) * 2
+        return [sum(map(module[1], (y, z))), *[module[2](t) for t in (y, z)]]
+
+    return fn, [list(module.parameters()), log]
+
+
+def test_modules_with_backward_hooks_are_compiled_one_by_one() -> None:
+    import jitpy
+
+    module = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
+    for layer in module:
+        layer.register_full_backward_hook(lambda m, gi, go: None)
+    report = jitpy.explain(module)(torch.randn(3, 4, requires_grad=True))
+    assert "hooks on the backward pass of a module" in {record.detail for record in report.break_reasons}
+    assert len(report.frames) <= 4  # the loop, and how it goes on
+
+
+@case(rows, factory=True)
 def global_forward_hook():
     fn, module = of(lambda: nn.Linear(4, 4))
     log: list[str] = []

@@ -15,18 +15,19 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+from torch.nn.modules._functions import BackwardHookFunction
 
 from jitpy.ir import Node, NotCovered, ScalarSpec, SizeUnknown, TensorSpec
 from jitpy.ir.alias import alias_kind
 from jitpy.ir.autograd_function import CustomGradient
 from jitpy.ir.spec import contiguous_stride
 
-from ..breaks import GraphBreak
+from ..breaks import GraphBreak, Restart
 from ..calls import WRAPPED, builtin, call, from_payload, inline_library, recording
-from ..executor import Executor, TracedException
+from ..executor import Executor, TracedException, is_polyfill
 from ..polyfills import POLYFILLS, autograd
 from ..traced import TracedTensor, Uncapturable, ViewStep
-from ..values.base import ConstValue, FunctionValue, TensorValue, TupleValue, Value, const
+from ..values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
 from .higher_order import Body, trace_body
 
 _aten = torch.ops.aten
@@ -44,7 +45,28 @@ def _apply(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
     if ex.sync_depth > ex.ordinary_depth:
         # transforms have rules of their own for it
         raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
+    if isinstance(args[0], PyValue) and args[0].obj is BackwardHookFunction:
+        _break_at_module_call(ex)
     return call(ex, ex.world.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
+
+
+def _break_at_module_call(ex: Executor) -> None:
+    """A module whose backward pass has hooks, which sit on nodes made around its call: the call as a whole is plain
+    Python, and what it calls is compiled by itself. Broken in its middle, it would be compiled in many small pieces,
+    and anew for each module."""
+    frames = ex.frames
+    position = max((i for i, frame in enumerate(frames) if id(frame.code) in _MODULE_CALLS), default=0)
+    while position and (id(frames[position - 1].code) in _MODULE_CALLS or is_polyfill(frames[position - 1].code)):
+        position -= 1
+    if ex.sync_depth:
+        raise GraphBreak("autograd", _HOOKS)
+    if not position:
+        raise GraphBreak("autograd", _HOOKS, tail=True)
+    raise Restart(frames[position].entered, GraphBreak("autograd", _HOOKS))
+
+
+_HOOKS = "hooks on the backward pass of a module"
+_MODULE_CALLS = {id(torch.nn.Module._wrapped_call_impl.__code__), id(torch.nn.Module._call_impl.__code__)}
 
 
 @builtin(autograd.with_gradients)
