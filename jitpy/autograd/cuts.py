@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import sympy
-
+from ..ir.algebra import sympy
 from ..ir.alias import has_tensor, needs_grad, shown_results
 from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, REENTRANT, REGION, Graph, Node, map_nodes
 from ..ir.op import NotCovered

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
 import torch
 
 from ..ir import ops
+from ..ir.algebra import sympy
 from ..ir.builder import Builder
 from ..ir.graph import Node
 from ..ir.interrupts import CaptureMode

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import sympy
-
 from .. import config
 from ..ir import ops
+from ..ir.algebra import sympy
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
 from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Node, bare_symbols, map_nodes

@@ -7,10 +7,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
 from ..ir import CONSTANT, GETITEM, Graph, Node, ops
+from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
 from ..ir.graph import BEFORE_WRITES, OWN_VERSIONS
 from ..runtime.autograd_node import watch_change

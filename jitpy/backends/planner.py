@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
+from ..ir.algebra import sympy
 from ..ir.alias import copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
 from ..ir.spec import Dim, TensorSpec, contiguous_stride

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-import sympy
-
 from ..ir import Graph, Node, NotCovered
+from ..ir.algebra import sympy
 from ..ir.sizes import c_text, python_text, size_function
 from ..ir.spec import Dim
 from ..runtime.plan import BindStep, BoundSymbol, Size, SizeRef, Step, SymbolBinding

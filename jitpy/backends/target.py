@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import sympy
 import torch
 
+from ..ir.algebra import sympy
 from ..ir.spec import Dim
 from ..runtime.plan import Size, SlotRef, Step, Workspace
 from ..schedule.fuse import Limits

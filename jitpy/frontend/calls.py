@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import sympy
 import torch
 
+from ..ir.algebra import sympy
 from ..marks import ALLOWED, DISABLED, original_of
 from .arrays.values import ArrayValue, is_array, is_number
 from .breaks import GraphBreak

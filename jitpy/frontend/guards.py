@@ -41,9 +41,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
 import torch
 
+from ..ir.algebra import sympy
 from .source import Source
 
 

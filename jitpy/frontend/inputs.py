@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from jitpy.ir import Dim, TensorSpec
 
+from ..ir.algebra import sympy
 from .arrays.values import is_array_source
 from .guards import TensorGuard
 from .source import Source, short_name

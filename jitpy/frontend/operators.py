@@ -8,10 +8,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
 from ..ir import sizes as size_rules
+from ..ir.algebra import sympy
 from .arrays.values import DTYPE_TYPES, ArrayValue, is_number
 from .breaks import GraphBreak
 from .builtins.growing import number_of_items
@@ -530,15 +530,19 @@ def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a:
             return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, as_number(ex, v)) for v in (a, b))))
     if any(ex.world.sizes.is_unbacked(x) for x in (left, right)):
         return _compare_computed(ex, symbol, function, a, b)
-    return const(ex.world.sizes.decide(_SIZE_RELATIONS[symbol](left, right), f"{left} {symbol} {right} at {ex.loc()}"))
+    return const(ex.world.sizes.decide(_size_relation(symbol, left, right), f"{left} {symbol} {right} at {ex.loc()}"))
 
 
-_SIZE_RELATIONS = {"<": sympy.Lt, "<=": sympy.Le, "==": sympy.Eq, "!=": sympy.Ne, ">": sympy.Gt, ">=": sympy.Ge}
+_SIZE_RELATIONS = {"<": "Lt", "<=": "Le", "==": "Eq", "!=": "Ne", ">": "Gt", ">=": "Ge"}
+
+
+def _size_relation(symbol: str, left: Any, right: Any) -> Any:
+    return getattr(sympy, _SIZE_RELATIONS[symbol])(left, right)
 
 
 def _compare_computed(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
     """A comparison with a size that depends on data: known, or a truth value that the graph computes."""
-    known = ex.world.sizes.known(_SIZE_RELATIONS[symbol](to_payload(ex, a), to_payload(ex, b)))
+    known = ex.world.sizes.known(_size_relation(symbol, to_payload(ex, a), to_payload(ex, b)))
     if known is not None:
         return const(known)
     return _compare_numbers(ex, symbol, function, as_number(ex, a), as_number(ex, b))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
+from .algebra import sympy
 from .graph import Node, map_nodes
 from .ops.quiet import without_compiler_import
 from .sizes import SizeEnv

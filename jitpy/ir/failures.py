@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import operator
 
-import sympy
 import torch
 
+from .algebra import sympy
 from .graph import Graph, Node
 from .op import Op
 from .sizes import depends_on_data

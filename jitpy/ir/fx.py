@@ -6,13 +6,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sympy
 import torch
 import torch.fx
 
+from .algebra import sympy
 from .alias import any_needs_grad, copies_before_write
 from .graph import CONSTANT, GETITEM, Graph, Node
-from .sizes import FloorDiv, Modulo
 from .spec import ScalarSpec, TensorSpec
 
 
@@ -113,7 +112,7 @@ class _Converter:
         return self.out.call_function(target, (source, dim))
 
     def arithmetic(self, expr: sympy.Basic) -> torch.fx.Node:
-        function = _SIZE_FUNCTIONS.get(type(expr))
+        function = _SIZE_FUNCTIONS.get(type(expr).__name__)
         if function is None:
             raise ValueError(f"no fx form of the size {expr}")
         first, *rest = (self.size(arg) for arg in expr.args)
@@ -143,14 +142,15 @@ class _Converter:
             self.out.call_function(torch.ops.aten.copy_.default, (target, source))
 
 
-_SIZE_FUNCTIONS: dict[type, Callable[..., Any]] = {
-    sympy.Add: operator.add,
-    sympy.Mul: operator.mul,
-    sympy.Pow: operator.pow,
-    FloorDiv: operator.floordiv,
-    Modulo: operator.mod,
-    sympy.Max: torch.sym_max,
-    sympy.Min: torch.sym_min,
+#: by the name of an expression's class
+_SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Pow": operator.pow,
+    "FloorDiv": operator.floordiv,
+    "Modulo": operator.mod,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
 }
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any
 
-import sympy
-
+from .algebra import sympy
 from .op import Op
 from .sizes import SizeEnv
 from .spec import ScalarSpec, Spec, TensorSpec

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import sympy
 import torch
 
+from .algebra import sympy
 from .graph import Graph, Node
 from .sizes import SizeCheckFailed, evaluate
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import sympy
 import torch
 
+from .algebra import sympy
 from .graph import CONSTANT, GETITEM, Graph, Node
 from .spec import ScalarSpec, Spec, TensorSpec
 

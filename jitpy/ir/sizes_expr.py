@@ -1,8 +1,4 @@
-"""Size expressions: floor division and modulo, evaluation on ints, and printing as Python and as C.
-
-sympy's own `floor` and `Mod` try hard to simplify, which takes milliseconds; `FloorDiv` and `Modulo` do
-what is cheap: they cancel common factors and take out the terms that divide.
-"""
+"""Size expressions: floor division and modulo, evaluation on ints, and printing as Python and as C."""
 
 from __future__ import annotations
 
@@ -11,78 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import sympy
-from sympy.core.relational import Relational
-
+from .algebra import sympy
 from .spec import Dim
-
-
-class FloorDiv(sympy.Function):
-    """`a // b` on integers as Python has it (rounded down); b is not 0."""
-
-    nargs = (2,)
-    is_integer = True
-
-    @classmethod
-    def eval(cls, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
-        if b.is_Integer:
-            if b == 1:
-                return a
-            if a.is_Integer and b != 0:
-                return sympy.Integer(int(a) // int(b))
-        if a == 0:
-            return sympy.S.Zero
-        if a == b:
-            return sympy.S.One
-        whole, rest = _divide_terms(a, b)
-        if whole != 0:
-            return whole + (cls(rest, b) if rest != 0 else 0)
-        if b.is_Integer and int(b) > 1:
-            if isinstance(a, cls) and a.args[1].is_Integer and int(a.args[1]) > 0:
-                return cls(a.args[0], a.args[1] * b)
-            common = _content(a, int(b))
-            if common > 1:
-                return cls(_divide_by(a, common), sympy.Integer(int(b) // common))
-        return None
-
-    def _eval_is_nonnegative(self) -> bool | None:
-        a, b = self.args
-        return True if a.is_nonnegative and b.is_positive else None
-
-    def _sympystr(self, printer: Any) -> str:
-        # with its parentheses: sympy does not know that // binds as * does
-        return _Printer({}, c=False).text(self)
-
-    _pythoncode = _sympystr
-
-
-class Modulo(sympy.Function):
-    """`a % b` on integers as Python has it (the sign of b); b is not 0."""
-
-    nargs = (2,)
-    is_integer = True
-
-    @classmethod
-    def eval(cls, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
-        if a.is_Integer and b.is_Integer and b != 0:
-            return sympy.Integer(int(a) % int(b))
-        if a == 0 or a == b or b == 1:
-            return sympy.S.Zero
-        if isinstance(a, cls) and a.args[1] == b:
-            return a
-        whole, rest = _divide_terms(a, b)
-        if whole != 0:
-            return cls(rest, b)
-        return None
-
-    def _eval_is_nonnegative(self) -> bool | None:
-        return True if self.args[1].is_positive else None
-
-    def _sympystr(self, printer: Any) -> str:
-        # with its parentheses: sympy does not know that // binds as * does
-        return _Printer({}, c=False).text(self)
-
-    _pythoncode = _sympystr
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -95,6 +21,8 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if b == 0:
         raise ZeroDivisionError(f"{a} // 0")
     a, b = sympy.sympify(a), sympy.sympify(b)
+    from .divisions import FloorDiv
+
     whole = _divided(a, b)
     return simplify(FloorDiv(expand(a), b) if whole is None else whole)
 
@@ -106,6 +34,8 @@ def mod(a: Dim, b: Dim) -> Dim:
     if b == 0:
         raise ZeroDivisionError(f"{a} % 0")
     a, b = sympy.sympify(a), sympy.sympify(b)
+    from .divisions import Modulo
+
     return 0 if _divided(a, b) is not None else simplify(Modulo(expand(a), b))
 
 
@@ -131,7 +61,7 @@ def _has_product_of_sums(expr: sympy.Basic) -> bool:
     return bool(expr.is_Pow and expr.base.is_Add)
 
 
-def _divide_terms(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+def divide_terms(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """`a == whole * b + rest`, with every term of a that b divides in `whole`."""
     whole, rest = [], []
     for term in a.args if a.is_Add else (a,):
@@ -177,10 +107,10 @@ def _divided(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
 
 def is_multiple(expr: Dim, factor: int) -> bool:
     """Is a size a multiple of `factor` whatever its symbols are? False where it is not plain to see."""
-    return expr % factor == 0 if isinstance(expr, int) else _content(expr, factor) == factor
+    return expr % factor == 0 if isinstance(expr, int) else content(expr, factor) == factor
 
 
-def _content(a: sympy.Expr, start: int) -> int:
+def content(a: sympy.Expr, start: int) -> int:
     """The greatest common divisor of `start` and all integer coefficients of a."""
     for term in a.args if a.is_Add else (a,):
         coefficient = term.as_coeff_Mul()[0]
@@ -190,7 +120,7 @@ def _content(a: sympy.Expr, start: int) -> int:
     return start
 
 
-def _divide_by(a: sympy.Expr, factor: int) -> sympy.Expr:
+def divide_by(a: sympy.Expr, factor: int) -> sympy.Expr:
     terms = [term.as_coeff_Mul() for term in (a.args if a.is_Add else (a,))]
     return sympy.Add(*(sympy.Integer(int(c) // factor) * rest for c, rest in terms))
 
@@ -225,43 +155,46 @@ def _evaluate(expr: Any, values: Mapping[sympy.Symbol, int]) -> Any:
     if expr.is_Pow:
         base, exponent = args
         return Fraction(base) ** exponent if isinstance(exponent, int) and exponent < 0 else base ** exponent
-    function = _FUNCTIONS.get(type(expr))
+    function = _FUNCTIONS.get(type(expr).__name__)
     if function is None:
         raise TypeError(f"no size expression: {expr} ({type(expr).__name__})")
     return function(*args)
 
 
-_FUNCTIONS: dict[type, Callable[..., Any]] = {
-    FloorDiv: lambda a, b: a // b,
-    Modulo: lambda a, b: a % b,
-    sympy.Mod: lambda a, b: a % b,
-    sympy.floor: math.floor,
-    sympy.ceiling: math.ceil,
-    sympy.Max: max,
-    sympy.Min: min,
-    sympy.Abs: abs,
-    sympy.Eq: lambda a, b: a == b,
-    sympy.Ne: lambda a, b: a != b,
-    sympy.StrictLessThan: lambda a, b: a < b,
-    sympy.LessThan: lambda a, b: a <= b,
-    sympy.StrictGreaterThan: lambda a, b: a > b,
-    sympy.GreaterThan: lambda a, b: a >= b,
-    sympy.And: lambda *args: all(args),
-    sympy.Or: lambda *args: any(args),
-    sympy.Not: lambda a: not a,
-    type(sympy.true): lambda: True,
-    type(sympy.false): lambda: False,
+#: by the name of an expression's class
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "FloorDiv": lambda a, b: a // b,
+    "Modulo": lambda a, b: a % b,
+    "Mod": lambda a, b: a % b,
+    "floor": math.floor,
+    "ceiling": math.ceil,
+    "Max": max,
+    "Min": min,
+    "Abs": abs,
+    "Equality": lambda a, b: a == b,
+    "Unequality": lambda a, b: a != b,
+    "StrictLessThan": lambda a, b: a < b,
+    "LessThan": lambda a, b: a <= b,
+    "StrictGreaterThan": lambda a, b: a > b,
+    "GreaterThan": lambda a, b: a >= b,
+    "And": lambda *args: all(args),
+    "Or": lambda *args: any(args),
+    "Not": lambda a: not a,
+    "BooleanTrue": lambda: True,
+    "BooleanFalse": lambda: False,
 }
 
 _RELATIONS = {
-    sympy.Eq: "==", sympy.Ne: "!=", sympy.StrictLessThan: "<", sympy.LessThan: "<=",
-    sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
+    "Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=", "StrictGreaterThan": ">",
+    "GreaterThan": ">=",
 }
 
 
-def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
-    """A size expression or relation as a Python expression; `names` renames symbols."""
-    return _Printer(names or {}, c=False).top(expr)
+def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None, enclosed: bool = False) -> str:
+    """A size expression or relation as a Python expression; `names` renames symbols. `enclosed`: in parentheses unless
+    it is one word, a call or a number."""
+    printer = _Printer(names or {}, c=False)
+    return printer.text(expr) if enclosed else printer.top(expr)
 
 
 def c_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None, total: bool = False) -> str:
@@ -288,8 +221,8 @@ class _Printer:
 
     def text(self, expr: Any) -> str:
         """The expression, in parentheses unless it is one word, a call or a number."""
-        if isinstance(expr, bool) or expr is sympy.true or expr is sympy.false:
-            return (("1" if expr else "0") if self.c else str(bool(expr)))
+        if isinstance(expr, bool):
+            return (("1" if expr else "0") if self.c else str(expr))
         if isinstance(expr, int) or expr.is_Integer:
             value = int(expr)
             if self.c:
@@ -297,6 +230,8 @@ class _Printer:
             else:
                 number = str(value)
             return number if value >= 0 else f"({number})"
+        if expr is sympy.true or expr is sympy.false:
+            return (("1" if expr else "0") if self.c else str(bool(expr)))
         if expr.is_Symbol:
             return self.names.get(expr, expr.name)
         if expr.is_Add:
@@ -309,9 +244,10 @@ class _Printer:
         if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
             base = self.text(expr.base)
             return "(" + " * ".join([base] * int(expr.exp)) + ")"
-        if isinstance(expr, FloorDiv):
+        kind = type(expr).__name__
+        if kind == "FloorDiv":
             return self.unless_zero(expr.args[1], self.divide(*expr.args))
-        if isinstance(expr, (Modulo, sympy.Mod)):
+        if kind in ("Modulo", "Mod"):
             return self.unless_zero(expr.args[1], self.modulo(*expr.args))
         if isinstance(expr, sympy.floor):
             return self.divide(*sympy.together(expr.args[0]).as_numer_denom())
@@ -323,8 +259,8 @@ class _Printer:
         if isinstance(expr, sympy.Abs):
             inner = self.text(expr.args[0])
             return f"({inner} < 0 ? -{inner} : {inner})" if self.c else f"abs({inner})"
-        if isinstance(expr, Relational):
-            return f"({self.top(expr.lhs)} {_RELATIONS[type(expr)]} {self.top(expr.rhs)})"
+        if kind in _RELATIONS:
+            return f"({self.top(expr.lhs)} {_RELATIONS[kind]} {self.top(expr.rhs)})"
         if isinstance(expr, (sympy.And, sympy.Or)):
             word = {(True, True): "&&", (True, False): "||", (False, True): "and", (False, False): "or"}[
                 self.c, isinstance(expr, sympy.And)]

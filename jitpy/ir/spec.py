@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import sympy
 import torch
+
+from .algebra import sympy
 
 #: One size, stride or offset: a plain int, or a sympy expression over a `SizeEnv`'s symbols.
 Dim = int | sympy.Expr

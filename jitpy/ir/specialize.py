@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import sympy
-
+from .algebra import sympy
 from .graph import Graph, Node
 from .sizes import evaluate
 from .spec import ScalarSpec, Spec, TensorSpec

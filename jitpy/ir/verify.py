@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
+from .algebra import sympy
 from .alias import alias_kind
 from .graph import CONSTANT, GETITEM, INPUT, Graph, Node
 from .op import Op

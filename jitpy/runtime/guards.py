@@ -18,9 +18,9 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import sympy
 import torch
 
+from ..ir.algebra import sympy
 from . import guard_checks as checks
 from .lifetimes import is_mortal
 from .native_build import NativeUnavailable, load_native

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import sympy
-
+from ..ir.algebra import sympy
 from .guard_checks import constants_equal, describe_error, short
 from .size_relations import TEXT_NAMES, value_text
 

@@ -11,37 +11,35 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-import sympy
+from ..ir.algebra import sympy
 
-from jitpy.ir.sizes_expr import FloorDiv, Modulo
-
-#: sympy class -> (native operation, Python text of two operands)
-_COMPARISONS: dict[type, tuple[str, bool, str]] = {
-    sympy.Eq: ("eq", False, "=="),
-    sympy.Ne: ("ne", False, "!="),
-    sympy.StrictLessThan: ("lt", False, "<"),
-    sympy.LessThan: ("le", False, "<="),
-    sympy.StrictGreaterThan: ("lt", True, ">"),
-    sympy.GreaterThan: ("le", True, ">="),
+#: name of a sympy class -> (native operation, Python text of two operands)
+_COMPARISONS: dict[str, tuple[str, bool, str]] = {
+    "Equality": ("eq", False, "=="),
+    "Unequality": ("ne", False, "!="),
+    "StrictLessThan": ("lt", False, "<"),
+    "LessThan": ("le", False, "<="),
+    "StrictGreaterThan": ("lt", True, ">"),
+    "GreaterThan": ("le", True, ">="),
 }
-_FOLDS: dict[type, tuple[str, str]] = {
-    sympy.Add: ("add", " + "),
-    sympy.Mul: ("mul", "*"),
-    sympy.And: ("and", " and "),
-    sympy.Or: ("or", " or "),
+_FOLDS: dict[str, tuple[str, str]] = {
+    "Add": ("add", " + "),
+    "Mul": ("mul", "*"),
+    "And": ("and", " and "),
+    "Or": ("or", " or "),
 }
-_CALLS: dict[type, tuple[str, str]] = {
-    sympy.floor: ("floor", "floor"),
-    sympy.ceiling: ("ceiling", "ceil"),
-    sympy.Abs: ("abs", "abs"),
-    sympy.Min: ("min", "min"),
-    sympy.Max: ("max", "max"),
+_CALLS: dict[str, tuple[str, str]] = {
+    "floor": ("floor", "floor"),
+    "ceiling": ("ceiling", "ceil"),
+    "Abs": ("abs", "abs"),
+    "Min": ("min", "min"),
+    "Max": ("max", "max"),
 }
 #: of two operands
-_DIVISIONS: dict[type, tuple[str, str]] = {
-    FloorDiv: ("floordiv", "//"),
-    Modulo: ("mod", "%"),
-    sympy.Mod: ("mod", "%"),
+_DIVISIONS: dict[str, tuple[str, str]] = {
+    "FloorDiv": ("floordiv", "//"),
+    "Modulo": ("mod", "%"),
+    "Mod": ("mod", "%"),
 }
 _INT64 = 1 << 63
 #: the native machine's stack; deeper expressions go to Python
@@ -93,7 +91,7 @@ class Relation:
 def _emit(expr: Any, slots: Mapping[sympy.Symbol, int], out: list[tuple[str, int]], depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise _NotCovered
-    kind = type(expr)
+    kind = type(expr).__name__
     if expr.is_Integer or expr in (sympy.true, sympy.false):
         value = int(expr) if expr.is_Integer else int(bool(expr))
         if not -_INT64 <= value < _INT64:
@@ -113,7 +111,7 @@ def _emit(expr: Any, slots: Mapping[sympy.Symbol, int], out: list[tuple[str, int
         _emit(first, slots, out, depth)
         _emit(second, slots, out, depth + 1)
         out.append((name, 0))
-    elif kind in _FOLDS or kind in (sympy.Min, sympy.Max):
+    elif kind in _FOLDS or kind in ("Min", "Max"):
         name = _FOLDS[kind][0] if kind in _FOLDS else _CALLS[kind][0]
         for i, arg in enumerate(expr.args):
             _emit(arg, slots, out, depth + bool(i))
@@ -126,10 +124,10 @@ def _emit(expr: Any, slots: Mapping[sympy.Symbol, int], out: list[tuple[str, int
         _emit(expr.args[0], slots, out, depth)
         _emit(expr.args[1], slots, out, depth + 1)
         out.append((_DIVISIONS[kind][0], 0))
-    elif kind is sympy.Not:
+    elif kind == "Not":
         _emit(expr.args[0], slots, out, depth)
         out.append(("not", 0))
-    elif kind is sympy.Pow and expr.exp.is_Integer and abs(expr.exp) <= 64:
+    elif kind == "Pow" and expr.exp.is_Integer and abs(expr.exp) <= 64:
         _emit(expr.base, slots, out, depth)
         out.append(("power", abs(int(expr.exp))))
         if expr.exp < 0:
@@ -145,7 +143,7 @@ def _require_number(expr: Any) -> None:
 
 
 def _text(expr: Any) -> str:
-    kind = type(expr)
+    kind = type(expr).__name__
     if expr.is_Integer:
         return str(int(expr)) if expr >= 0 else f"({int(expr)})"
     if expr in (sympy.true, sympy.false):
@@ -166,9 +164,9 @@ def _text(expr: Any) -> str:
         return f"{_CALLS[kind][1]}({', '.join(_text(arg) for arg in expr.args)})"
     if kind in _DIVISIONS:
         return f"{_operand(expr.args[0])} {_DIVISIONS[kind][1]} {_operand(expr.args[1])}"
-    if kind is sympy.Not:
+    if kind == "Not":
         return f"not {_operand(expr.args[0])}"
-    if kind is sympy.Pow and expr.exp.is_Integer and abs(expr.exp) <= 64:
+    if kind == "Pow" and expr.exp.is_Integer and abs(expr.exp) <= 64:
         power = _operand(expr.base) if abs(expr.exp) == 1 else f"{_operand(expr.base)}**{abs(int(expr.exp))}"
         return power if expr.exp > 0 else f"(Fraction(1) / {power})"
     raise _NotCovered

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
-
+from ..ir.algebra import sympy
 from ..ir.graph import Graph
 from ..ir.sizes import SizeEnv
 from ..ir.sizes_expr import simplify

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
+from ..ir.algebra import sympy
 from ..ir.builder import Builder
 from ..ir.graph import Node, map_nodes
 from ..ir.op import NotCovered

@@ -11,8 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import sympy
-
+from ..ir.algebra import sympy
 from ..ir.sizes_expr import simplify
 from ..ir.spec import Dim
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sympy
 import torch
 
 from jitpy import config
 
+from ..ir.algebra import sympy
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense

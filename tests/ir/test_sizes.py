@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jitpy.ir import SizeEnv
-from jitpy.ir.sizes import FloorDiv, Modulo, c_text, evaluate, floordiv, mod, python_text, size_function
+from jitpy.ir.divisions import FloorDiv, Modulo
+from jitpy.ir.sizes import c_text, evaluate, floordiv, mod, python_text, size_function
 
 NAMES = ("a", "b", "c")
 A, B, C = (sympy.Symbol(n, integer=True, positive=True) for n in NAMES)

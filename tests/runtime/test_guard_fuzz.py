@@ -12,7 +12,7 @@ import torch
 
 from jitpy.frontend import source as src
 from jitpy.frontend.guards import GuardSet, TensorGuard
-from jitpy.ir.sizes import FloorDiv, Modulo
+from jitpy.ir.divisions import FloorDiv, Modulo
 from jitpy.runtime.guards import build_guards
 from jitpy.runtime.native_build import load_native
 from jitpy.runtime.size_relations import Relation

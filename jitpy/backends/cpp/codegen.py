@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import sympy
-
+from ...ir.algebra import sympy
 from ...schedule.loops import Kernel
 from ...schedule.values import Value
 from .batches import BatchPrinter

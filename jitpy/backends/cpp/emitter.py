@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ...ir.sizes_expr import floordiv
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, order

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
 from ...ir.spec import Dim
@@ -219,4 +218,4 @@ def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
     return f"({TYPES[target]}){text}"
 
 
-__all__ = ["ExprPrinter", "cast_text", "literal", "sympy"]
+__all__ = ["ExprPrinter", "cast_text", "literal"]

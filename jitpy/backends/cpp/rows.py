@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order
 from ...schedule.loops import Kernel, Reduce

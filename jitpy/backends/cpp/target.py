@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import sympy
 import torch
 
 from jitpy import config
 
+from ...ir.algebra import sympy
 from ...ir.spec import Dim
 from ...runtime.compiler import load_text_cached
 from ...runtime.plan import CallStep, KernelStep, Size, Step, Workspace

@@ -6,15 +6,15 @@ and then does what the kernel for them alone does.
 
 from __future__ import annotations
 
-import sympy
+from typing import Any
 
 from ...ir.spec import Dim
 from ...schedule.loops import Kernel
 from .emitter import Emitter, KernelText, Parameter, Program, stem_of
 from .tiles import ENOUGH_PROGRAMS, Launch, Tile, block_of, ceil_div, power_of_two
 
-#: The number of elements of the tensors that a program works on.
-COUNT = sympy.Symbol("count", integer=True, positive=True)
+#: The number of elements of the tensors that a program works on: a size that is only ever named.
+COUNT: Any = object()
 
 
 class _BatchEmitter(Emitter):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ...ir.graph import Node
 from ...ir.sizes_expr import is_multiple
 from ...ir.spec import Dim, prod

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ...ir.spec import Dim
 from ...runtime.gpu.kernel import GpuKernel
 from ...runtime.plan import LaunchStep, Size, SizeRef, SlotRef, Step, Workspace

@@ -15,9 +15,9 @@ import typing
 import warnings
 from typing import Any
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from .. import attributes
 from ..arrays.values import ArrayValue
 from ..attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr

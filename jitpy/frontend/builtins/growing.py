@@ -18,8 +18,7 @@ import operator
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
+from ...ir.algebra import sympy
 from ..source import Source, index, slot
 from ..values.base import (
     CONST_TYPES,

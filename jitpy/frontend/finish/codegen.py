@@ -16,10 +16,10 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import sympy
 import torch
 from bytecode import Bytecode, FreeVar, Instr, Label
 
+from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
 from ...runtime.lifetimes import is_mortal
 from ..breaks import GraphBreak, Restart

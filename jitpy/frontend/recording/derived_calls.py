@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from jitpy.ir import Dim, SizeEnv, SizeUnknown
 from jitpy.ir.ops.quiet import without_compiler_import
 
+from ...ir.algebra import sympy
 from ..traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 from .shadow import (
     Constant,

@@ -7,12 +7,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
 from jitpy.ir import CONSTANT, Dim, Node, SizeEnv, TensorSpec
 from jitpy.ir.folding import known_value
 from jitpy.ir.sizes import floordiv
+
+from ...ir.algebra import sympy
 
 #: How many operations between sizes and a number are followed.
 _DEPTH = 8

@@ -12,12 +12,12 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
 from jitpy.ir import SizeEnv
 from jitpy.ir.interrupts import CaptureMode
 
+from ...ir.algebra import sympy
 from ..tensors.scalars import SAMPLES
 from ..traced import TracedScalar, TracedTensor
 from .schemas import SchemaFacts, schema_facts

@@ -11,7 +11,6 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import sympy
 import torch
 
 from jitpy.ir import (
@@ -36,6 +35,7 @@ from jitpy.ir.graph import OWN_VERSIONS
 from jitpy.ir.ops.functional import check_write
 from jitpy.ir.ops.random_order import filling_order, fills_by_index
 
+from ...ir.algebra import sympy
 from ..finish.graphs import finish_graph
 from ..guards import GuardSet
 from ..inputs import (

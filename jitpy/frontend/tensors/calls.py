@@ -10,11 +10,11 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from jitpy.ir import NotCovered
 
+from ...ir.algebra import sympy
 from ..recording import derived_calls, fast_calls
 from ..traced import DECLINED, TracedTensor, Uncapturable, UserError
 from . import attention, foreach

@@ -7,9 +7,9 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ..recording import derived_calls
 from ..traced import TracedScalar, TracedTensor
 from .computed_sizes import as_sizes, require_truth

@@ -10,11 +10,10 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
 from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
 from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
 
+from ...ir.algebra import sympy
 from ..recording.known_tensors import known_comparison
 from ..traced import TracedScalar
 from .known_numbers import Known, pin
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 #: What is assumed of a number's size when costs are weighed.
 _ESTIMATE = 64
 
-#: Relations by the comparison that a `py.*` node makes.
-_RELATIONS: dict[Any, Callable[[Any, Any], Any]] = {
-    operator.eq: sympy.Eq,
-    operator.ne: sympy.Ne,
-    operator.lt: sympy.Lt,
-    operator.le: sympy.Le,
-    operator.gt: sympy.Gt,
-    operator.ge: sympy.Ge,
+#: Names of sympy's relations by the comparison that a `py.*` node makes.
+_RELATIONS: dict[Any, str] = {
+    operator.eq: "Eq",
+    operator.ne: "Ne",
+    operator.lt: "Lt",
+    operator.le: "Le",
+    operator.gt: "Gt",
+    operator.ge: "Ge",
 }
 
 
@@ -130,11 +129,11 @@ _ARITHMETIC: dict[Any, Callable[..., Any]] = {
 def relation_of(recorder: Recorder, scalar: TracedScalar) -> Any | None:
     """A truth value that the graph computes, as a relation between sizes; None where it compares other things."""
     node = scalar.node
-    build = _RELATIONS.get(node.op.target) if node.op.name.startswith("py.") else None
-    if build is None:
+    relation = _RELATIONS.get(node.op.target) if node.op.name.startswith("py.") else None
+    if relation is None:
         return None
     parts = [_part(recorder, arg, 4) for arg in node.args]
-    return None if None in parts else build(*parts)
+    return None if None in parts else getattr(sympy, relation)(*parts)
 
 
 def answer_of(recorder: Recorder, scalar: TracedScalar) -> bool | None:

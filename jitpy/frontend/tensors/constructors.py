@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ..traced import DECLINED, TracedScalar, TracedTensor, UserError
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
 from ...ir import Graph, Node, Op, TensorSpec, map_nodes
+from ...ir.algebra import sympy
 from ...ir.interpret import interpret
 from ..breaks import GraphBreak
 from ..calls import builtin, call, recording

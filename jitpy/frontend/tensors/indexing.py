@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from jitpy.ir import TensorSpec
 from jitpy.ir import ops as table
 
+from ...ir.algebra import sympy
 from ..traced import DECLINED, TracedScalar, TracedTensor, Uncapturable
 from .computed_sizes import as_sizes, number_of, size_of
 from .scalars import item, scalar_methods

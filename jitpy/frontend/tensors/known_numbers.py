@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sympy
-
 from jitpy.ir import Node, ScalarSpec
 
+from ...ir.algebra import sympy
 from ..guards import NumberFact
 from ..source import Source
 from ..traced import GraphInput, TracedScalar

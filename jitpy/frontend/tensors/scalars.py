@@ -7,11 +7,11 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
 
+from ...ir.algebra import sympy
 from ..recording.known_tensors import known_number
 from ..traced import TracedScalar, TracedTensor, Uncapturable, UserError
 from .known_numbers import known_result, pinned_arguments, real_power

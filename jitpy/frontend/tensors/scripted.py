@@ -13,10 +13,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
 from ... import config
+from ...ir.algebra import sympy
 from ..breaks import GraphBreak
 from ..calls import as_int, call, record
 from ..executor import Executor, TracedException

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
 import torch
 
+from ...ir.algebra import sympy
 from ..breaks import GraphBreak
 from ..calls import builtin, recording, to_payload
 from ..executor import Executor

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
 import torch
 from torch.utils import _pytree as pytree
 
 from ...ir import CONSTANT, GETITEM, Graph, Node, TensorSpec
+from ...ir.algebra import sympy
 from ...ir.ops.quiet import without_compiler_import
 from ..breaks import GraphBreak
 from ..calls import WRAPPED, builtin, calls_of, recording

@@ -11,8 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import sympy
-
+from ...ir.algebra import sympy
 from ..breaks import GraphBreak
 from ..source import Source
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_spec, prod

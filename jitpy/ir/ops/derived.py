@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..interrupts import CaptureMode, held
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import Dim, ScalarSpec, TensorSpec, contiguous_spec, contiguous_stride

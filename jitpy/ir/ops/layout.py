@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_stride

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..op import NotCovered
 from ..spec import ScalarSpec, TensorSpec
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride, prod

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sympy
-
+from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import Dim, TensorSpec, contiguous_spec

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
+from ..algebra import sympy
 from ..interrupts import CaptureMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, SizeUnknown, floordiv, mod, simplify

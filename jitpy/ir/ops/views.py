@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sympy
-
+from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
