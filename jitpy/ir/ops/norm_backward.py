@@ -55,7 +55,19 @@ def _layer_norm(
     )
 
 
-define("aten.native_layer_norm_backward.default", decompose=_layer_norm)
+def _layer_norm_specs(env: SizeEnv, grad: TensorSpec, x: TensorSpec, shape: Sequence[Any], mean: TensorSpec,
+                      scale: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None,
+                      mask: Sequence[bool]) -> tuple[TensorSpec | None, ...]:
+    """Row-major operands have row-major gradients. (What torch derives this from imports much.)"""
+    operands = [x, *((weight,) if mask[1] and weight else ()), *((bias,) if mask[2] and bias else ())]
+    if not all(is_contiguous(one.shape, one.stride) and is_float(one.dtype) for one in (grad, *operands)) or \
+            grad.shape != x.shape or any(one.shape != tuple(shape) for one in operands[1:]) or 0 in x.shape:
+        raise NotCovered("other gradients")
+    return tuple(contiguous_spec(one.dtype, one.shape, one.device) if wanted and one is not None else None
+                 for one, wanted in zip((x, weight, bias), mask, strict=True))
+
+
+define("aten.native_layer_norm_backward.default", infer=_layer_norm_specs, decompose=_layer_norm)
 
 
 def _rms_norm_forward(
