@@ -16,8 +16,8 @@ from ..spec import TensorSpec, prod
 
 _DROPOUT, _WITH_MASK = "aten.dropout.default", "aten.native_dropout.default"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-#: Neighbours that a thread of eager's kernels takes at most.
-_WIDEST = 8
+#: Bytes of neighbours that a thread of eager's kernels takes at most.
+_WIDEST = 16
 #: Beyond so many elements each call of the generator must serve four, or eager's own kernel is faster.
 _MANY = 1 << 21
 
@@ -45,7 +45,7 @@ def _rewrite(graph: Graph, node: Node, blocks: int) -> bool:
         return False
     if not isinstance(result, TensorSpec) or result.stride != spec.stride:
         return False
-    vector = _WIDEST
+    vector = _WIDEST // spec.dtype.itemsize
     while spec.offset % vector:
         vector //= 2
     streams = streams_of(elements, vector, blocks)

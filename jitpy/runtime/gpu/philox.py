@@ -24,11 +24,11 @@ import triton.language as tl
 
 @triton.jit
 def {_NAME}(state, captured, seed, offset, skipped):
-    if captured != 0:
-        seed = tl.load(seed.to(tl.pointer_type(tl.int64)))
-        offset = tl.load(offset.to(tl.pointer_type(tl.int64))) + skipped
-    tl.store(state, seed)
-    tl.store(state + 1, offset)
+    # no branch: what a load writes must not be what it reads its address from
+    found = tl.load(seed.to(tl.pointer_type(tl.int64)), mask=captured != 0, other=0)
+    start = tl.load(offset.to(tl.pointer_type(tl.int64)), mask=captured != 0, other=0)
+    tl.store(state, tl.where(captured != 0, found, seed))
+    tl.store(state + 1, tl.where(captured != 0, start + skipped, offset))
 '''
 _NUMBERS = ("captured", "seed", "offset", "skipped")
 _KERNEL = GpuKernel(_SOURCE, _NAME, (("state", "*i64"), *((name, "i64") for name in _NUMBERS)), num_warps=1)
