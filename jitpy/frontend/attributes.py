@@ -156,7 +156,7 @@ def _missing(ex: Executor, value: Value, name: str, message: str) -> Exception:
 def object_getattribute(ex: Executor, value: Value, name: str) -> Any:
     """`object.__getattribute__`: raises `_NoAttribute` where it would raise AttributeError."""
     found = ex.world.class_lookup(value.cls, name)
-    if found is not MISSING and is_data_descriptor(ex, found):
+    if found is not MISSING and is_data_descriptor(ex, found) and ex.world.has_slot(type(found), "__get__"):
         return _descriptor_get(ex, found, value, value.cls, name)
     attrs = instance_attrs(ex, value)
     if attrs is not None:
@@ -308,7 +308,8 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     if name == "__dict__":
         raise unsupported(value, ".__dict__")
     on_meta = world.class_lookup(meta, name)
-    if on_meta is not MISSING and is_data_descriptor(ex, on_meta) and meta is not type:
+    if on_meta is not MISSING and meta is not type and is_data_descriptor(ex, on_meta) and \
+            world.has_slot(type(on_meta), "__get__"):
         return _descriptor_get(ex, on_meta, value, meta, name)
     found = world.class_lookup(cls, name)
     if found is not MISSING:
@@ -600,7 +601,10 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
         if name == "__context__":
             value.context = new
             return None
-        if name in ("__suppress_context__", "__traceback__"):
+        if name == "__suppress_context__" and isinstance(new, ConstValue):
+            value.suppress_context = bool(new.value)
+            return None
+        if name == "__traceback__" and isinstance(new, TracebackValue):
             return None
         if name == "args" and isinstance(new, TupleValue):
             value.args = [ex.world.force(v) for v in new.items]

@@ -59,6 +59,11 @@ _reason("opaque_iterator", "Iteration over an iterator made outside",
         "Its next item exists only at run time.", "Pass a list or tuple instead of an iterator.")
 _reason("generator", "A generator is alive at a graph break",
         "A half-run generator cannot be handed over to plain Python.", "Consume the generator before the break.")
+_reason("finalizer", "An object whose end is noticed",
+        "When the last reference to it goes, code of the program runs (`__del__`, or what follows the `yield` of a "
+        "generator that is left half-way). Only a real frame drops its objects when Python would, so the frame that "
+        "makes such an object runs as plain Python; what it calls is captured by itself.",
+        "Make the object outside the jitted function, or close it (with statement, close()) where its work is done.")
 _reason("async", "Coroutine or async generator", "Asynchronous code runs as plain Python.",
         "Jit the synchronous functions that it calls.")
 _reason("opcode", "A bytecode instruction that is not traced", "It runs as plain Python.", "")
@@ -100,9 +105,6 @@ _reason("changing_value", "A number, text or container that changes from call to
         "What happens depends on it (how many items there are, which key is meant), and code compiled for each value "
         "would fit few calls. After some of them plain Python does this one step for all values.",
         "Use it as a number in tensor operations, or stack the items in a tensor of one size.")
-_reason("finalizer", "An object with __del__ is made",
-        "__del__ runs as soon as nobody holds the object, which a compiled frame cannot tell: the rest of the function "
-        "runs as plain Python.", "Make the object outside of the jitted function.")
 _reason("recursion", "A function that calls itself breaks the graph",
         "The inner call is made as a call and compiled by itself: once, not once for each depth.",
         "Remove the break inside the function.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -651,7 +652,7 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
                 result = ex.call_sync(ex.world.const_object(found), [value])
                 if name == "__bool__" and not (isinstance(result, ScalarValue) or result.cls is bool):
                     raise ex.throw(TypeError, f"__bool__ should return bool, returned {result.cls.__name__}")
-                return truth_or_number(ex, result)
+                return truth_or_number(ex, result if name == "__bool__" else _checked_length(ex, result))
             if found is not MISSING:
                 return truth_or_number(ex, length(ex, value))
         return True
@@ -672,7 +673,7 @@ def length(ex: Executor, value: Value) -> Value:
         return fold_constants(ex, len, value.value)
     found = ex.world.class_lookup(value.cls, "__len__")
     if isinstance(found, types.FunctionType):
-        return ex.call_sync(ex.world.const_object(found), [value])
+        return _checked_length(ex, ex.call_sync(ex.world.const_object(found), [value]))
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return number_of_items(ex.world, value)
     if isinstance(value, DictViewValue):
@@ -689,6 +690,18 @@ def length(ex: Executor, value: Value) -> Value:
     if found is MISSING:
         raise ex.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
     raise unsupported(value, "len()")
+
+
+def _checked_length(ex: Executor, found: Value) -> Value:
+    """What a `__len__` in Python returns, as `len()` passes it on."""
+    if isinstance(found, (SymValue, ScalarValue)):
+        return found  # a size, or a number that the graph computes
+    number = as_int(ex, found, "len()")
+    if number < 0:
+        raise ex.throw(ValueError, "__len__() should return >= 0")
+    if number > sys.maxsize:
+        raise ex.throw(OverflowError, "cannot fit 'int' into an index-sized integer")
+    return const(int(number))
 
 
 def _first_size(value: TensorValue) -> Value:

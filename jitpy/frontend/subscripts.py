@@ -14,7 +14,7 @@ from .arrays.values import ArrayValue
 from .attributes import load_attr
 from .breaks import GraphBreak
 from .builtins.growing import change_list, has_item, list_item, number_of_items
-from .builtins.iteration import builtin_iter, get_iter_sync, iterate, next_sync
+from .builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
 from .calls import as_int, call, range_items, record
 from .executor import Executor
 from .guards import MISSING
@@ -260,6 +260,8 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     if isinstance(container, TensorValue):
         return const(truth(ex, ex.call_sync(world.const_object(torch.Tensor.__contains__), [container, item])))
     answer = False
+    if not is_iterable(ex, container):
+        raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
     iterator = get_iter_sync(ex, container)
     while True:
         try:

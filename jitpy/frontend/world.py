@@ -722,7 +722,8 @@ class World:
                 try:
                     real = descriptor.__get__(value.real)
                 except AttributeError:
-                    raise GraphBreak("unsupported_value", f"unset slot {descriptor.__name__}") from None
+                    raise GraphBreak("unsupported_value", f"a look at slot {descriptor.__name__!r} of "
+                                     f"{value.describe()}, which is not set") from None
                 found = self.wrap(real, slot(value.source, descriptor))  # type: ignore[arg-type]
             value.slots[descriptor] = found
         return None if isinstance(found, Missing) else found

@@ -627,7 +627,7 @@ def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return value
     if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
         return call(ex, load_attr(ex, value, "__index__"), [], {})
-    return const(as_int(ex, value, "operator.index"))
+    return const(int(as_int(ex, value, "operator.index")))
 
 
 # -- library ------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ..values.base import (
     const,
     unsupported,
 )
-from .iteration import each, iterate
+from .iteration import each, is_iterable, iterate
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -77,6 +77,8 @@ def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
                 put(key, ex.finish_sync(get_item(ex, other, key)))
         else:
             for i, pair in enumerate(each(ex, other)):
+                if not is_iterable(ex, pair):
+                    raise ex.throw(TypeError, f"cannot convert dictionary update sequence element #{i} to a sequence")
                 items = iterate(ex, pair)
                 if len(items) != 2:
                     raise ex.throw(ValueError, f"dictionary update sequence element #{i} has length {len(items)}; "

@@ -31,6 +31,7 @@ from ..values.base import (
     SliceValue,
     StandInValue,
     SuperValue,
+    TracebackValue,
     TupleValue,
     Value,
     const,
@@ -60,7 +61,7 @@ _HEAP_TYPE = 1 << 9
 def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> ObjectValue:
     """What `cls.__new__(cls, ...)` makes, for a `__new__` in C."""
     if cls.__flags__ & _HEAP_TYPE and ex.world.class_lookup(cls, "__del__") is not MISSING:
-        raise GraphBreak("finalizer", cls.__qualname__, tail=True)
+        raise ex.leave_frame(f"an instance of {cls.__qualname__}, which has __del__", ex.owner())
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
         return ExceptionValue(cls, list(args))
     if new is object.__new__ and not _builtin_base(cls):
@@ -174,6 +175,8 @@ def object_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(BaseException.with_traceback)
 def exception_with_traceback(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or not isinstance(args[1], TracebackValue):
+        raise GraphBreak("unsupported_call", "with_traceback() with another traceback")
     return args[0]
 
 

@@ -109,7 +109,7 @@ class Finisher:
         for generator in abandoned(self.ex):
             if not probe.has_built(generator):
                 # eager closes it when it drops it, which runs code
-                raise Restart(generator.born, GraphBreak("generator", f"{generator.describe()} is never closed"))
+                raise self.ex.leave_frame(f"{generator.describe()} is left half-way", generator.owner)
         live = probe.live
         try:
             finished = recorder.finish(live)

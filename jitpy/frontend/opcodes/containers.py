@@ -13,7 +13,8 @@ from ..builtins.sequences import list_extend
 from ..builtins.sets import make_set, set_add, set_update
 from ..builtins.texts import joined, text
 from ..executor import Executor, Frame, opcode
-from ..operators import key_of, length
+from ..guards import MISSING
+from ..operators import constant_of, key_of, length
 from ..values.base import (
     NONE,
     ConstValue,
@@ -287,6 +288,28 @@ def _match_keys(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.append(TupleValue(found))
 
 
+def _match_args(ex: Executor, cls: PyValue) -> list[str]:
+    """The attributes that positional patterns of a class mean."""
+    from ..attributes import load_attr
+
+    if ex.world.class_lookup(ex.world.pin(cls), "__match_args__") is MISSING:
+        return []
+    given = ex.finish_sync(load_attr(ex, cls, "__match_args__"))
+    if not isinstance(given, TupleValue):
+        raise ex.throw(TypeError, f"{cls.obj.__name__}.__match_args__ must be a tuple (got {given.cls.__name__})")
+    names = [ex.world.force(v) for v in given.items]
+    for name in names:
+        if name.cls is not str:
+            raise ex.throw(TypeError, f"__match_args__ elements must be strings (got {name.cls.__name__})")
+    return [constant_of(ex, name) for name in names]
+
+
+def _check_positional(ex: Executor, cls: type, allowed: int, given: int) -> None:
+    if allowed < given:
+        raise ex.throw(TypeError, f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} "
+                                  f"({given} given)")
+
+
 @opcode("MATCH_CLASS")
 def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
     from ..attributes import load_attr
@@ -302,6 +325,7 @@ def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
         frame.stack.append(NONE)
         return
     found: list[Any] = []
+    looked_up: list[str] = []
     positional = ins.arg
     if positional:
         builtin_self = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
@@ -309,16 +333,17 @@ def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
             found.append(subject)
             positional -= 1
         else:
-            match_args = getattr(cls.obj, "__match_args__", ())
-            ex.world.class_lookup(cls.obj, "__match_args__")
-            if len(match_args) < positional:
-                raise ex.throw(TypeError, f"{cls.obj.__name__}() accepts {len(match_args)} positional sub-patterns "
-                                          f"({positional} given)")
-            for name in match_args[:positional]:
-                found.append(ex.finish_sync(load_attr(ex, subject, name)))
-    for name in names.items:
+            known = _match_args(ex, cls)
+            _check_positional(ex, cls.obj, len(known), positional)
+            looked_up, positional = known[:positional], 0
+    if positional:
+        _check_positional(ex, cls.obj, 1, ins.arg)
+    looked_up += [name.value for name in names.items]
+    for position, name in enumerate(looked_up):
+        if name in looked_up[:position]:
+            raise ex.throw(TypeError, f"{cls.obj.__name__}() got multiple sub-patterns for attribute {name!r}")
         try:
-            found.append(ex.finish_sync(load_attr(ex, subject, name.value)))
+            found.append(ex.finish_sync(load_attr(ex, subject, name)))
         except TracedException as error:
             if not issubclass(error.value.cls, AttributeError):
                 raise

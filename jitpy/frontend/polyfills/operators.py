@@ -106,7 +106,7 @@ def absolute(a, /):
 @substitute(operator.index)
 def index(a, /):
     if isinstance(a, int):
-        return a
+        return int(a)
     method = getattr(type(a), "__index__", None)
     if method is None:
         raise TypeError(f"'{type(a).__name__}' object cannot be interpreted as an integer")

@@ -69,6 +69,7 @@ from . import aliasing, overlap
 from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
 from .bets import Bets
 from .history import History
+from .number_checks import check_numbers
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
 _aten = torch.ops.aten
@@ -206,6 +207,7 @@ class Recorder:
         """Add a node whose arguments are nodes and constants already; the table infers the spec if none is given."""
         op = self.op(overload)
         grad = self.state.grad_enabled
+        check_numbers(overload, args, kwargs or {})
         if spec is None:
             try:
                 spec = table.infer(op, self.sizes, args, kwargs or {}, grad)

@@ -47,6 +47,8 @@ def setitem(recorder: Recorder, self: TracedTensor, index: Any, value: Any) -> A
     """Record `self[index] = value`; None, or DECLINED."""
     if type(value) not in (TracedTensor, TracedScalar, int, float, bool, complex):
         return DECLINED
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        raise Uncapturable("unsupported_op", "an item set to a number of more than 64 bits")
     try:
         sliced, tensors = _slice(recorder, self, index)
     except _Declined:

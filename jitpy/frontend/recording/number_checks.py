@@ -1,0 +1,100 @@
+"""Numbers that do not fit the dtypes that they meet: torch's kernels raise, and a graph of ours would wrap them around.
+
+What raises is left to torch, in place, so that the program's own handlers see the error.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from jitpy.ir import Node, TensorSpec
+
+from ..traced import Uncapturable
+
+#: floats that hold whatever number a program is likely to give them
+_WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
+_REFUSAL = re.compile("overflow|too big|too large|out of range|out of bounds|ZeroDivision|not supported")
+_SIZES = ("List[int]", "Optional[List[int]]")
+
+
+def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Uncapturable where torch refuses a number among the arguments of an op for its value."""
+    unusual = [v for v in _numbers(args) if not 0 <= v <= 127]
+    unusual += [v for v in _numbers(kwargs.values()) if not 0 <= v <= 127]
+    if not unusual or not isinstance(overload, torch._ops.OpOverload):
+        return
+    dtypes = {a.spec.dtype for a in (*args, *kwargs.values()) if type(a) is Node and type(a.spec) is TensorSpec}
+    dtypes |= {a for a in kwargs.values() if type(a) is torch.dtype}
+    if all(map(_fits, unusual)) and dtypes <= _WIDE:
+        return
+    if dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual):
+        return
+    arguments = overload._schema.arguments
+    given = tuple(_stand_in(a, str(arguments[i].type)) for i, a in enumerate(args))
+    types = {a.name: str(a.type) for a in arguments}
+    named = tuple((name, _stand_in(a, types.get(name, ""))) for name, a in kwargs.items())
+    try:
+        refusal = _refusal(overload, given, named)
+    except TypeError:  # something that has no hash
+        return
+    if refusal is not None:
+        raise Uncapturable("unsupported_op", f"{overload} raises: {refusal}")
+
+
+_ROOMY = _WIDE | {torch.int32, torch.int64}
+
+
+def _fits(value: float) -> bool:
+    return abs(value) < 3e38 if type(value) is not int else -(1 << 63) <= value < 1 << 63
+
+
+def _numbers(values: Iterable[Any]) -> Iterator[Any]:
+    return (v for v in values if type(v) is int or type(v) is float)
+
+
+def _stand_in(value: Any, kind: str) -> Any:
+    """An argument without its sizes: tensors by dtype and rank."""
+    if type(value) is Node:
+        return (value.spec.dtype, len(value.spec.shape)) if type(value.spec) is TensorSpec else 1
+    if isinstance(value, (tuple, list)):
+        return (2,) * len(value) if kind in _SIZES else tuple(_stand_in(v, "") for v in value)
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    return value
+
+
+@functools.lru_cache(4096)
+def _refusal(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
+    """What torch says about these numbers, with small tensors in place of the program's."""
+
+    def made(value: Any) -> Any:
+        if isinstance(value, tuple):
+            if len(value) == 2 and isinstance(value[0], torch.dtype):
+                return torch.ones((2,) * value[1], dtype=value[0], device="cpu")
+            return list(map(made, value))
+        return value
+
+    if overload._schema.name == "aten::arange" and not _is_short(args):
+        return None if all(_fits(v) for v in _numbers(args)) else "overflow"
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+            overload(*map(made, args), **{name: made(value) for name, value in kwargs})
+    except (RuntimeError, OverflowError) as error:
+        return str(error).partition("\n")[0] if _REFUSAL.search(str(error)) else None
+    except (TypeError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _is_short(bounds: tuple[Any, ...]) -> bool:
+    """Whether `arange` makes few numbers, so that it may be tried."""
+    start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    try:
+        return all(map(_fits, (start, end, step))) and 0 <= (end - start) / step < 1000
+    except (TypeError, ZeroDivisionError, OverflowError):
+        return False
