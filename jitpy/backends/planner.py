@@ -453,10 +453,10 @@ def _is_plain_matmul(node: Node) -> bool:
     return a >= b >= 2
 
 
-def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+def _with_stride(tensor: torch.Tensor | None, stride: tuple[int, ...]) -> torch.Tensor | None:
     """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them. Without
-    elements any strides will do."""
-    if tensor.stride() == stride or not tensor.numel() or all(
+    elements any strides will do. A gradient that its mask leaves out is None."""
+    if tensor is None or tensor.stride() == stride or not tensor.numel() or all(
         a == b or n == 1 for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True)
     ):
         return tensor
