@@ -625,7 +625,6 @@ def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str,
         frame.resumable = False
         made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn)
         frame.generator = made
-        made.owner = ex.owner()
         caller = ex.frames[-1].func if ex.frames else None
         original = ORIGINALS.get(caller.known) if caller is not None and caller.known is not None else None
         if original in ITERATOR_TYPES:

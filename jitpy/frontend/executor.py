@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import config, logs
 from ..ir import Loc, SizeUnknown
-from .breaks import GraphBreak, Restart, Signal, Skip
+from .breaks import GraphBreak, Restart, Signal
 from .builtins.texts import TextValue
 from .code import CodeView, Ins, view_of
 from .tensors.known_numbers import pin
@@ -280,20 +280,6 @@ class Executor:
         """The step at which a graph that is traced again can break, for what happens now."""
         outer = None if self.sync_depth else self.polyfill_caller()
         return self.step if outer is None else outer
-
-    def owner(self) -> tuple[int | None, Loc]:
-        """The step of the call that made the user's running frame (None: it is the outermost one), and the place."""
-        for frame in reversed(self.frames[1:]):
-            if not is_polyfill(frame.code):
-                return frame.entered, self.loc()
-        return None, self.loc()
-
-    def leave_frame(self, what: str, owner: tuple[int | None, Loc]) -> Signal:
-        """The signal to raise where a frame has to be a real one, because of when it drops what it holds: plain Python
-        runs it whole. What it calls may be captured still."""
-        step, place = owner
-        detail = f"{what}, {place}"
-        return Skip("finalizer", detail) if step is None else Restart(step, GraphBreak("finalizer", detail))
 
     def library_caller(self) -> int | None:
         """The step of the call by which the program entered library code, if that is running. What goes on behind a

@@ -109,7 +109,8 @@ class Finisher:
         for generator in abandoned(self.ex):
             if not probe.has_built(generator):
                 # eager closes it when it drops it, which runs code
-                raise self.ex.leave_frame(f"{generator.describe()} is left half-way", generator.owner)
+                cause = GraphBreak("finalizer", f"{generator.describe()} is left half-way", tail=True)
+                raise Restart(generator.born, cause)
         live = probe.live
         try:
             finished = recorder.finish(live)

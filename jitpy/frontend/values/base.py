@@ -509,10 +509,10 @@ class GeneratorValue(Value):
     """A generator made by calling `func` while tracing; `frame` is its suspended frame, None once it has finished.
 
     `handled` is the exception that it handles itself, `outer` the one that its caller handled when it last ran.
-    `cls` is another type where it stands for an iterator in C. `owner` says which frame made it (`Executor.owner`).
+    `cls` is another type where it stands for an iterator in C.
     """
 
-    __slots__ = ("born", "cls", "frame", "func", "handled", "outer", "owner", "running", "started")
+    __slots__ = ("born", "cls", "frame", "func", "handled", "outer", "running", "started")
 
     def __init__(self, frame: Any, born: int, func: FunctionValue) -> None:
         self.source = None
@@ -520,7 +520,6 @@ class GeneratorValue(Value):
         self.frame = frame
         self.born = born
         self.func = func
-        self.owner: Any = None
         self.started = False
         self.running = False
         self.handled: Value | None = None
