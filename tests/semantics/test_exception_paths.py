@@ -20,6 +20,9 @@ from jitpy import graph_break
 from tests.semantics.harness import case, make_test
 
 
+nothing, three, letters, numbers, pair = None, 3, "a", [1], (1, 2)
+
+
 def vec(n=4):
     return torch.arange(1.0, 1 + n)
 
@@ -752,11 +755,11 @@ def assert_msgs(x):
         lambda: iter(5),
         lambda: reversed({1}),
         lambda: slice(1)(),
-        lambda: None(),
-        lambda: 3(),
-        lambda: "a"[1.0],
-        lambda: [1]["a"],
-        lambda: (1,)[None],
+        lambda: nothing(),
+        lambda: three(),
+        lambda: letters[1.0],
+        lambda: numbers["a"],
+        lambda: pair[None],
         lambda: setattr(object(), "a", 1),
         lambda: delattr(types.SimpleNamespace(), "z"),
         lambda: operator.attrgetter("a.b")(1),
