@@ -19,7 +19,6 @@ import torch
 from jitpy import graph_break
 from tests.semantics.harness import case, make_test
 
-
 nothing, three, letters, numbers, pair = None, 3, "a", [1], (1, 2)
 
 
