@@ -36,6 +36,7 @@ from .resume import (
     origin_code,
     origin_of,
     raises_at,
+    raises_instead,
     run_to_end,
     run_to_raise,
 )
@@ -122,6 +123,7 @@ class Finisher:
         emitter = Emitter(self.world, self.code)
         emitter.places = []
         prologue: list[Any] = []
+        begin, failed, instead = None, Label(), raises_instead(self.code)
         may_fail = graph.sizes.has_unbacked or graph_may_fail(graph)
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
@@ -129,12 +131,14 @@ class Finisher:
             compiled = self.compile_graph(graph)
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
-            if may_fail:
-                checked = Checked(compiled, graph)
-                emitter.call(lambda: emitter.const(checked), *loads)
+            checked = Checked(compiled, graph) if may_fail else None
+            if instead is not None:
+                emitter.out.append(begin := TryBegin(failed, False, 0))
+            emitter.call(lambda: emitter.const(compiled if checked is None else checked), *loads)
+            if begin is not None:
+                emitter.out.append(TryEnd(begin))
+            if checked is not None:
                 self._write_plain_run(emitter, checked)
-            else:
-                emitter.call(lambda: emitter.const(compiled), *loads)
             names: dict[int, str] = {}
             if graph.outputs:
                 emitter.emit("UNPACK_SEQUENCE", len(graph.outputs))
@@ -159,6 +163,9 @@ class Finisher:
                 emitter.out = emitter.body
         write(emitter)
         emitter.body[:0] = prologue
+        if begin is not None:
+            emitter.out.append(failed)
+            self._write_failure(emitter, instead)
         return emitter.assemble(), graph, compiled
 
     def _let_gradients_go(self, finished: Any) -> None:
@@ -185,6 +192,14 @@ class Finisher:
             mutation.input = number[mutation.input]
         finished.places[:] = [(kind, number[where] if kind == "input" else where) for kind, where in finished.places]
 
+    def _write_failure(self, emitter: Emitter, instead: Any) -> None:
+        """The graph raised an exception that no graph is expected to raise (memory is short, the user interrupts): the
+        `with` and `try` blocks around it are left with it."""
+        error = emitter.store_temp()
+        emitter.call(lambda: emitter.const(instead), lambda: emitter.const(self.world.root_globals),
+                     *self._own_values(emitter), lambda: emitter.emit("LOAD_FAST", error))
+        emitter.emit("RETURN_VALUE")
+
     def _write_plain_run(self, emitter: Emitter, checked: Checked) -> None:
         """Where the graph gave None it failed: the frame runs as plain Python from its start."""
         go_on = Label()
@@ -192,7 +207,13 @@ class Finisher:
         emitter.emit("POP_JUMP_FORWARD_IF_NOT_NONE" if _PY311 else "POP_JUMP_IF_NOT_NONE", go_on)
         emitter.emit("POP_TOP")
         self.plain = all_positional(self.code)
+        constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.world.root_globals)]
+        emitter.call(run_plainly, *constants, *self._own_values(emitter))
+        emitter.emit("RETURN_VALUE")
+        emitter.out.append(go_on)
 
+    def _own_values(self, emitter: Emitter) -> tuple[Callable[[], None], Callable[[], None]]:
+        """What pushes the frame's closure, and what pushes its parameters, as tuples."""
         def cells() -> None:
             for name in self.code.co_freevars:
                 emitter.closure_cell(name)
@@ -203,10 +224,7 @@ class Finisher:
                 emitter.emit("LOAD_FAST", name)
             emitter.emit("BUILD_TUPLE", len(param_names(self.code)))
 
-        constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.world.root_globals)]
-        emitter.call(run_plainly, *constants, cells, params)
-        emitter.emit("RETURN_VALUE")
-        emitter.out.append(go_on)
+        return cells, params
 
     # -- returning ------------------------------------------------------------------------------------------
 

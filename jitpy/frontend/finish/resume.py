@@ -11,10 +11,12 @@ Resume functions of resume functions do not nest: `origin_of` maps a place in a 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
@@ -131,6 +133,8 @@ class Resumable(Exception):
 #: resume function's code -> (original code, for each instruction its index in the original, -1, or -2 - index for the
 #: raise in its place)
 _origins: CodeTable[tuple[types.CodeType, list[int]]] = CodeTable()
+#: resume function's code -> where it goes on, and the globals by identity
+_points: CodeTable[tuple[ResumePoint, dict[int, dict[str, Any]]]] = CodeTable()
 
 
 def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
@@ -173,6 +177,32 @@ def is_resume_code(code: types.CodeType) -> bool:
     return code in _origins
 
 
+def raises_instead(code: types.CodeType) -> Callable[..., Any] | None:
+    """For a resume function that goes on inside a `with` or a `try`: `raises(globals, cells, arguments, error)` calls
+    its sibling that raises an exception there, so that these blocks see it. None for other code."""
+    found = _points.get(code)
+    if found is None:
+        return None
+    start, spaces = found
+    point: ResumePoint | None = start
+    while point is not None:
+        index = point.index if point.inner is None else point.index - 1
+        if view_of(point.code).instructions[index].handler is not None:
+            return functools.partial(_raise_instead, start, spaces)
+        point = point.inner
+    return None
+
+
+def _raise_instead(point: ResumePoint, spaces: dict[int, dict[str, Any]], globals: dict[str, Any],
+                   cells: tuple[Any, ...], arguments: tuple[Any, ...], error: BaseException) -> Any:
+    code = resume_code(_raising(point), spaces)
+    return types.FunctionType(code, globals, code.co_name, None, cells or None)(*arguments, error)
+
+
+def _raising(point: ResumePoint) -> ResumePoint:
+    return replace(point, raises=True) if point.inner is None else replace(point, inner=_raising(point.inner))
+
+
 def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) -> types.CodeType:
     """The code object of a resume function."""
     view = view_of(point.code)
@@ -198,9 +228,15 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     made = assemble(bytecode)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
     _origins.set(made, (code, places))
+    if not point.yields and not _raises(point):
+        _points.set(made, (point, globals_by_id))
     if len(view_of(made).instructions) != len(places):
         raise Resumable("the assembled code has other instructions than the original")
     return made
+
+
+def _raises(point: ResumePoint) -> bool:
+    return point.raises if point.inner is None else _raises(point.inner)
 
 
 def closure_name(code: types.CodeType, name: str) -> str:
