@@ -112,6 +112,15 @@ def handlers_guarded() -> Iterator[None]:
             handler(*args)
 
 
+def _is_symbolic(value: Any) -> bool:
+    """Whether an argument has sizes or numbers that are symbolic."""
+    if isinstance(value, torch.Tensor):
+        return value._has_symbolic_sizes_strides
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
 class CaptureMode(TorchDispatchMode):
     """A dispatch mode of ours: no signal handler runs inside, and torch does not import its compiler for it."""
 
@@ -128,7 +137,10 @@ class CaptureMode(TorchDispatchMode):
             return values if len(args) == 1 else values[args[1]]
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
-                return func.decompose(*args, **kwargs)
+                if any(_is_symbolic(value) for value in (*args, *kwargs.values())):
+                    return func.decompose(*args, **kwargs)
+                # what eager runs: torch's forms of it in Python, for symbolic sizes, import sympy and more
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         return NotImplemented
 
     def __enter__(self) -> Any:
