@@ -26,8 +26,8 @@ OTHERS: dict[str, tuple[str, Shape]] = {
 
 
 def arguments(alias: int) -> dict[str, torch.Tensor]:
-    """`alias` chooses which arguments share memory, and for the last of them how many rows there are, of which dtype, or
-    that nothing requires grad."""
+    """`alias` chooses which arguments share memory, and for the last of them how many rows there are, of
+    which dtype, or that nothing requires grad."""
     generator = torch.Generator().manual_seed(3)
     rows = ROWS.get(alias, 2)
 
@@ -203,7 +203,8 @@ class Drawing:
             "{a} / ({b} * 0 + 2)", "torch.where({a} > 0, {a}, {b})", "{a}.clamp(-1, 1)", "{a}.contiguous()",
             "torch.nn.functional.gelu({a})", "torch.empty_like({a}).copy_({b})", "{a}.masked_fill({a} > 0.5, 1.0)",
             "torch.lerp({a}, {a} * 2, 0.25)", "{a}.abs().pow(2)", "{a}.double()", "{a}.nan_to_num()", "1 - {a}",
-            "torch.nn.functional.dropout({a}, 0.5)", "torch.rand_like({a})", "torch.zeros_like({a})", "{a}.new_ones({s})",
+            "torch.nn.functional.dropout({a}, 0.5)", "torch.rand_like({a})", "torch.zeros_like({a})",
+            "{a}.new_ones({s})",
             "{a}.flip(-1)" if shape else "-{a}", "torch.addcmul({a}, {a}, {b} * {a})", "torch.maximum({a}, {a} * 2)",
         )).format(a=a, b=self.operand(shape), s=f"{a}.shape")
         if shape and self.random.random() < 0.2:
@@ -216,7 +217,8 @@ class Drawing:
                 (f"torch.nn.functional.pad({a}, (0, 1))", (*shape[:-1], shape[-1] + 1)),
                 (f"torch.nn.functional.layer_norm({a}, {a}.shape[-1:])", shape), (f"{a}.repeat_interleave(2, -1)",
                                                                                  (*shape[:-1], shape[-1] * 2)),
-                (f"{a} @ {a}.mT" if len(shape) > 1 else f"{a} @ {a}", (*shape[:-1], shape[-2]) if len(shape) > 1 else ()),
+                (f"{a} @ {a}.mT" if len(shape) > 1 else f"{a} @ {a}",
+                (*shape[:-1], shape[-2]) if len(shape) > 1 else ()),
             ))
         return f"{self.new(shape)} = {expression}"
 
@@ -286,7 +288,8 @@ class Drawing:
             f"torch.cat([{a}, torch.ones(2, 2, 2, 2)])", f"{a}.sum(7)", f"torch.stack([{a}, torch.ones(9)])",
             f"{a}.clamp()", f"{a}.expand(7, 7, 7)", f"{a}.masked_fill_({a} > 0, 1j)", f"{i}.mean()", f"{a} & {a}",
             f"torch.mul({a}, 2, out={i})", f"{a}.squeeze(5)", f"{a}.to('nowhere')", f"{a}.index_select(0, {a})",
-            f"{a}.copy_(torch.ones(9, 9))", f"torch.where({a}, 1, 2)", f"{a}.transpose(0, 9)", f"{a}.unflatten(0, (5, 5))",
+            f"{a}.copy_(torch.ones(9, 9))", f"torch.where({a}, 1, 2)", f"{a}.transpose(0, 9)",
+            f"{a}.unflatten(0, (5, 5))",
             f"{e}.argmax(0)", f"{a}.split(0)", f"{a}.missing_()", f"{a}.scatter_(0, {a}, 1.0)", f"{a}.mul_('2')",
             f"torch.lerp({a}, {i}, 0.5)", f"{a}.fill_({a} if {a}.ndim else torch.ones(2))", f"{a}.sum().view(2)",
         ))
@@ -308,7 +311,8 @@ class Drawing:
     def with_mask(self, m: str, shape: Shape) -> str:
         a, b = self.some(shape), self.some(shape)
         target = self.random.choice((
-            f"{a}[{m}] = 0.5", f"{a}[{m}] += 1", f"{a}.masked_fill_({m}, 2)", f"{a}.index_put_(({m},), torch.tensor(3.0))",
+            f"{a}[{m}] = 0.5", f"{a}[{m}] += 1", f"{a}.masked_fill_({m}, 2)",
+            f"{a}.index_put_(({m},), torch.tensor(3.0))",
             f"{a}.masked_scatter_({m}, {b} * 2)", "", "", ""))
         if target:
             return target
@@ -350,14 +354,16 @@ class Drawing:
             return f"with torch.autocast('cpu', torch.bfloat16):\n    {self.new(())} = ({a} @ {a}.mT).sum()" \
                 if len(shape) > 1 else f"with torch.autocast('cpu', torch.bfloat16):\n    {self.new(shape)} = {a} * 2"
         elif kind == 3:
-            inner, made = self.random.choice(((f"{a} * 2", shape), (f"{a}.mul_(2)", shape), (f"{a}[None]", (1, *shape))))
+            inner, made = self.random.choice(((f"{a} * 2", shape), (f"{a}.mul_(2)", shape), (f"{a}[None]",
+            (1, *shape))))
             return f"with torch.inference_mode():\n    {self.new(made)} = {inner}"
         elif kind == 4:
             lines = [f"if {a}.requires_grad:",
                      f"    log.append(torch.autograd.grad({a}.sum() * {b}.sum(), {a}, retain_graph=True)[0].stride())"]
         else:
-            lines = ["total = 0", f"for part in {self.random.choice((f'{a}.unbind(0)', f'{a}.split(1)', f'[{a}, {b}]'))}:",
-                     self.random.choice(("    total = total + part.sum()", "    part.mul_(2)", "    total += part.mean()")),
+            parts = self.random.choice((f"{a}.unbind(0)", f"{a}.split(1)", f"[{a}, {b}]"))
+            each = self.random.choice(("total = total + part.sum()", "part.mul_(2)", "total += part.mean()"))
+            lines = ["total = 0", f"for part in {parts}:", f"    {each}",
                      f"{self.new(())} = torch.as_tensor(total) * 1.0"]
         return "if True:\n" + textwrap.indent("\n".join(lines), "    ")
 
@@ -382,23 +388,33 @@ _EXPRESSIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "int": (("{a} + {b}", "int", ""), ("{a} * 2", "int", ""), ("{a} // 2", "int", ""), ("{a} * 0.5", "float", ""),
             ("{a}.to(torch.float32)", "float", ""), ("{a} > 0", "bool", ""), ("{a}.sum()", "int", "()"),
             ("{a} / 2", "float", ""), ("{a} % 2", "int", ""), ("{a}.clamp(0, 1)", "int", ""), ("{a}[None]", "int", "1"),
-            ("{a} ** 2", "int", ""), ("-{a}", "int", ""), ("{a}.int() + {b}", "int", ""), ("torch.arange(3)", "int", "3"),
-            ("{a} * True", "int", ""), ("torch.true_divide({a}, 2)", "float", ""), ("{a}.abs().float().sqrt()", "float", ""),
-            ("{a} << 1", "int", ""), ("({f} > 0).to(torch.int64)", "int", "23"), ("{a}.float().requires_grad_()", "float", "")),
+            ("{a} ** 2", "int", ""), ("-{a}", "int", ""), ("{a}.int() + {b}", "int", ""), ("torch.arange(3)", "int",
+            "3"),
+            ("{a} * True", "int", ""), ("torch.true_divide({a}, 2)", "float", ""), ("{a}.abs().float().sqrt()",
+            "float", ""),
+            ("{a} << 1", "int", ""), ("({f} > 0).to(torch.int64)", "int", "23"), ("{a}.float().requires_grad_()",
+            "float", "")),
     "bool": (("~{a}", "bool", ""), ("{a} & {b}", "bool", ""), ("{a} ^ {b}", "bool", ""), ("{a}.sum()", "int", "()"),
              ("{a}.any()", "bool", "()"), ("{a}.to(torch.float32)", "float", ""), ("{a} * 2", "int", ""),
-             ("{f} > 0", "bool", "23"), ("{a} + {b}", "bool", ""), ("{a} * 0.5", "float", ""), ("{a}[None]", "bool", "1"),
-             ("{f}.isnan()", "bool", "23"), ("torch.where({a}, 1, 0)", "int", ""), ("torch.where({a}, 1.0, 0)", "float", "")),
+             ("{f} > 0", "bool", "23"), ("{a} + {b}", "bool", ""), ("{a} * 0.5", "float", ""), ("{a}[None]", "bool",
+             "1"),
+             ("{f}.isnan()", "bool", "23"), ("torch.where({a}, 1, 0)", "int", ""), ("torch.where({a}, 1.0, 0)",
+             "float", "")),
     "complex": (("{a} * {b}", "complex", ""), ("{a}.conj()", "complex", ""), ("{a}.abs()", "float", ""),
                 ("{a}.real", "float", ""), ("{a}.imag", "float", ""), ("torch.view_as_real({a})", "float", "2"),
-                ("torch.complex({f}, {f} * 2)", "complex", "23"), ("{f} + 1j", "complex", "23"), ("{a} * 2j", "complex", ""),
+                ("torch.complex({f}, {f} * 2)", "complex", "23"), ("{f} + 1j", "complex", "23"), ("{a} * 2j",
+                "complex", ""),
                 ("{a}.sum()", "complex", "()"), ("{a}.conj().imag", "float", ""), ("{a}[None]", "complex", "1"),
-                ("torch.exp({a} * 0.25)", "complex", ""), ("{a} + {b}.real", "complex", ""), ("{a}.conj().clone()", "complex", ""),
+                ("torch.exp({a} * 0.25)", "complex", ""), ("{a} + {b}.real", "complex", ""), ("{a}.conj().clone()",
+                "complex", ""),
                 ("{a}.angle()", "float", ""), ("{a}.resolve_conj()", "complex", ""), ("{a} / 2", "complex", "")),
-    "empty": (("{a} * 2", "empty", ""), ("{a}.sum()", "float", "()"), ("torch.cat([{a}.view(0, 3), {f}])", "float", "23"),
-              ("{a}.mean()", "float", "()"), ("{a}.clone()", "empty", ""), ("{a} + {b}", "empty", ""), ("{a}.exp()", "empty", ""),
+    "empty": (("{a} * 2", "empty", ""), ("{a}.sum()", "float", "()"), ("torch.cat([{a}.view(0, 3), {f}])", "float",
+              "23"),
+              ("{a}.mean()", "float", "()"), ("{a}.clone()", "empty", ""), ("{a} + {b}", "empty", ""), ("{a}.exp()",
+              "empty", ""),
               ("{a}.view(0, 3).sum(0)", "float", "3"), ("{f}[:0]", "empty", ""), ("{a}[None]", "empty", "1"),
-              ("{a}.prod()", "float", "()"), ("{a}.view(0, 3).mT.contiguous().mT", "empty", ""), ("{a}.norm()", "float", "()")),
+              ("{a}.prod()", "float", "()"), ("{a}.view(0, 3).mT.contiguous().mT", "empty", ""), ("{a}.norm()",
+              "float", "()")),
 }
 #: what is written to them
 _WRITES: dict[str, tuple[str, ...]] = {
@@ -406,8 +422,10 @@ _WRITES: dict[str, tuple[str, ...]] = {
             "{a}.add_({b})", "{a}.copy_({b} * 1.5)", "{a}.neg_()", "{a} //= 2", "{a}.bitwise_xor_({b})"),
     "bool": ("{a} |= {b}", "{a}.logical_not_()", "{a}.fill_(1)", "{a} &= {b}", "{a} ^= True", "{a}.copy_({b} * 2.5)",
              "{a}.zero_()", "{a}.logical_and_({b})", "{a}.masked_fill_({b}, False)"),
-    "complex": ("{a}.mul_(2)", "{a}.mul_(1j)", "{a} += {b}", "{a}.real.mul_(2)", "{a}.imag.zero_()", "{a}.conj_physical_()",
-                "{a}.conj().mul_(2)", "{a}.copy_({b}.real)", "{a} *= {b}.imag", "torch.view_as_real({a}).add_(1)", "{a}.neg_()"),
+    "complex": ("{a}.mul_(2)", "{a}.mul_(1j)", "{a} += {b}", "{a}.real.mul_(2)", "{a}.imag.zero_()",
+                "{a}.conj_physical_()",
+                "{a}.conj().mul_(2)", "{a}.copy_({b}.real)", "{a} *= {b}.imag", "torch.view_as_real({a}).add_(1)",
+                "{a}.neg_()"),
     "empty": ("{a}.add_(1)", "{a}.mul_({b})", "{a}.zero_()", "{a}.copy_({b} * 2)", "{a}.clamp_(0, 1)", "{a}.tanh_()",
               "{a}[{a} > 0] = 1"),
 }

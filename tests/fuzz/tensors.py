@@ -1,9 +1,9 @@
 """Random programs about memory and gradients: views, writes in place, what autograd keeps, results that are views.
 
 A program is a straight list of statements on tensors of known shapes (`tensor_programs.py`). It runs eagerly and jitted
-on equal arguments; then the program's caller writes into some arguments and results, and runs a backward pass. Compared:
-values, errors with their texts, gradients, `requires_grad`, `is_leaf`, dtypes, strides, who is a view of whom, who shares
-memory, and who is the same object.
+on equal arguments; then the program's caller writes into some arguments and results, and runs a backward pass.
+Compared: values, errors with their texts, gradients, `requires_grad`, `is_leaf`, dtypes, strides, who is a view of
+whom, who shares memory, and who is the same object.
 
     python -m tests.fuzz --kind tensors --minutes 10
 """
@@ -72,7 +72,9 @@ def _of_gradient(grad: torch.Tensor | None) -> list[Any]:
 
 
 def _without_names(text: str) -> str:
-    """An error's text without how often a tensor was written to and by which node of autograd's it was made."""
+    """An error's text without how often a tensor was written to, by which node of autograd's it was made, and the
+    places in C++."""
+    text = re.sub(r"Exception raised from .*", "", text, flags=re.DOTALL)
     text = re.sub(r"Output \d+ of \w+ is", "This is", re.sub(r"version \d+", "version N", text))
     return re.sub(r", which is output [0-9]+ of [A-Za-z0-9:]+,", "", text)
 
