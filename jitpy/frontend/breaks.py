@@ -61,8 +61,9 @@ _reason("generator", "A generator is alive at a graph break",
         "A half-run generator cannot be handed over to plain Python.", "Consume the generator before the break.")
 _reason("finalizer", "An object whose end is noticed",
         "When the last reference to it goes, code of the program runs (`__del__`, or what follows the `yield` of a "
-        "generator that is left half-way). Only real frames drop their objects when Python would, so the rest of "
-        "the functions that are running is plain Python; what they call is captured by itself.",
+        "generator that is left half-way), or a weak reference is asked that may tell. Only real frames drop their "
+        "objects when Python would, so the rest of the functions that are running is plain Python; what they call is "
+        "captured by itself.",
         "Make the object outside the jitted function, or close it (with statement, close()) where its work is done.")
 _reason("async", "Coroutine or async generator", "Asynchronous code runs as plain Python.",
         "Jit the synchronous functions that it calls.")

@@ -9,7 +9,6 @@ import inspect
 import os
 import re
 import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -326,8 +325,6 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         from .builtins.caches import call_cached
 
         return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
-    if type(obj) is weakref.ref and not args and not kwargs:
-        return _referent(ex, obj)
     if getattr(obj, "__name__", "") == "__call__" and args and isinstance(args[0], PyValue) and \
             isinstance(args[0].obj, torch.jit.ScriptFunction):
         fn, obj, args = args[0], args[0].obj, args[1:]  # `ScriptFunction.__call__`, which tools wrap
@@ -336,16 +333,6 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
 
         return call_scripted(ex, fn, args, kwargs)  # type: ignore[arg-type]
     raise GraphBreak("unsupported_call", fn.describe())
-
-
-def _referent(ex: Executor, reference: weakref.ref[Any]) -> Value:
-    """What a weak reference gives, where the program has met the object by a path of its own."""
-    target = reference()
-    known = ex.world.value_of(target)
-    if target is None or known is None or known.source is None:
-        raise GraphBreak("unsupported_call", "a weak reference")
-    ex.world.guard(known.source, "id", target)
-    return known
 
 
 @builtin(types.FunctionType.__get__)

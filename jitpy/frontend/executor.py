@@ -146,6 +146,8 @@ class Executor:
         #: the `backward` of an autograd function that is being traced: see `autograd_functions`
         self.custom_backward: Any = None
         self.inlined: dict[int, types.CodeType] = {}
+        #: weak references that the program makes, by the id of the Value referred to
+        self.weak_references: dict[int, Value] = {}
         #: generators that were started
         self.generators: list[GeneratorValue] = []
 

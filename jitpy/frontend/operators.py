@@ -43,6 +43,7 @@ from .values.base import (
     TensorValue,
     TupleValue,
     Value,
+    WeakReferenceValue,
     const,
     unsupported,
 )
@@ -405,6 +406,8 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
         return _same_literal(ex, a, b)
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return a.value is b.value
+    if isinstance(a, WeakReferenceValue) and isinstance(b, WeakReferenceValue):
+        raise unsupported(a, "is")  # an object may have one that serves all who ask for it
     if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue)):
         x = ex.world.pin(a) if isinstance(a, PyValue) else a.real
         y = ex.world.pin(b) if isinstance(b, PyValue) else b.real

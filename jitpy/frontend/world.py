@@ -71,6 +71,7 @@ from .values.base import (
     TensorValue,
     TupleValue,
     Value,
+    WeakReferenceValue,
 )
 
 CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType})
@@ -374,6 +375,8 @@ class World:
             self.guard(source, "type", cls)
             return RangeValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")), source)
         self.guard(source, "type", cls)
+        if cls is weakref.ref:
+            return WeakReferenceValue(None, source=source, real=obj)
         for base in (tuple, list, dict):
             if isinstance(obj, base) and cls is not base:
                 self.container_kinds[source.key()] = base

@@ -94,6 +94,7 @@ class Emitter:
         #: what is written once all changes of existing objects are replayed
         self._afterwards: list[Callable[[], None]] = []
         self._temps = 0
+        self.is_break = False  # whether other code goes on where this one ends
         #: graph results wanted: payloads in order of first use
         self.live: list[Any] = []
         self._live_ids: dict[int, int] = {}

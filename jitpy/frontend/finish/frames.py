@@ -260,6 +260,7 @@ class Finisher:
 
     def write_break(self, emitter: Emitter, cause: GraphBreak) -> None:
         """Effects, the instruction that cannot be traced, and the call of what goes on after it."""
+        emitter.is_break = True
         frames = self.ex.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
