@@ -479,12 +479,9 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         defaults, kwdefaults = world.function_defaults(value)
         if name == "__defaults__":
             return TupleValue(list(defaults)) if defaults else const(None)
-        if not kwdefaults:
+        if not kwdefaults and (value.known is None or value.known.__kwdefaults__ is None):
             return const(None)
-        made = DictValue()
-        for key, default in kwdefaults.items():
-            world.dict_set(made, key, default)
-        return made
+        raise unsupported(value, "__kwdefaults__")  # a dict whose changes change the function
     if name == "__closure__":
         return TupleValue(list(value.closure)) if value.closure else const(None)
     if name == "__doc__" and value.doc is not None:

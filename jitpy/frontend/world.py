@@ -508,6 +508,11 @@ class World:
                 self._guard_defaults(value, real, [*defaults, *kwdefaults.values()])
             value.defaults = defaults
             value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
+        if value.known is not None and value.source is not None:
+            held = self.value_of(value.known.__kwdefaults__)
+            if isinstance(held, DictValue):  # the program has the dict itself, and may have changed it
+                self.wrap(value.known.__kwdefaults__, attr(value.source, "__kwdefaults__"))
+                return value.defaults, dict(self.dict_items(held))
         return value.defaults, value.kwdefaults or {}
 
     def _guard_defaults(self, value: FunctionValue, real: types.FunctionType, values: list[Value]) -> None:

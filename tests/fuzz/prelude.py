@@ -13,6 +13,7 @@ import heapq
 import inspect
 import io
 import itertools
+import logging
 import math
 import operator
 import random
@@ -20,6 +21,7 @@ import sys
 import threading
 import types
 import typing
+import warnings
 import weakref
 import torch
 import jitpy

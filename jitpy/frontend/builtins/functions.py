@@ -185,6 +185,8 @@ def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(locals)
 def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     frame = ex.frame
+    if frame.namespace is not None:
+        return frame.namespace
     made = DictValue()
     code = origin_code(frame.code)
     for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
@@ -553,12 +555,26 @@ _print = host_call(print)
 def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
         raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
+    if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \
+            any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs):
+        raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
     return _print(ex, args, kwargs)
+
+
+def wants_frames(ex: Executor) -> bool:
+    """Whether a function that looks at its callers has to run where frames stand for them: inlined calls have none,
+    unless plain Python goes on from there."""
+    return len(ex.frames) > 1
 
 
 @builtin(warnings.warn)
 def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    raise GraphBreak("unsupported_call", "warnings.warn")
+    raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
+
+
+@builtin(sys._getframe, *([sys._getframemodulename] if hasattr(sys, "_getframemodulename") else []))
+def look_at_frames(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("frame_access", "", tail=True)
 
 
 # -- operator -----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ..calls import CODE_MODELS, builtin, call
 from ..executor import Executor
 from ..source import constant
 from ..values.base import NONE, ConstValue, DictValue, FunctionValue, ObjectValue, PyValue, Value, const
+from .functions import wants_frames
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -118,7 +119,7 @@ def _log_method(name: str, level: int) -> None:
     def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if args and _is_disabled(ex, args[0], level):
             return NONE
-        raise GraphBreak("skipped", f"logging.Logger.{name}")
+        raise GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(ex))
 
 
 for _name in ("debug", "info", "warning", "error", "critical"):

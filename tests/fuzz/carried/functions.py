@@ -3,8 +3,11 @@
 import contextvars
 import functools
 import inspect
+import logging
+import sys
 import threading
 import types
+import warnings
 
 from .shared import AsDecorator, pause
 
@@ -227,3 +230,136 @@ def by_threads(v):
     thread.start()
     thread.join()
     return got[0]
+
+
+def by_frame(v):
+    def peek():
+        frame = sys._getframe(1)
+        return frame.f_locals["kept"] if frame.f_code.co_name == "by_frame" else None
+    kept = v
+    pause()
+    return peek()
+
+
+def by_changed_kwdefaults(v):
+    def inner(*, b=1):
+        return b
+    inner.__kwdefaults__["b"] = v
+    pause()
+    return inner()
+
+
+def by_warning(v):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pause()
+        warnings.warn("here", stacklevel=2)
+    shared.append(caught[0].lineno)
+    return v
+
+
+def by_log_record(v):
+    records = []
+
+    class Keeps(logging.Handler):
+        def emit(self, record):
+            records.append((record.funcName, v))
+    logger = logging.Logger("made")
+    logger.addHandler(Keeps())
+    pause()
+    logger.warning("message")
+    return records[0][1] if records[0][0] == "by_log_record" else None
+
+
+def by_exec(v):
+    space = {"v": v, "pause": pause}
+    exec("pause()\ngot = v", space)
+    return space["got"]
+
+
+def by_class_locals(v):
+    class Local:
+        locals()["kept"] = v
+        pause()
+    return Local.kept
+
+
+def by_refused_print(v):
+    try:
+        print(v is None, end=3)
+    except TypeError:
+        pause()
+        return v
+
+
+def by_yield_in_finally(v):
+    def inner():
+        try:
+            yield 1
+        finally:
+            pause()
+            yield v
+    made = inner()
+    next(made)
+    return next(made)
+
+
+def by_return_in_loop_finally(v):
+    for k in range(3):
+        try:
+            if k == 1:
+                return v
+        finally:
+            pause()
+
+
+def by_break_in_finally(v):
+    while True:
+        try:
+            raise KeyError(1)
+        finally:
+            pause()
+            break
+    return v
+
+
+def by_nested_functions_with_defaults(v, seen=()):
+    def outer(a, *, b=v):
+        def middle(c=b):
+            def inner(d=c):
+                pause()
+                return d
+            return inner
+        return middle()
+    return outer(1)()
+
+
+def by_global_name(v):
+    globals()["carried_value"] = v
+    pause()
+    try:
+        return carried_value
+    finally:
+        del globals()["carried_value"]
+
+
+def by_attribute_of_function(v):
+    same.kept = v
+    pause()
+    got = same.kept
+    del same.kept
+    return got
+
+
+def by_chained_comparison(v):
+    seen = []
+
+    def at(n):
+        seen.append(v)
+        pause()
+        return n
+    return seen[-1] if at(1) < at(2) > at(1) else None
+
+
+def by_conditional_chain(v):
+    return (None or v if pause() is None else 0) if v is not None else 0
