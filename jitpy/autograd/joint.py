@@ -12,7 +12,7 @@ from ..ir.algebra import sympy
 from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
 from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Node, bare_symbols, map_nodes
-from ..ir.op import NotCovered
+from ..ir.op import NotCovered, Op
 from ..ir.passes.channels_last import use_channels_last
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.lighter import read_less
@@ -234,7 +234,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     forward.mutations = [replace(m) for m in graph.mutations]
     outputs = graph.outputs[:joint.n_outputs]
     extras: list[Node] = []
-    copies: list[Node] = []
+    copies: dict[Node, Node] = {}
     places: list[tuple[str, int]] = []
     for node in saved:
         place = ("extra", len(extras))
@@ -244,17 +244,19 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
             place = ("output", outputs.index(node))
         if node in joint.changeable:
             place = ("extra", len(extras))
-            node = Node(ops.get("aten.clone.default"), (node,), {}, node.spec, graph.unique_name("clone"),
-                        grad_enabled=False)
-            copies.append(node)
+            clone = ops.get("aten.clone.default")
+            spec = ops.infer(clone, graph.sizes, (node,), {}, False)  # without the gaps between its elements
+            copies[node] = Node(clone, (node,), {}, spec, graph.unique_name("clone"), grad_enabled=False)
+            node = copies[node]
         if place[0] == "extra":
             extras.append(node)
         places.append(place)
     forward.outputs = [*outputs, *extras]
-    forward.nodes = [*(node for node in graph.nodes if node not in behind_cotangents(joint)), *copies]
+    forward.nodes = [*(node for node in graph.nodes if node not in behind_cotangents(joint)), *copies.values()]
     remove_dead_code(forward)
     owned = {node for node, (kind, _) in zip(saved, places, strict=True) if kind == "extra"}
-    return Halves(forward, backward_half(joint, saved, replayed, owned), tuple(places))
+    specs = {node: copy.spec for node, copy in copies.items()}
+    return Halves(forward, backward_half(joint, saved, replayed, owned, specs), tuple(places))
 
 
 def _in_eagers_order(joint: Joint, saved: Sequence[Node]) -> list[Node]:
@@ -322,9 +324,10 @@ def behind_cotangents(joint: Joint) -> set[Node]:
     return joint._behind
 
 
-def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, Node], owned: set[Node]) -> Graph:
-    """The backward half, given what is saved, of which nobody but the node sees what is in `owned`. NotCovered where
-    that is not enough."""
+def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, Node], owned: set[Node],
+                  specs: Mapping[Node, Spec]) -> Graph:
+    """The backward half, given what is saved, of which nobody but the node sees what is in `owned`, and some is laid
+    out as `specs` say. NotCovered where that is not enough."""
     graph = joint.graph
     needed = ahead(graph.nodes, joint.gradients, saved)
     if any(node in needed for node in graph.inputs[:joint.n_inputs]):
@@ -332,8 +335,9 @@ def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, N
     made = Graph(f"{graph.name}_backward", sizes=graph.sizes)
     mapping: dict[Node, Node] = {}
     for node in (*saved, *joint.cotangents):
-        assert isinstance(node.spec, (TensorSpec, ScalarSpec))
-        mapping[node] = made.add_input(node.spec, node.name, **node.meta)
+        spec = specs.get(node, node.spec)
+        assert isinstance(spec, (TensorSpec, ScalarSpec))
+        mapping[node] = made.add_input(spec, node.name, **node.meta)
         if node in owned:
             mapping[node].meta[OWNED] = True
     for node in _regions_late([node for node in graph.nodes if node in needed]):
@@ -341,11 +345,25 @@ def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, N
         if node in replayed:
             op, args = replaying(op), (mapping[replayed[node]], *args)
         kwargs = {key: map_nodes(value, mapping.__getitem__) for key, value in node.kwargs.items()}
-        mapping[node] = made.add(op, args, kwargs, node.spec, node.loc, node.name, False)
+        spec = node.spec
+        if any(mapping[n].spec != n.spec for n in node.input_nodes()):
+            spec = _laid_out_anew(made, op, args, kwargs)
+        mapping[node] = made.add(op, args, kwargs, spec, node.loc, node.name, False)
         if REENTRANT in node.meta:
             mapping[node].meta[REENTRANT] = True
     made.outputs = [mapping[node] for node in joint.gradients]
     return made
+
+
+def _laid_out_anew(graph: Graph, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Spec:
+    """The spec of a node whose operands are not laid out as they were when it was made."""
+    if "as_strided" in op.name:
+        raise NotCovered("places in memory that is laid out in another way")
+    if op is GETITEM:
+        source, part = args
+        assert isinstance(source.spec, tuple)
+        return source.spec[part]
+    return ops.infer(op, graph.sizes, args, kwargs, False)
 
 
 def _regions_late(nodes: list[Node]) -> list[Node]:

@@ -13,7 +13,9 @@ import torch
 
 from .algebra import sympy
 from .graph import Node, map_nodes
+from .ops.nn import attention_kernel
 from .ops.quiet import without_compiler_import
+from .ops.table import get, normalize
 from .sizes import SizeEnv
 from .spec import ScalarSpec, Spec, TensorSpec
 
@@ -71,13 +73,14 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
 
     try:
         stand_ins = {source: _stand_in(sizes, source.spec) for source in sources}
-        args, kwargs = (_plain(sizes, map_nodes(value, stand_ins.__getitem__)) for value in (node.args, node.kwargs))
+        target, *arguments = _call_behind(sizes, node)
+        args, kwargs = (_plain(sizes, map_nodes(value, stand_ins.__getitem__)) for value in arguments)
         with (
             without_compiler_import(),
             torch.enable_grad(),
             torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         ):
-            result = node.op.target(*args, **kwargs)
+            result = target(*args, **kwargs)
     except Exception:
         return None
     results = result if isinstance(result, (tuple, list)) else (result,)
@@ -91,6 +94,16 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
             for value in results
         ),
     )
+
+
+def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What eager calls: for attention the kernel that it picks by the device, which meta tensors do not tell."""
+    if node.op.name == "aten.scaled_dot_product_attention.default":
+        args, kwargs = normalize(node.op, node.args, node.kwargs)
+        kernel = attention_kernel(sizes, *args, **kwargs)
+        if kernel is not None:
+            return get(kernel[0]).target, *kernel[1:]
+    return node.op.target, node.args, node.kwargs
 
 
 def _stand_in(sizes: SizeEnv, spec: Spec) -> Any:
@@ -122,7 +135,8 @@ def _spec_key(sizes: SizeEnv, spec: Spec) -> Any:
         return tuple(_spec_key(sizes, part) for part in spec)
     if not isinstance(spec, TensorSpec):
         return spec.kind if isinstance(spec, ScalarSpec) else None
-    return spec.dtype, tuple(sizes.hints(spec.shape)), tuple(sizes.hints(spec.stride)), spec.requires_grad
+    return (spec.dtype, tuple(sizes.hints(spec.shape)), tuple(sizes.hints(spec.stride)), spec.requires_grad,
+            spec.device.type)
 
 
 def _key(sizes: SizeEnv, value: Any, sources: list[Node]) -> Any:

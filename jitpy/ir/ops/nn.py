@@ -502,6 +502,39 @@ def _is_fused(
     return choice == 1
 
 
+def attention_kernel(
+    env: SizeEnv,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+    """The operator that eager's attention of these nodes ends up in, and its arguments, without masks that eager turns
+    into another tensor first. None for the plain formula, or where torch changes the operands."""
+    operands = q.tensor, k.tensor, v.tensor
+    spec = mask.tensor if mask is not None else None
+    own = mask if spec is not None and spec.dtype is not torch.bool else None
+    options: dict[str, Any] = {"scale": scale}
+    try:
+        if q.tensor.device.type == "cpu":
+            if not _is_fused(env, *operands, spec, dropout_p, is_causal, enable_gqa):
+                return None
+            name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+            return name, (q, k, v, dropout_p, is_causal), {**options, "attn_mask": own}
+        found = gpu_attention(env, operands, spec, float(dropout_p), is_causal, enable_gqa)
+    except NotCovered:
+        return None
+    if found is None:
+        return None
+    name, arguments = found
+    return name, (q, k, v, *(own if argument is None else argument for argument in arguments)), options
+
+
 def _attention_parts(
     b: Any,
     q: Any,
