@@ -299,7 +299,7 @@ def _wrapper_len(ex: Executor, owner: type, a: Value) -> Any:
 def _wrapper_contains(ex: Executor, owner: type, a: Value, key: Value) -> Any:
     if isinstance(a, DictValue):
         return const(ex.world.dict_get(a, key_of(ex, key)) is not None)
-    return None
+    return contains(ex, a, key) if isinstance(a, SetValue) and a.cls in (set, frozenset) else None
 
 
 def _wrapper_compare(symbol: str) -> Any:

@@ -712,6 +712,20 @@ def fn_swap_changes():
     return (lambda x: e.f(x), e)
 
 
+@changed(lambda e: setattr(e, "first", type("First", (e.A,), {})),
+         lambda e: setattr(e, "second", type("Second", (e.first,), {})),
+         lambda e: setattr(e, "third", type("Third", (e.A,), {})))
+def subclasses_changes():
+
+    class A:
+        pass
+
+    def fn(x):
+        names = [c.__name__ for c in A.__subclasses__()]
+        return x + len(names), names
+    return (fn, World(A=A))
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", CASES)
 def test_changes_are_seen(name: str, backend: str) -> None:

@@ -7,6 +7,7 @@ import copy
 import functools
 import heapq
 import itertools
+import keyword
 import math
 import operator
 import types
@@ -312,6 +313,13 @@ def torch_size_and_tuple(x):
 def dtype_and_device_objects(x):
     facts = x.dtype.is_floating_point, x.device.type, torch.device("cpu") == x.device, torch.finfo(x.dtype).eps
     return facts, x.to("cpu") is x
+
+
+@case(one)
+def bound_lookups_of_containers(x):
+    words, numbers = frozenset("ab"), {1, 2}
+    found = list(filter(words.__contains__, "abc")), list(map(numbers.__contains__, (1, 5)))
+    return x + len(found), found, keyword.iskeyword("if"), keyword.iskeyword("iff"), set.__contains__(numbers, 2)
 
 
 test_cases = make_test(__name__)

@@ -6,29 +6,67 @@ compiled code calls the real function once for each call traced, before it chang
 - a hit gives the cached object, and a guard says that it is still the one;
 - a miss whose body makes a constant without any effect, of a state not changed yet, gives that constant, cached
   meanwhile or not;
+- a miss whose body makes another object without any effect becomes a hit: tracing calls the real function, and the
+  next call that runs is taken for it (see `_Called`);
 - any other miss breaks the graph, until the first call has filled the cache.
+
+Of numbers that change at each call nobody knows what is cached for them. There the body is traced, if it has no effect,
+as if it were cached nowhere; such calls are not counted. A change of such a result breaks the graph.
 """
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import functools
 import gc
 import types
 import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from ... import logs
 from ...runtime.lifetimes import held
 from ..breaks import GraphBreak
 from ..calls import builtin, call
 from ..executor import Executor, TracedException
 from ..source import ConstSource, GlobalsSource, Source
-from ..values.base import CONST_TYPES, ConstValue, ObjectValue, PyValue, Value
+from ..tensors.higher_order import state_of
+from ..values.base import (
+    CONST_TYPES,
+    ConstValue,
+    DictValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SetValue,
+    TupleValue,
+    Value,
+)
 
 MISSING: Any = object()
-#: results in the trace of an executor, by wrapper and key
-_RESULTS: weakref.WeakKeyDictionary[Executor, dict[Any, Value]] = weakref.WeakKeyDictionary()
 _WRAPPER: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined]
+#: where the links of bounded caches have their results: behind two links, a hash and the key
+_RESULT_OFFSET = object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_void_p)
+#: the calls that tracing made in place of the next ones that run: (id of the wrapper, key)
+_MADE_AHEAD: set[Any] = set()
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What one executor knows: results by wrapper and key, the wrappers that a call may add an entry to, and the
+    results that were computed in place of what is cached: each with its parts, and the step of its call."""
+
+    results: dict[Any, Value] = field(default_factory=dict)
+    growing: set[Any] = field(default_factory=set)
+    computed: list[tuple[Value, list[Value], int]] = field(default_factory=list)
+
+
+_TRACES: weakref.WeakKeyDictionary[Executor, _Trace] = weakref.WeakKeyDictionary()
 
 
 def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -39,43 +77,143 @@ def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, 
     plain = tuple(_plain(ex, a, what) for a in args)
     named = {k: _plain(ex, v, what) for k, v in kwargs.items()}
     entry = CacheEntry(wrapper, plain, named)
-    known = _RESULTS.setdefault(ex, {})
+    trace = _TRACES.setdefault(ex, _Trace())
     place = (id(wrapper), entry.key)
-    result = entry.peek()
-    if place in known:
-        value: Any = known[place]
-    elif result is MISSING or _is_constant(result):
-        value = ex.world.const_object(result)
-        if result is MISSING:
-            value = _constant_result(ex, wrapper, args, kwargs, what)
-        if value is None:
-            refused = GraphBreak("unsupported_call", f"{what} for the first time")
-            refused.guards = [(source, "python", entry.holding(MISSING))]
-            raise refused
-        constant = value.value if isinstance(value, ConstValue) else result
-        ex.world.guard(source, "python", entry.holding(constant, may_miss=result is MISSING))
-    else:
-        if entry.bounded and any(function is wrapper for function, _, _ in ex.early_calls):
-            raise GraphBreak("unsupported_call", f"{what}: an earlier call may have replaced the cached object")
-        ex.world.guard(source, "python", entry.holding(result))
-        value = ex.world.const_object(result)
-    known[place] = value
-    ex.early_calls.append((wrapper, list(args), dict(kwargs)))
+    if _changes((plain, tuple(named.values()))):
+        if place not in trace.results:
+            value = trace.results[place] = _without_effects(ex, wrapper, args, kwargs, what)
+            trace.computed.append((value, list(_parts(value)), ex.step))
+        return trace.results[place]
+    known = trace.results.get(place)
+    if known is None:
+        known = trace.results[place] = _cached(ex, trace, entry, source, (args, kwargs), (plain, named), what)
+    function = _Called(place, wrapper) if place in _MADE_AHEAD else wrapper
+    ex.early_calls.append((function, list(args), dict(kwargs)))
     ex.world.writes += 1
+    return known
+
+
+def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, traced: Any, plain: Any,
+            what: str) -> Value:
+    """The result that the cache has for the arguments, or will have; guarded."""
+    result = entry.peek()
+    may_miss = result is MISSING
+    if may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
+        try:
+            value = _without_effects(ex, entry.wrapper, *traced, what)
+        except GraphBreak as error:
+            logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
+            value = None
+        if isinstance(value, ConstValue):
+            result = value.value
+        elif value is not None:
+            result = _call_ahead(entry, plain)
+            may_miss = False
+    if result is MISSING:
+        refused = GraphBreak("unsupported_call", f"{what} for the first time")
+        refused.guards = [(source, "python", entry.holding(MISSING))]
+        raise refused
+    if entry.wrapper in trace.growing and not _is_constant(result):
+        raise GraphBreak("unsupported_call", f"{what}: an earlier call may have replaced the cached object")
+    if entry.bounded and may_miss:
+        trace.growing.add(entry.wrapper)
+    ex.world.guard(source, "python", entry.holding(result, may_miss))
+    return ex.world.const_object(result)
+
+
+def _call_ahead(entry: CacheEntry, plain: Any) -> Any:
+    """Fill the cache, as the program is about to do."""
+    args, kwargs = plain
+    entry.wrapper(*args, **kwargs)
+    _MADE_AHEAD.add((id(entry.wrapper), entry.key))
+    return entry.peek()
+
+
+class _Called:
+    """A cached function whose next call has been made already."""
+
+    def __init__(self, place: Any, wrapper: Any) -> None:
+        self.place = place
+        self.wrapper = wrapper
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if self.place in _MADE_AHEAD:
+            _MADE_AHEAD.discard(self.place)
+        else:
+            self.wrapper(*args, **kwargs)
+
+
+def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str) -> Value:
+    """What the body makes without changing anything, and without a tensor."""
+    before = (len(ex.recorder.graph.nodes), state_of(ex))
+    try:
+        value = ex.finish_sync(call(ex, ex.world.const_object(wrapper.__wrapped__), args, kwargs))
+    except TracedException as error:
+        raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
+    if before != (len(ex.recorder.graph.nodes), state_of(ex)):
+        raise GraphBreak("unsupported_call", f"{what} and has an effect, or makes a tensor")
     return value
 
 
+def changed_result(ex: Executor) -> int | None:
+    """The step of a call whose result was computed in place of a cached object that the program changed."""
+    trace = _TRACES.get(ex)
+    for value, parts, step in trace.computed if trace is not None else ():
+        now = list(_parts(value))
+        if len(now) != len(parts) or any(a is not b for a, b in zip(now, parts, strict=True)):
+            return step
+    return None
+
+
+def _parts(value: Any) -> Iterator[Value]:
+    """A value and what it holds."""
+    if not isinstance(value, Value):
+        return
+    yield value
+    held: list[Any] = []
+    if isinstance(value, (ListValue, TupleValue)):
+        held += value.items
+    elif isinstance(value, (DictValue, SetValue)):
+        held += (value.vals if isinstance(value, DictValue) else value.items).values()
+    if isinstance(value, ObjectValue):
+        held += [value.attrs, *(value.slots or {}).values()]
+    for item in held:
+        yield from _parts(item)
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number that changes, as an argument: the same if it is the same value of the graph."""
+
+    kind: type
+    what: Any
+
+
 def _plain(ex: Executor, value: Value, what: str) -> Any:
-    """The real argument: a constant, or an object of a module, known by identity."""
+    """The real argument: a constant, an object of a module, known by identity, or a tuple of such."""
     if isinstance(value, ConstValue):
         return value.value
+    if isinstance(value, ScalarValue):
+        spec = value.traced.spec
+        return _Number(spec.kind, value.traced.node if spec.expr is None else spec.expr)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return tuple(_plain(ex, ex.world.force(item), what) for item in value.items)
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
         return ex.world.pin(value)
     if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
-            not _is_argument(value.source) and type(value.real).__hash__ is object.__hash__:
-        ex.world.guard(value.source, "id", value.real)
-        return value.real
+            type(value.real).__hash__ in (object.__hash__, torch.nn.Module.__hash__):
+        if _is_argument(value.source):
+            real = ex.world.pin_instance(value)
+        else:
+            real = value.real
+            ex.world.guard(value.source, "id", real)
+        if real is not None:
+            return real
     raise GraphBreak("unsupported_call", f"{what}, with {value.describe()}")
+
+
+def _changes(plain: Any) -> bool:
+    return isinstance(plain, _Number) or isinstance(plain, tuple) and any(map(_changes, plain))
 
 
 def _is_argument(source: Source) -> bool:
@@ -92,20 +230,6 @@ def _is_constant(obj: Any) -> bool:
     return type(obj) in CONST_TYPES
 
 
-def _constant_result(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value],
-                     what: str) -> ConstValue | None:
-    """What the body makes, if it is a constant made without an effect, of the state that the real call will meet."""
-    if ex.world.dirty:
-        return None
-    before = (len(ex.recorder.graph.nodes), ex.world.writes, len(ex.host_calls))
-    try:
-        value = ex.finish_sync(call(ex, ex.world.const_object(wrapper.__wrapped__), args, kwargs))
-    except TracedException as error:
-        raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
-    same = before == (len(ex.recorder.graph.nodes), ex.world.writes, len(ex.host_calls))
-    return value if same and isinstance(value, ConstValue) else None
-
-
 class CacheEntry:
     """One key of one cache."""
 
@@ -118,6 +242,7 @@ class CacheEntry:
         self.cache: dict[Any, Any] = held[at - 1]
         mark = held[at + 1]
         self.key = self._make_key(args, kwargs, parameters["typed"], mark)
+        self.link_is_known = _links_are_known()
 
     def _make_key(self, args: tuple[Any, ...], kwargs: dict[str, Any], typed: bool, mark: Any) -> Any:
         if not typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
@@ -130,6 +255,12 @@ class CacheEntry:
         found = self.cache.get(self.key, MISSING)
         if found is MISSING or not self.bounded:
             return found
+        if self.link_is_known:
+            return ctypes.py_object.from_address(id(found) + _RESULT_OFFSET).value
+        return self._listed()
+
+    def _listed(self) -> Any:
+        """The result of an entry of a bounded cache."""
         held = gc.get_referents(self.wrapper)  # (key, result) of each entry, then the cache, the function, ...
         for i, obj in enumerate(held):
             if obj is self.cache:
@@ -140,6 +271,20 @@ class CacheEntry:
 
     def holding(self, result: Any, may_miss: bool = False) -> Holds:
         return Holds(self, result, may_miss)
+
+
+@functools.cache
+def _links_are_known() -> bool:
+    """Whether links of bounded caches look as expected: checked on one that is at hand."""
+    mark = object()
+    probe = functools.lru_cache(2)(lambda n: mark)
+    probe(1)
+    held = gc.get_referents(probe)
+    cache = next(obj for obj in held if type(obj) is dict and 1 in obj)
+    link = cache[1]
+    if type(link).__basicsize__ < _RESULT_OFFSET + ctypes.sizeof(ctypes.c_void_p):
+        return False
+    return ctypes.c_void_p.from_address(id(link) + _RESULT_OFFSET).value == id(mark)
 
 
 class Holds:

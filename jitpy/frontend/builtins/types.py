@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import types
+import weakref
 from typing import Any
 
 from ..breaks import GraphBreak
@@ -13,6 +14,7 @@ from ..finish.resume import first_argument
 from ..guards import MISSING
 from ..operators import constant_of
 from ..polyfills import ORIGINALS, stand_in_of
+from ..source import constant
 from ..subscripts import slice_of
 from ..values.base import (
     FALSE,
@@ -306,3 +308,30 @@ def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not issubclass(obj.cls, start):
         raise ex.throw(TypeError, "super(type, obj): obj must be an instance or subtype of type")
     return SuperValue(start, obj, obj.cls)
+
+
+# -- classes --------------------------------------------------------------------------------------------------
+
+
+@builtin(type.__subclasses__)
+def subclasses(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    """`cls.__subclasses__()`: a guard says that there are no others now."""
+    if len(args) != 1 or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type) or kwargs:
+        raise GraphBreak("unsupported_call", "type.__subclasses__")
+    cls = ex.world.pin(args[0])
+    found = type.__subclasses__(cls)
+    if id(cls) in ex.world.made or any(id(one) in ex.world.made for one in found):
+        raise GraphBreak("unsupported_call", "type.__subclasses__ of a class that is made here")
+    ex.world.guard(constant(cls, cls.__qualname__), "python", _SameSubclasses(found))
+    return ListValue([ex.world.const_object(one) for one in found])
+
+
+class _SameSubclasses:
+    """Guard predicate: a class has these subclasses, in this order."""
+
+    def __init__(self, found: list[type]) -> None:
+        self.found = [weakref.ref(one) for one in found]
+
+    def __call__(self, cls: type) -> bool:
+        now = type.__subclasses__(cls)
+        return len(now) == len(self.found) and all(a() is b for a, b in zip(self.found, now, strict=True))

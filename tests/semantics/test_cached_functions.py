@@ -1,0 +1,231 @@
+"""Functions under `functools.lru_cache` that make plain objects of plain arguments, as parsers of patterns do."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+import jitpy
+from tests.semantics.harness import case, make_test
+
+
+def one():
+    return (torch.arange(1.0, 5.0),)
+
+
+class Recipe:
+    """What a pattern says, made once."""
+
+    def __init__(self, names, order):
+        self.names = names
+        self.order = order
+
+
+def make_parser(maxsize=8):
+    parsed = []
+
+    @functools.lru_cache(maxsize)
+    def parse(pattern, names=(), *, ndim=None):
+        left, right = (side.split() for side in pattern.split("->"))
+        known = {name: k for k, name in enumerate(left)}
+        unknown = [name for name in left if name not in names]
+        return Recipe(unknown, [known[name] for name in right])
+
+    return parse, parsed
+
+
+@case(one, factory=True)
+def recipes():
+    parse, _ = make_parser()
+
+    def fn(x):
+        a, b = parse("a b -> b a", ("a",), ndim=2), parse("a b c -> c a b", ndim=3)
+        again = parse("a b -> b a", ("a",), ndim=2)
+        return x * sum(a.order) + len(b.names), a is again, a.order, b.order
+
+    return fn
+
+
+@case(one, factory=True)
+def tuples_of_tuples():
+    @functools.lru_cache(4)
+    def total(pairs, flags=(None, True)):
+        return [name for name, _ in pairs], sum(n for _, n in pairs), flags
+
+    def fn(x):
+        names, n, flags = total((("a", 2), ("b", 3)))
+        return x * n, names, flags, total((("a", 2), ("b", 3)), (None, False))[2]
+
+    return fn
+
+
+@case(one, factory=True)
+def more_entries_than_places():
+    @functools.lru_cache(2)
+    def boxed(n):
+        return [n]
+
+    kept = []
+
+    def fn(x):
+        for n in (1, 2, 3, 1):
+            kept.append(boxed(n))
+        return x * boxed(2)[0], kept[0] is kept[3], len(kept)
+
+    return fn, kept
+
+
+@case(one, factory=True)
+def cached_object_changed_by_the_program():
+    @functools.lru_cache(4)
+    def boxed(n):
+        return [n]
+
+    def fn(x):
+        boxed(2).append(5)
+        return x * sum(boxed(2))
+
+    return fn
+
+
+@case(one, factory=True)
+def stale_entries():
+    base = [1]
+
+    @functools.lru_cache(4)
+    def table(name):
+        return {name: base[0]}
+
+    def fn(x):
+        y = x * table("a")["a"]
+        base[0] += 1
+        return y, base[0]
+
+    return fn
+
+
+@case(one, factory=True)
+def body_with_an_effect():
+    seen = []
+
+    @functools.lru_cache(4)
+    def table(name):
+        seen.append(name)
+        return [name]
+
+    def fn(x):
+        return x + len(table("ab")[0]), seen
+
+    return fn, seen
+
+
+@case(one, factory=True)
+def body_that_raises():
+    @functools.lru_cache(4)
+    def table(name):
+        if "->" not in name:
+            raise ValueError(name)
+        return [name]
+
+    def fn(x):
+        try:
+            return table("ab"), x
+        except ValueError as error:
+            return str(error), x + 1
+
+    return fn
+
+
+def boxing(maxsize):
+    @functools.lru_cache(maxsize)
+    def boxed(n):
+        return [n]
+
+    def fn(x):
+        a, b = boxed(2), boxed(3)
+        return x * a[0] + b[0], a is boxed(2), a
+
+    return boxed, fn
+
+
+@pytest.mark.parametrize("maxsize", [2, 4, None])
+@pytest.mark.parametrize("between", ["nothing", "cleared", "replaced", "changed"])
+def test_the_cache_between_calls(maxsize: int | None, between: str) -> None:
+    """What the cache counts and holds is what eager leaves there."""
+
+    def run(wrap):
+        boxed, fn = boxing(maxsize)
+        call = wrap(fn)
+        found = []
+        for step in range(5):
+            y, same, box = call(torch.ones(2))
+            found.append((y.tolist(), same, box is boxed(2), boxed.cache_info()))
+            if between == "cleared" and step % 2:
+                boxed.cache_clear()
+            elif between == "replaced":
+                boxed(7), boxed(8 + step)
+            elif between == "changed":
+                boxed(2)[0] += 1
+        return found
+
+    assert run(jitpy.jit) == run(lambda fn: fn)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_sizes_that_change(backend: str) -> None:
+    """Arguments that change at each call: the body is traced, and no variant belongs to one size."""
+    parse, _ = make_parser()
+
+    @functools.lru_cache(1024)
+    def shapes(recipe, shape, lengths):
+        found = [shape[k] for k in recipe.order]
+        return found, [found[0] * found[1], -1], dict(lengths)
+
+    def fn(x):
+        recipe = parse("a b c -> c a b", ndim=3)
+        sizes, flat, lengths = shapes(recipe, x.shape, (("a", x.shape[0]), ("b", 2)))
+        return x.permute(recipe.order).reshape(flat) * lengths["b"] + sizes[1]
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for n in (3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13):
+        x = torch.arange(n * 10.0).reshape(n, 5, 2)
+        torch.testing.assert_close(jitted(x), fn(x))
+    report = jitpy.explain(fn)(torch.ones(3, 5, 2))
+    assert report.graph_break_count == 0
+    assert len(jitpy.explain(jitted)(torch.ones(14, 5, 2)).graphs) <= 1
+
+
+def test_changed_result_of_changing_sizes() -> None:
+    """A list that the cache keeps and the program changes."""
+    @functools.lru_cache(64)
+    def sizes(n):
+        return [n]
+
+    def fn(x):
+        found = sizes(x.shape[0])
+        found.append(x.shape[0])
+        return x * len(found), len(found)
+
+    def run(call):
+        sizes.cache_clear()
+        return [call(torch.ones(n))[1] for n in (3, 4, 5, 6, 3, 4, 7, 3)]
+
+    assert run(jitpy.jit(fn)) == run(fn) == [2, 2, 2, 2, 3, 3, 2, 4]
+
+
+def test_one_graph() -> None:
+    """No break, not even at the first call; guards and calls go by the cached object."""
+    parse, _ = make_parser()
+
+    def fn(x):
+        for _ in range(4):
+            x = x * parse("a b -> b a", ("a",), ndim=2).order[0]
+        return x
+
+    report = jitpy.explain(fn)(torch.ones(3))
+    assert report.graph_break_count == 0 and len(report.graphs) == 1
+
+
+test_cases = make_test(__name__)
