@@ -322,4 +322,23 @@ def bound_lookups_of_containers(x):
     return x + len(found), found, keyword.iskeyword("if"), keyword.iskeyword("iff"), set.__contains__(numbers, 2)
 
 
+class Tagged(dict):
+    def __new__(cls, *args, **kwargs):
+        made = dict.__new__(cls, *args, **kwargs)
+        made.tag = 3
+        return made
+
+
+@case(one, fullgraph=True)
+def dicts_made_by_hand(x):
+    made = Tagged(a=1)
+    return x + made["a"] + made.tag, made, type(dict.__new__(dict)) is dict
+
+
+@case(one, fullgraph=True)
+def asking_for_tensors(x):
+    found = next(a for a in (torch.nn.ReLU(), "a", x) if torch.is_tensor(a))
+    return found + 1, torch.is_tensor(torch.nn.Identity())
+
+
 test_cases = make_test(__name__)

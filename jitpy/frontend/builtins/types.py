@@ -7,6 +7,8 @@ import types
 import weakref
 from typing import Any
 
+import torch
+
 from ..breaks import GraphBreak
 from ..calls import BUILTINS, as_int, builtin, call
 from ..executor import Executor
@@ -136,6 +138,11 @@ def object_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(list.__new__)
 def list_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return ListValue([], None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+
+
+@builtin(dict.__new__)
+def dict_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return allocate(ex, ex.world.pin(args[0]), dict.__new__, [], {})  # type: ignore[arg-type]
 
 
 @builtin(tuple.__new__)
@@ -311,6 +318,11 @@ def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 # -- classes --------------------------------------------------------------------------------------------------
+
+
+@builtin(torch.is_tensor)
+def is_tensor(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return call(ex, ex.world.const_object(isinstance), [*args, ex.world.const_object(torch.Tensor)], kwargs)
 
 
 @builtin(type.__subclasses__)

@@ -16,7 +16,7 @@ import torch
 from jitpy.ir import interrupts
 
 from ..guards import GuardSet, TorchStateGuard
-from ..traced import TracedTensor, Uncapturable
+from ..traced import Uncapturable
 
 _NAMES = (
     "grad_enabled",
@@ -441,11 +441,6 @@ def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
 @_handles(torch._C._len_torch_dispatch_stack)
 def _dispatch_modes(recorder: Any, args: Any, kwargs: Any) -> int:
     return torch._C._len_torch_dispatch_stack()  # under the state guard
-
-
-@_handles(torch.is_tensor)
-def _is_tensor(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return isinstance(_arg(args, kwargs, 0, "obj"), (TracedTensor, torch.Tensor))
 
 
 def apply_change(name: str, value: Any) -> None:
