@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..ir.alias import needs_grad
+from ..ir.alias import alias_kind, needs_grad
 from ..ir.autograd_saves import saved_by
 from ..ir.graph import CONSTANT, GETITEM, INPUT, OWN_VERSIONS, Graph, Node
 from ..ir.spec import TensorSpec
+from ..runtime.autograd_node import REFUSED_VIEW
 from .results import Bases
 
 #: In the meta of a part's input: the whole graph, and its node that an earlier part computes.
@@ -183,7 +184,20 @@ def _text(graph: Graph, value: Node) -> str:
     producer, number = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
     saves = saved_by(graph.sizes, producer)
     maker = saves.makers[number] if saves is not None and number < len(saves.makers) else None
+    if maker and _is_one_of_several(graph, value):
+        return f"Output {number} of {maker} {REFUSED_VIEW}"
     return f"{text}, which is output {number} of {maker}," if maker else text
+
+
+def _is_one_of_several(graph: Graph, value: Node) -> bool:
+    """Whether a value is one of several views that were made at once, or a view of one: autograd refuses to read it
+    once its memory was written to."""
+    node = value
+    while node.op is not INPUT and alias_kind(graph, node) == "view":
+        if node.op is GETITEM:
+            return node.grad_enabled
+        node = node.input_nodes()[0]
+    return False
 
 
 __all__ = ["KeptByEager", "Watched", "kept_by_eager", "unseen_by_autograd"]

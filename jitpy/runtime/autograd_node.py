@@ -372,6 +372,14 @@ def describe(tensor: torch.Tensor) -> str:
     return f"[{tensor.type()} {list(tensor.shape)}]{maker}"
 
 
+#: What eager says of one of several views, made at once, that it is to read after its memory was written to.
+REFUSED_VIEW = (
+    "is a view and its base or another view of its base has been modified inplace. This view is the output of a "
+    "function that returns multiple views. Such functions do not allow the output views to be modified inplace. You "
+    "should replace the inplace operation by an out-of-place one."
+)
+
+
 def watch_change(result: torch.Tensor, seen: torch.Tensor, text: str | torch.Tensor) -> None:
     """Have the backward pass of the op that made `result` raise eager's error where `seen` was changed in place since.
 
@@ -392,7 +400,10 @@ def watch_change(result: torch.Tensor, seen: torch.Tensor, text: str | torch.Ten
 
 
 def raise_changed(text: str, version: int, expected: int) -> NoReturn:
-    """Raises what eager raises where a saved tensor was changed in place; `text` is how `describe` names it."""
+    """Raises what eager raises where a saved tensor was changed in place; `text` is how `describe` names it, or the
+    whole error."""
+    if text.endswith(REFUSED_VIEW):
+        raise RuntimeError(text)
     if not _names_whole_makers():
         text = re.sub(r"Backward\d*,$", ",", text)
     hint = "Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable " \

@@ -42,6 +42,8 @@ def observe(fn: Callable[..., Any], program: TensorProgram, alias: int | None = 
         facts.append([_without_names(item) if isinstance(item, str) else item for item in log])
     except Exception as error:
         facts.append(_named(error))
+    facts.append(torch.is_grad_enabled())
+    torch.set_grad_enabled(True)
     for line in program.after:
         try:
             exec(line, {"out": out, "args": args, "watched": watched})
@@ -118,23 +120,26 @@ def difference(wanted: list[Any], found: list[Any], tolerance: float = 1e-4) -> 
 
 
 class _Looked(TorchFunctionMode):
-    """Asks each operand for its `grad_fn` before an operation; `writes`: as many are forgotten of a tensor that comes
-    to require grad (one more, where it is negative)."""
+    """Asks each operand and result so far for its `grad_fn` before an operation, as a tracer may that is handed all that
+    is alive; `writes`: as many are forgotten of a tensor that comes to require grad (one more, where it is negative)."""
 
     def __init__(self, writes: int = 0) -> None:
         super().__init__()
         self.writes = writes
+        self.known: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.writes and func in _TURNS:
             torch._C._autograd._unsafe_set_version_counter((args[0],), (max(args[0]._version - self.writes, 0),))
-        for operand in args:
-            if isinstance(operand, torch.Tensor):
-                try:
-                    operand.grad_fn  # noqa: B018
-                except RuntimeError:
-                    pass  # which the operation itself raises, where that matters
-        return func(*args, **(kwargs or {}))
+        self.known += [operand for operand in args if isinstance(operand, torch.Tensor)]
+        for tensor in self.known:
+            try:
+                tensor.grad_fn  # noqa: B018
+            except RuntimeError:
+                pass  # which the operation itself raises, where that matters
+        result = func(*args, **(kwargs or {}))
+        self.known += [result] if isinstance(result, torch.Tensor) else []
+        return result
 
 
 def is_accident(wanted: list[Any], found: list[Any], fn: Callable[..., Any], program: TensorProgram,
