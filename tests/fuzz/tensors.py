@@ -120,8 +120,9 @@ def difference(wanted: list[Any], found: list[Any], tolerance: float = 1e-4) -> 
 
 
 class _Looked(TorchFunctionMode):
-    """Asks each operand and result so far for its `grad_fn` before an operation, as a tracer may that is handed all that
-    is alive; `writes`: as many are forgotten of a tensor that comes to require grad (one more, where it is negative)."""
+    """Asks each operand and result so far for its `grad_fn` before an operation, as a tracer may that is handed all
+    that is alive; `writes`: as many are forgotten of a tensor that comes to require grad (one more, where it is
+    negative)."""
 
     def __init__(self, writes: int = 0) -> None:
         super().__init__()

@@ -364,6 +364,13 @@ _finding("kept_part_of_several_views_is_written", """
     t4 = t1.clamp(-1, 1)
     """, "t4", after=("args['h'][:1].detach().mul_(0.5)",))
 
+# A copy that has to be no view is one with the strides that it was given, on axes of size 1, too.
+_finding("copy_laid_out_as_a_part_with_an_axis_of_one_element", """
+    t1 = torch.empty_like(x[:, :1].t()).copy_(w[:, :1].t())
+    t2 = torch.empty_like(x[:1].t()).copy_(w[:1].t())
+    t3 = torch.empty_like(x[:, :1].unsqueeze(0)).copy_(w[:, :1].unsqueeze(0))
+    """, "t1, t2, t3", alias=6)
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from jitpy.ir import GETITEM, INPUT, Mutation, Node
+from jitpy.ir import GETITEM, INPUT, Mutation, Node, contiguous_stride
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _DETACH = table.get(torch.ops.aten.detach.default)
+_CLONE = table.get(torch.ops.aten.clone.default)
 _UNSAFE_VIEW = table.get(torch.ops.aten._unsafe_view.default)
 
 #: Ops that the table lists with the views, whose results autograd takes for tensors of their own.
@@ -214,7 +215,11 @@ def _no_view(recorder: Recorder, node: Node) -> Node:
         return node
     if not requires_grad(node.spec):
         return recorder.graph.add(_DETACH, (node,), {}, node.tensor, node.loc, grad_enabled=False)
-    return recorder.graph.add(_UNSAFE_VIEW, (node, node.tensor.shape), {}, node.tensor, node.loc, grad_enabled=True)
+    shape = node.tensor.shape
+    # it makes its own strides for axes of size 1
+    if any(type(size) is int and size == 1 for size in shape) and node.tensor.stride != contiguous_stride(shape):
+        return recorder.graph.add(_CLONE, (node,), {}, node.tensor, node.loc, grad_enabled=True)
+    return recorder.graph.add(_UNSAFE_VIEW, (node, shape), {}, node.tensor, node.loc, grad_enabled=True)
 
 
 def _guard_separate_memory(recorder: Recorder, written: list[int]) -> None:
