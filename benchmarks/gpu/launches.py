@@ -6,8 +6,8 @@
 A launch is a list of changes to what `backends/triton/tiles.py` chooses: `x64` (or y, r) sets a tile's block, `w8` the
 warps, `s32` the programs that share a reduction, `t4` the blocks read together, `a3` the steps that loads of a loop
 are ahead, `m64` the most registers a thread, `c` the hints for rows that stay in the cache, `b` a last pass from the
-end of the row (`f`: from its beginning), `o` the other order of tiles, `q8` the warps of the launch that combines,
-`k4` the programs of a cluster (`k0`: as on a GPU without clusters), `h` rows that are held; `-` changes nothing.
+end of the row (`f`: from its beginning), `o` the other order of tiles, `q8` the warps of the launch that combines;
+`-` changes nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from benchmarks.gpu.kernels import CASES, Case, big, copy_bandwidth, device_time, difference, rms_norm
-from jitpy.backends.triton import maps, plan_graph, programs, target
+from benchmarks.gpu.kernels import CASES, Case, big, copy_bandwidth, device_time, difference
+from jitpy.backends.triton import maps, plan_graph, reductions
 from jitpy.backends.triton.tiles import Launch, Tile
 from jitpy.runtime.executable import make_executable
 from jitpy.runtime.gpu.compile import KernelCompileError, submit
@@ -47,18 +47,6 @@ MORE = [
                   big(torch.float32, 768))),
     Case("bias gradient", lambda g, x: (F.gelu(x) * g).sum(0),
          lambda: (big(torch.bfloat16, 4096, 3072), big(torch.bfloat16, 4096, 3072))),
-    Case("layer norm 20k fp32", lambda x: F.layer_norm(x, x.shape[-1:]), lambda: (big(torch.float32, 2048, 20480),)),
-    Case("layer norm 32k", lambda x: F.layer_norm(x, x.shape[-1:]), lambda: (big(torch.bfloat16, 4096, 32768),)),
-    Case("softmax 32k", lambda x: torch.softmax(x, -1), lambda: (big(torch.bfloat16, 4096, 32768),)),
-    Case("softmax 128k", lambda x: torch.softmax(x, -1), lambda: (big(torch.bfloat16, 1024, 131072),)),
-    Case("rms norm residual 32k", rms_norm,
-         lambda: (big(torch.bfloat16, 2048, 32768), big(torch.bfloat16, 2048, 32768), big(torch.bfloat16, 32768))),
-    Case("group norm fp32", lambda x, w, b: F.group_norm(x, 32, w, b),
-         lambda: (big(torch.float32, 16, 256, 96, 96), big(torch.float32, 256), big(torch.float32, 256))),
-    Case("small group norm", lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)),
-         lambda: (big(torch.bfloat16, 4, 512, 64, 64), big(torch.bfloat16, 512), big(torch.bfloat16, 512))),
-    Case("column sum fp32", lambda x: x.sum(0), lambda: (big(torch.float32),)),
-    Case("column maxima", lambda x: x.amax(0), lambda: (big(torch.bfloat16, 65536, 1024),)),
     Case("small column sum", lambda x: x.sum(0), lambda: (big(torch.bfloat16, 4096, 768),)),
 ]
 
@@ -73,13 +61,11 @@ def changed(launch: Launch, text: str) -> Launch:
     tiles = [found for found in map(tile, launch.tiles) if found is not None]
     if "o" in text.split():
         tiles.reverse()
-    words = text.split()
     return dataclasses.replace(
         launch, tiles=tiles, r=tile(launch.r), warps=numbers.get("w", launch.warps),
         splits=numbers.get("s", launch.splits), together=numbers.get("t", launch.together),
-        cluster=numbers.get("k", launch.cluster) or 1, ahead=numbers.get("a", launch.ahead),
-        held="h" in words or launch.held, cached="c" in words or launch.cached,
-        backward=("b" in words or launch.backward) and "f" not in words)
+        ahead=numbers.get("a", launch.ahead), cached="c" in text.split() or launch.cached,
+        backward=("b" in text.split() or launch.backward) and "f" not in text.split())
 
 
 def plan_with(case: Case, inputs: tuple[torch.Tensor, ...], text: str) -> Plan:
@@ -90,16 +76,12 @@ def plan_with(case: Case, inputs: tuple[torch.Tensor, ...], text: str) -> Plan:
             return changed(launch, text) if kernel.hint(kernel.points) > 1 << 20 else launch
         return choose
 
-    kept = maps.map_launch, programs.reduction_launch
-    has_clusters = target.has_clusters
-    if "k0" in text.split():
-        target.has_clusters = lambda device: False
-    maps.map_launch, programs.reduction_launch = map(patched, kept)
+    kept = maps.map_launch, reductions.reduction_launch
+    maps.map_launch, reductions.reduction_launch = map(patched, kept)
     try:
         plan = plan_graph(trace(case.fn, inputs))
     finally:
-        maps.map_launch, programs.reduction_launch = kept
-        target.has_clusters = has_clusters
+        maps.map_launch, reductions.reduction_launch = kept
     registers, warps = re.search(r"\bm(\d+)", text), re.search(r"\bq(\d+)", text)
     for k, step in enumerate(plan.steps):
         if isinstance(step, LaunchStep):

@@ -80,14 +80,10 @@ def make_executable(plan: Plan) -> Executable:
 
         return ProfiledExecutable(plan)
     try:
-        return _native_executable(plan)
+        native = load_native("runtime")
     except NativeUnavailable as error:
         logs.log("cache", f"plans run in Python: {error.reason}")
         return PythonExecutable(plan)
-
-
-def _native_executable(plan: Plan) -> Executable:
-    native = load_native("runtime")
     native.set_pool_limit(config.pool_bytes)
     check_plan(plan)
     if plan.device.type != "cpu":
@@ -393,17 +389,8 @@ def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:
     return run
 
 
-def launch_alone(step: LaunchStep, kernel: GpuKernel, grid: Sequence[int], device: torch.device) -> Plan:
-    """A plan that is one launch, whose inputs are the launch's arguments."""
-    count = len(step.arguments)
-    one = LaunchStep(kernel, tuple(grid), tuple(SlotRef(n) for n in range(count)), step.name)
-    return Plan(count, count, (), [one], device=device)
-
-
 def _launch_action(step: LaunchStep, plan: Plan) -> Callable[[_Call], None]:
     kernel, grid = launch_variants(step)[1 if step.general is not None else 0]  # the one that takes all arguments
-    # what Triton's own launcher has not
-    native = kernel.cluster > 1 and plan.device.type == "cuda"
     seen = [slot for slot in step.writes if slot not in plan.unseen]
 
     def argument(call: _Call, value: Any, kind: str) -> Any:
@@ -423,10 +410,7 @@ def _launch_action(step: LaunchStep, plan: Plan) -> Callable[[_Call], None]:
         arguments = [argument(call, value, kind)
                      for value, (_, kind) in zip(step.arguments, kernel.parameters, strict=True)]
         with torch.cuda.device(plan.device) if plan.device.type == "cuda" else contextlib.nullcontext():
-            if native:
-                _native_executable(launch_alone(step, kernel, call.resolve(grid), plan.device))(*arguments)
-            else:
-                through_triton.launch(kernel, call.resolve(grid), arguments)
+            through_triton.launch(kernel, call.resolve(grid), arguments)
         for slot in seen:
             torch.autograd.graph.increment_version(call.slots[slot])
 

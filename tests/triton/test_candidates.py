@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from jitpy import config
-from jitpy.backends.triton import emitter, plan_graph, programs, tiles
+from jitpy.backends.triton import emitter, plan_graph, reductions, tiles
 from jitpy.backends.triton.tiles import Launch
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.plan import LaunchStep, Plan
@@ -58,15 +58,15 @@ LONG = [
 @pytest.mark.parametrize("case", LONG, ids=str)
 def test_ways_to_write_long_rows(case: Case, cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last pass may walk backwards; rows that could be held are walked."""
-    original = programs.reduction_launch
+    original = reductions.reduction_launch
 
-    def other(kernel: Kernel, stages: int, passes: int, clusters: bool) -> Launch:
-        launch = original(kernel, stages, passes, clusters)
+    def other(kernel: Kernel, stages: int, passes: int) -> Launch:
+        launch = original(kernel, stages, passes)
         assert launch.held or launch.together > 1
         return dataclasses.replace(launch, backward=not launch.backward, cached=cached, held=False,
                                    together=max(2, launch.together))
 
-    monkeypatch.setattr(programs, "reduction_launch", other)
+    monkeypatch.setattr(reductions, "reduction_launch", other)
     inputs = case.make()
     plan = plan_graph(trace(case.fn, inputs))
     with config.patch(triton_on_cpu=True):

@@ -59,8 +59,6 @@ class KernelText:
     #: names of values, in order
     values: list[str] = field(default_factory=list)
     registers: int | None = None
-    #: programs that wait for each other
-    cluster: int = 1
     #: the sizes that are multiples of 16 as far as is known: launches check it
     divisible: frozenset[str] = frozenset()
 
@@ -162,13 +160,12 @@ class Emitter:
         found = {self.tile_of[a] for a in axes if a in self.tile_of}
         return [t for t in self.blocks if t in found]
 
-    def begin_program(self, splits: int = 1, neighbours: bool = False) -> None:
-        """Where this program is along each tile but `r`; with splits, which part of `r` it has. Those that have parts
-        of the same may be neighbours in the grid."""
+    def begin_program(self, splits: int = 1) -> None:
+        """Where this program is along each tile but `r`; with splits, which part of `r` it has."""
         pid = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
         parts: list[tuple[str, Dim]] = [(tile.name, tile.count) for tile in self.launch.tiles]
         if splits > 1:
-            parts.insert(len(parts) if neighbours else 0, ("part", splits))
+            parts.insert(0, ("part", splits))
         parts = [p for p in parts if not (type(p[1]) is int and p[1] == 1)]
         texts = {tile.name: "0" for tile in self.launch.tiles}
         if len(parts) == 1:
@@ -448,7 +445,7 @@ class Emitter:
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
         divisible = frozenset(text for size, text in self.sizes.items() if text in words and self._is_multiple(size))
         return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
-                          self.printer.short, self.values, self.launch.registers, self.launch.cluster, divisible)
+                          self.printer.short, self.values, self.launch.registers, divisible)
 
 
     def _is_multiple(self, size: Dim) -> bool:

@@ -189,13 +189,6 @@ def drawn_below_by_fours(index, seed, offset, THREADS: tl.constexpr, VECTOR: tl.
     second = tl.join(is_below(b, LIMIT).to(tl.int8), is_below(d, LIMIT).to(tl.int8))
     return tl.reshape(tl.join(first, second), index.shape) != 0
 """)
-_helper("""
-@triton.jit
-def wait_for_cluster():
-    # until all programs of the cluster are here; they see what each of them has written
-    tl.inline_asm_elementwise("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; "
-                              "mov.b32 $0, 0;", "=r,~{memory}", [], dtype=tl.int32, is_pure=False, pack=1)
-""")
 
 
 def helper_names() -> Iterable[str]:

@@ -13,10 +13,38 @@ from ...ir.spec import prod
 from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, of
 from ...schedule.loops import Kernel, Reduce, Store
-from .emitter import Emitter, KernelText, stem_of
-from .online import Follower, Squares
+from .emitter import Emitter, KernelText, Program, stem_of
+from .online import Follower, Squares, find_followers
 from .printer import TYPES, cast, closed, literal, typed
-from .tiles import Launch, Tile, power_of_two
+from .tiles import Launch, Tile, power_of_two, reduction_launch, variations
+
+
+def print_reduction(kernel: Kernel, tune: bool = False) -> Program:
+    """The kernel as one launch or, shared among programs, as two."""
+    followers = find_followers(kernel)
+    stages = _stages(kernel)
+    launch = reduction_launch(kernel, stages, stages - len(followers))
+    scratch: list[int] = []
+    program = Program([_print(kernel, launch, scratch)], scratch)
+    if tune:
+        others = [_print(kernel, other, []) for other in variations(launch, kernel)]
+        program.variations.append([text for text in others if text.parameters == program.launches[0].parameters])
+    if launch.splits > 1:
+        outer = [s for s in kernel.stores if not is_inner(s)]
+        program.launches.append(combine(kernel, launch.tiles[0].axes, launch.splits, kernel.reductions, outer))
+    return program
+
+
+def _print(kernel: Kernel, launch: Launch, scratch: list[int]) -> KernelText:
+    """The first launch; adds the scratch memory that it needs."""
+    r = launch.r
+    assert r is not None
+    emitter = ReductionEmitter(kernel, launch, stem_of(kernel))
+    if type(r.size) is int and r.size <= r.block:
+        return emitter.persistent()
+    if launch.held:
+        return emitter.held()
+    return emitter.looped(find_followers(kernel)) if launch.splits == 1 else emitter.parts(scratch)
 
 
 def is_inner(store: Store) -> bool:
@@ -29,7 +57,7 @@ def _depends(expr: Expr) -> bool:
     return any(a.reduced for a in expr.axes)
 
 
-def stages_of(kernel: Kernel) -> int:
+def _stages(kernel: Kernel) -> int:
     """How many stages walk the reduced axes."""
     inner = [r.expr for r in kernel.reductions] + [s.expr for s in kernel.stores if is_inner(s)]
     return 1 + max((kernel.stage[e] for e in inner), default=0)
@@ -164,7 +192,7 @@ class ReductionEmitter(Emitter):
     def row(self) -> None:
         """All that is computed from a row, or some side by side, once `r` is defined."""
         kernel = self.kernel
-        for stage in range(stages_of(kernel)):
+        for stage in range(_stages(kernel)):
             for reduction in kernel.reductions:
                 if kernel.stage[reduction.expr] == stage:
                     self.emit([reduction.expr])
@@ -193,16 +221,16 @@ class ReductionEmitter(Emitter):
     def held(self) -> KernelText:
         kernel = self.kernel
         self.begin_program()
-        self.hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
-        for stage in range(stages_of(kernel)):
+        self._hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
+        for stage in range(_stages(kernel)):
             reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
             stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
-            for reduction, found in self.in_stage(reductions, stores, "0", self.size(self.r.size)).items():
+            for reduction, found in self._stage(reductions, stores, "0", self.size(self.r.size)).items():
                 self.conclude(reduction, found)
         self.stores([s for s in kernel.stores if not is_inner(s)])
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
 
-    def hold(self, loads: list[Expr]) -> None:
+    def _hold(self, loads: list[Expr]) -> None:
         """Begin with all loads, so that all are under way at once."""
         outer = dict(self.names)
         for start in self._blocks():
@@ -222,13 +250,12 @@ class ReductionEmitter(Emitter):
         return f"again({name})" if expr.attr[0].dtype.itemsize == 2 else name
 
     def _blocks(self) -> Iterator[str]:
-        """The starts of the blocks of a row, or of this program's part of it."""
-        size, block, programs = self.r.size, self.r.block, self.launch.cluster
+        """The starts of the blocks of a row."""
+        size = self.r.size
         assert type(size) is int
-        part = -(-size // (programs * block)) * block if programs > 1 else size
-        for start in range(0, part, block):
-            self.r.inside = start + block <= size if programs == 1 else size % (programs * block) == 0
-            yield str(start) if programs == 1 else f"part * {part}" + (f" + {start}" if start else "")
+        for start in range(0, size, self.r.block):
+            self.r.inside = start + self.r.block <= size
+            yield str(start)
         self.r.inside = False
 
     def _begin_block(self, start: str) -> None:
@@ -254,13 +281,13 @@ class ReductionEmitter(Emitter):
         self.begin_program()
         self.followers = followers
         self._align()
-        self.passes = stages_of(kernel) - len(followers)
-        for stage in range(stages_of(kernel)):
-            self.last_pass = stage == stages_of(kernel) - 1
+        self.passes = _stages(kernel) - len(followers)
+        for stage in range(_stages(kernel)):
+            self.last_pass = stage == _stages(kernel) - 1
             reductions = [r for r in kernel.reductions if self._pass_of(r) == stage]
             stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
             if reductions or stores:
-                for reduction, found in self.in_stage(reductions, stores, "0", self.size(self.r.size)).items():
+                for reduction, found in self._stage(reductions, stores, "0", self.size(self.r.size)).items():
                     self.conclude(reduction, found)
         self.stores([s for s in kernel.stores if not is_inner(s)])
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
@@ -298,7 +325,7 @@ class ReductionEmitter(Emitter):
         follower = self.followers.get(reduction)
         return self.kernel.stage[(reduction if follower is None else follower.first).expr]
 
-    def in_stage(
+    def _stage(
         self, reductions: list[Reduce], stores: list[Store], first: str, last: str, programs: int = 1
     ) -> dict[Reduce, list[str]]:
         """One loop over `r`, whose chunks are shared among programs; returns the folded values of each reduction."""
@@ -441,7 +468,7 @@ class ReductionEmitter(Emitter):
         x = self.launch.tiles[0]
         self.begin_program(splits)
         inner = [s for s in kernel.stores if is_inner(s)]
-        for reduction, found in self.in_stage(kernel.reductions, inner, *self.share(splits)).items():
+        for reduction, found in self._stage(kernel.reductions, inner, *self._share(splits)).items():
             for name, dtype in zip(found, self.kept(reduction), strict=True):
                 pointer = self.scratch(len(scratch), dtype)
                 self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))
@@ -449,7 +476,7 @@ class ReductionEmitter(Emitter):
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
 
 
-    def share(self, splits: int) -> tuple[str, str, int]:
+    def _share(self, splits: int) -> tuple[str, str, int]:
         """Where the loop over this program's share of `r` begins and ends, and how many programs take turns in it."""
         r = self.r
         width = r.block * (self.launch.together if self._in_chunks() else 1)

@@ -11,15 +11,19 @@ import torch
 from ...ir.algebra import sympy
 from ...ir.spec import Dim
 from ...runtime.gpu.kernel import GpuKernel
-from ...runtime.native_build import NativeUnavailable, load_native
 from ...runtime.plan import LaunchStep, Size, SizeRef, SlotRef, Step, Workspace
 from ...schedule.fuse import Limits
 from ...schedule.loops import Kernel
 from ...schedule.values import Value
 from ..size_table import SizeTable
 from ..target import Linked, Pointer, Printed
+from .batches import print_batch
+from .crossed import print_crossed
 from .emitter import KernelText, Partial, Program, comment_lines
-from .programs import print_program
+from .maps import print_map
+from .reductions import print_reduction
+from .scans import print_scan
+from .scatters import print_scatter
 
 #: Kernels pay for arithmetic late, and need many programs. Small tensors made ahead for others stay in the cache.
 LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, cost=80, scatters="unordered",
@@ -27,16 +31,18 @@ LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, cost=80,
                 crossed_bytes=1 << 16, crossed_known=True)
 
 
-def has_clusters(device: torch.device) -> bool:
-    """Whether neighbouring programs can be launched as clusters, which wait for each other: Hopper and later, by the
-    native runtime."""
-    if device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) < (9, 0):
-        return False
-    try:
-        load_native("runtime")
-    except NativeUnavailable:
-        return False
-    return True
+def print_program(kernel: Kernel, tune: bool = False) -> Program:
+    """A loop nest as launches, with `tune` also other launches to choose from. Raises NotCovered for operations that
+    Triton lacks."""
+    if kernel.style == "batch":
+        return print_batch(kernel)
+    if kernel.style == "scan":
+        return print_scan(kernel)
+    if kernel.style == "scatter":
+        return print_scatter(kernel)
+    if kernel.columns:
+        return print_crossed(kernel)
+    return print_reduction(kernel, tune) if kernel.reductions else print_map(kernel, tune)
 
 
 @dataclass(slots=True)
@@ -52,7 +58,6 @@ class TritonTarget:
     def __init__(self, device: torch.device, tune: bool = False) -> None:
         self.device = device
         self.tune = tune
-        self.clusters = has_clusters(device)
         self.limits = LIMITS
         self._texts: dict[str, list[str]] = {}
         #: the text of each kernel, by what it is but for the names of values
@@ -63,7 +68,7 @@ class TritonTarget:
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]
     ) -> Printed:
         """The kernel as Triton functions; equal ones are printed once."""
-        program = print_program(kernel, self.tune, self.clusters)
+        program = print_program(kernel, self.tune)
         for text in itertools.chain(program.launches, *program.variations):
             text.source = self._same.setdefault(text.anonymous, text.source)
         for text in program.launches:
@@ -117,4 +122,4 @@ def _gpu_kernel(text: KernelText) -> GpuKernel:
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,
-                     max_registers=text.registers, cluster=text.cluster)
+                     max_registers=text.registers)

@@ -27,10 +27,6 @@ CACHED_ROW = 3 << 16
 HELD_ROW = 1 << 17
 #: The longest of these: the time for computing, when nothing is read, grows with it.
 LONGEST_HELD = 32768
-#: Bytes of a row for each program of a cluster that holds it, and how many programs there are at most.
-CLUSTER_PART, LARGEST_CLUSTER = 1 << 14, 8
-#: Bytes of a row that a thread of a cluster's programs holds: as many wide loads are under way at once.
-THREAD_PART = 128
 #: Side of the tiles of transposing kernels, in elements.
 SQUARE = 64
 
@@ -76,8 +72,6 @@ class Launch:
     r: Tile | None = None
     #: programs that share a reduction, and add to scratch memory; 1: none do
     splits: int = 1
-    #: programs that share a reduction, or hold a row together, and wait for each other (see clusters.py); 1: none do
-    cluster: int = 1
     #: these take chunks in turn, so that what they read at a time lies together, not a part each
     turns: bool = False
     #: blocks of `r` that are read together in a loop: loads under way while others are added up
@@ -191,9 +185,9 @@ def _square_launch(kernel: Kernel, other: Axis, vector: Axis) -> Launch:
     return Launch(tiles, 8 if y.block * x.block >= 4096 else 4)
 
 
-def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = False) -> Launch:
+def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
     """Tiles of a kernel with reductions in so many stages, for which long rows are read in so many passes. One stage
-    can be shared by several programs; with `clusters`, rows that are read in several passes too."""
+    can be shared by several programs."""
     hint = kernel.hint
     reduced, parallel = kernel.reduced, kernel.parallel
     length: Dim = prod(tuple(a.size for a in reduced))
@@ -208,8 +202,6 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
             warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
-        if clusters and passes > 1 and (launch := _cluster_of_rows(kernel, length)) is not None:
-            return launch
         if passes > 1 and row <= LONGEST_HELD and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
             warps = 32 if 2 * _row_bytes(kernel) > HELD_ROW else 16
             launch = _launch(parallel, 1, reduced, warps * 256, warps)  # a wide load or two a thread and block
@@ -248,29 +240,6 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             launch.together = 2
     if stages == 1 and launch.r is not None:
         launch.splits = _splits(kernel, launch, count)
-        if clusters and 1 < launch.splits <= LARGEST_CLUSTER:  # no second launch
-            launch.cluster, launch.splits = power_of_two(launch.splits), 1
-    return launch
-
-
-def _cluster_of_rows(kernel: Kernel, length: Dim) -> Launch | None:
-    """A cluster of programs for each row, which hold it together; None: rows are too long, or not known well enough."""
-    if type(length) is not int or type(prod(tuple(a.size for a in kernel.parallel))) is not int:
-        return None  # the scratch memory has a known size
-    size = _row_bytes(kernel)
-    if not _start_aligned(kernel, length) or size > LARGEST_CLUSTER * 16 * 32 * THREAD_PART:
-        return None
-    wanted = max(2, min(LARGEST_CLUSTER, power_of_two(-(-size // CLUSTER_PART))))
-
-    def cut(cluster: int) -> tuple[int, int]:
-        """The warps of a program, and how many elements its cluster takes in place of the row's."""
-        warps = max(4, min(16, power_of_two(-(-size // (cluster * 32 * THREAD_PART)))))
-        return warps, -(-length // (cluster * warps * 256)) * cluster * warps * 256
-
-    cluster = min((wanted, max(2, wanted // 2)), key=lambda number: cut(number)[1])
-    warps, _ = cut(cluster)
-    launch = _launch(kernel.parallel, 1, kernel.reduced, warps * 256, warps)
-    launch.cluster, launch.held, launch.registers = cluster, True, 64
     return launch
 
 

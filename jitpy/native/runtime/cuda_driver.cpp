@@ -12,25 +12,6 @@ constexpr int kMaxDynamicSharedBytes = 8;
 // What every kernel may use without asking.
 constexpr uint32_t kFreeSharedBytes = 48 << 10;
 constexpr int kOutOfMemory = 2;
-// CUlaunchAttributeID.
-constexpr int kClusterDimension = 4;
-
-// Of cuda.h: CUlaunchAttribute, here with the size of a cluster.
-struct LaunchAttribute {
-  int id;
-  alignas(8) uint32_t cluster[3];
-  char unused[52];
-};
-static_assert(sizeof(LaunchAttribute) == 72);
-
-// Of cuda.h: CUlaunchConfig.
-struct LaunchConfig {
-  uint32_t grid[3], block[3], shared;
-  CudaStream stream;
-  const LaunchAttribute* attributes;
-  uint32_t n_attributes;
-};
-static_assert(sizeof(LaunchConfig) == 56);
 
 template <typename Function>
 void find(void* library, const char* name, Function* function) {
@@ -59,7 +40,6 @@ CudaDriver::CudaDriver() {
   find(library, "cuModuleGetFunction", &module_function_);
   find(library, "cuFuncSetAttribute", &function_set_);
   find(library, "cuLaunchKernel", &launch_);
-  launch_with_ = reinterpret_cast<decltype(launch_with_)>(dlsym(library, "cuLaunchKernelEx"));
   check(init_(0), "cuInit");
 }
 
@@ -94,14 +74,8 @@ CudaFunction CudaDriver::load(const void* code, const char* entry, uint32_t shar
   return function;
 }
 
-void CudaDriver::launch(CudaFunction function, const uint32_t grid[3], uint32_t threads, uint32_t cluster,
-                        uint32_t shared, CudaStream stream, void** parameters) const {
-  if (cluster > 1) {
-    TORCH_CHECK(launch_with_ != nullptr, "the CUDA driver has no clusters");
-    LaunchAttribute attribute{kClusterDimension, {cluster, 1, 1}, {}};
-    LaunchConfig config{{grid[0], grid[1], grid[2]}, {threads, 1, 1}, shared, stream, &attribute, 1};
-    return check(launch_with_(&config, function, parameters, nullptr), "cuLaunchKernelEx");
-  }
+void CudaDriver::launch(CudaFunction function, const uint32_t grid[3], uint32_t threads, uint32_t shared,
+                        CudaStream stream, void** parameters) const {
   check(launch_(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream, parameters, nullptr),
         "cuLaunchKernel");
 }

@@ -25,10 +25,9 @@ class CudaDriver {
   // shared memory. Never unloaded: a CUDA graph that a user captured may launch it at any time later.
   CudaFunction load(const void* code, const char* entry, uint32_t shared) const;
 
-  // Blocks of the grid are not 0. So many neighbours along its first dimension as `cluster` says run at the same time,
-  // and can wait for each other.
-  void launch(CudaFunction function, const uint32_t grid[3], uint32_t threads, uint32_t cluster, uint32_t shared,
-              CudaStream stream, void** parameters) const;
+  // Blocks of the grid are not 0.
+  void launch(CudaFunction function, const uint32_t grid[3], uint32_t threads, uint32_t shared, CudaStream stream,
+              void** parameters) const;
 
  private:
   CudaDriver();
@@ -45,7 +44,6 @@ class CudaDriver {
   int (*module_function_)(void**, void*, const char*);
   int (*function_set_)(void*, int, int);
   int (*launch_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
-  int (*launch_with_)(const void*, void*, void**, void**);  // null: an old driver
 };
 
 }  // namespace jitpy

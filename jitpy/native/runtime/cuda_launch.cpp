@@ -19,9 +19,8 @@ constexpr uint64_t kDivisor = 16;  // what Triton's `tt.divisibility` says
 // Machine code, loaded on each device where it is first launched.
 class GpuFunction {
  public:
-  GpuFunction(std::string code, std::string entry, uint32_t threads, uint32_t shared, uint32_t extra, uint32_t cluster)
-      : threads(threads), shared(shared), extra(extra), cluster(cluster), code_(std::move(code)),
-        entry_(std::move(entry)) {}
+  GpuFunction(std::string code, std::string entry, uint32_t threads, uint32_t shared, uint32_t extra)
+      : threads(threads), shared(shared), extra(extra), code_(std::move(code)), entry_(std::move(entry)) {}
 
   // The device's context is the current one.
   CudaFunction on(int device) const {
@@ -37,7 +36,7 @@ class GpuFunction {
     return function;
   }
 
-  const uint32_t threads, shared, extra, cluster;
+  const uint32_t threads, shared, extra;
 
  private:
   const std::string code_, entry_;
@@ -156,16 +155,13 @@ class LaunchStep final : public Step {
       ReleaseGil released;  // a launch may wait for a full queue, which a callback in need of the GIL may hold up
       driver.need_context(frame.device);
       CudaFunction handle = function->on(frame.device);
-      auto launch = [&] {
-        driver.launch(handle, grid, function->threads, function->cluster, function->shared, stream, parameters.data());
-      };
       auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
       if (C10_UNLIKELY(callbacks.has_value())) {  // a profiler is on
         at::RecordFunction record(std::move(*callbacks));
         if (record.isActive()) record.before(name_);
-        launch();
+        driver.launch(handle, grid, function->threads, function->shared, stream, parameters.data());
       } else {
-        launch();
+        driver.launch(handle, grid, function->threads, function->shared, stream, parameters.data());
       }
     }
     for (const Argument& argument : arguments_)
@@ -291,15 +287,15 @@ Argument read_argument(PyObject* value, const std::vector<int32_t>& writes, cons
 PyObject* gpu_function_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* code;
   const char* entry;
-  unsigned threads, shared, extra, cluster = 1;
-  static const char* names[] = {"code", "entry", "threads", "shared", "extra_parameters", "cluster", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SsIII|I:GpuFunction", const_cast<char**>(names), &code, &entry,
-                                   &threads, &shared, &extra, &cluster))
+  unsigned threads, shared, extra;
+  static const char* names[] = {"code", "entry", "threads", "shared", "extra_parameters", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SsIII:GpuFunction", const_cast<char**>(names), &code, &entry,
+                                   &threads, &shared, &extra))
     return nullptr;
   auto* self = reinterpret_cast<GpuFunctionObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->function = new GpuFunction(std::string(PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code)), entry, threads, shared,
-                                   extra, cluster);
+                                   extra);
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -418,8 +414,7 @@ int init_launch(PyObject* module) {
   using namespace jitpy;
   PyTypeObject& type = gpu_function_type;
   type.tp_name = "_jitpy_runtime.GpuFunction";
-  type.tp_doc =
-      "GpuFunction(code, entry, threads, shared, extra_parameters, cluster=1): a kernel as machine code for launches.";
+  type.tp_doc = "GpuFunction(code, entry, threads, shared, extra_parameters): a kernel as machine code for launches.";
   type.tp_basicsize = sizeof(GpuFunctionObject);
   type.tp_flags = Py_TPFLAGS_DEFAULT;
   type.tp_new = gpu_function_new;

@@ -6,7 +6,6 @@ may be interpreted as long as they use the builtins of `triton.language` and hel
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -54,39 +53,6 @@ def number(value: int | float | bool, kind: str) -> Any:
 
     dtype = tl.dtype({"i": "int"}.get(kind[0], "fp") + kind.lstrip("ifp"))
     return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
-
-
-class ClusterBarrier:
-    """Stands for `wait_for_cluster`. Programs run one after another here: all run as far as the first barrier, then all
-    again as far as the second, and so on; the last time to their ends. What they write in front of a barrier must be
-    the same each time."""
-
-    def __init__(self) -> None:
-        self.passed, self.left, self.waiting = 0, 0, False
-
-    def __call__(self) -> None:
-        if self.left == 0:
-            self.waiting = True
-            raise _AtBarrier
-        self.left -= 1
-
-    def run_program(self, body: Callable[..., Any], *arguments: Any) -> None:
-        """One program, as far as its last barrier of this sweep."""
-        self.left = self.passed
-        with contextlib.suppress(_AtBarrier):
-            body(*arguments)
-
-    def run(self, sweep: Callable[[], None]) -> None:
-        """A launch; `sweep` runs every program once."""
-        self.passed, self.waiting = 0, True
-        while self.waiting:
-            self.waiting = False
-            sweep()
-            self.passed += 1
-
-
-class _AtBarrier(Exception):
-    """A program waits for others."""
 
 
 @functools.cache

@@ -33,8 +33,6 @@ class GpuKernel:
     max_registers: int | None = None
     #: libdevice's functions may take numbers below 2**-126 as zero: much shorter code
     flush_tiny: bool = False
-    #: so many neighbours in the grid run at the same time and wait for each other (`barrier.cluster`): sm_90 and later
-    cluster: int = 1
     #: whether `tl.device_assert` counts: a failure stops the kernel with CUDA's error, as in eager's kernels
     checks: bool = False
 

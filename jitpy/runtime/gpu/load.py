@@ -57,8 +57,7 @@ def function_of(binary: Binary) -> Any:
         found = _functions.get(binary)
         if found is None:
             found = load_native("runtime").GpuFunction(
-                binary.code, binary.entry, binary.threads, binary.shared, binary.extra_parameters,
-                binary.kernel.cluster)
+                binary.code, binary.entry, binary.threads, binary.shared, binary.extra_parameters)
             _functions[binary] = found
         return found
 

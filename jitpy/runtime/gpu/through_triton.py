@@ -20,8 +20,6 @@ from jitpy import config
 from . import interpreter
 from .kernel import GpuKernel
 
-#: what kernels of clusters call to wait for each other
-BARRIER = "wait_for_cluster"
 #: what pointers of the signature point to
 POINTEES = {
     "fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
@@ -56,15 +54,7 @@ def launch(kernel: GpuKernel, grid: Sequence[int], arguments: Sequence[Any]) -> 
         extra = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages,
                  "enable_fp_fusion": kernel.fp_fusion, "maxnreg": kernel.max_registers, "debug": kernel.checks,
                  "sanitize_overflow": False}
-    if not on_cpu and kernel.cluster > 1:
-        raise RuntimeError(f"kernel {kernel.name} runs in clusters, which only the native runtime launches")
-    function = load(kernel.source, kernel.name, on_cpu)
-
-    def run() -> None:
-        function[tuple(grid)](**named, **dict(kernel.constexprs), **extra)
-
-    barrier = function.fn.__globals__.get(BARRIER)
-    barrier.run(run) if isinstance(barrier, interpreter.ClusterBarrier) else run()
+    load(kernel.source, kernel.name, on_cpu)[tuple(grid)](**named, **dict(kernel.constexprs), **extra)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -86,18 +76,4 @@ def load(source: str, name: str, interpreted: bool) -> Any:
     if "MACHINE" in namespace:
         machine = "interpreter" if interpreted else "cuda" if torch.version.hip is None else "hip"
         namespace["MACHINE"] = triton.language.constexpr(machine)
-    if interpreted and BARRIER in namespace:
-        return _waiting(namespace, name)
     return namespace[name]
-
-
-def _waiting(namespace: dict[str, Any], name: str) -> Any:
-    """The kernel for the interpreter, each of whose programs stops at barriers."""
-    triton = importlib.import_module("triton")
-    body = namespace[name]
-    namespace[BARRIER] = interpreter.ClusterBarrier()
-    namespace["body"] = body.rewrite()
-    parameters = ", ".join(body.arg_names)
-    text = f"def waiting({parameters}):\n    {BARRIER}.run_program(body, {parameters})\n"
-    exec(compile(text, "<jitpy barriers>", "exec"), namespace)
-    return triton.runtime.interpreter.InterpretedFunction(namespace["waiting"])

@@ -37,7 +37,6 @@ def with_functions(native, plan: Plan) -> Plan:
 
 def test_functions_take_what_they_need(native) -> None:
     native.GpuFunction(code=b"abc", entry="f", threads=32, shared=100000, extra_parameters=0)
-    native.GpuFunction(code=b"abc", entry="f", threads=32, shared=0, extra_parameters=0, cluster=8)
     with pytest.raises(TypeError):
         native.GpuFunction("text", "f", 32, 0, 0)
     with pytest.raises(TypeError):
