@@ -64,7 +64,7 @@ def test_among_other_random_calls(mode: str, cuda: torch.device) -> None:
     def fn(x: Tensor) -> Tensor:
         y = F.dropout(x, 0.1, True) + F.dropout(x + 1, 0.2, True)
         y = y + torch.rand_like(y)
-        return F.dropout(y, 0.5, True).softmax(-1), torch.randn(5, device=x.device)
+        return F.dropout(y, 0.5, True), torch.randn(5, device=x.device)
 
     agree(fn, torch.randn(200, 768, device=cuda), mode=mode)
 
@@ -106,13 +106,14 @@ class Block(nn.Module):
 def test_training(dtype: torch.dtype, mode: str, cuda: torch.device) -> None:
     model = Block(256).to(cuda, dtype)
     x = torch.randn(64, 256, device=cuda, dtype=dtype, requires_grad=True)
+    weights = torch.randn(64, 256, device=cuda)
 
     def step(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
         model.zero_grad()
         x.grad = None
         y = call(x)
         torch.rand(7, device=cuda)  # between the passes: the backward pass draws the forward pass' numbers
-        y.float().square().sum().backward()
+        (y.float() * weights).sum().backward()
         return [y.detach().clone(), x.grad.clone(), *(p.grad.clone() for p in model.parameters())]
 
     expected, state = run(step, model)
@@ -122,7 +123,7 @@ def test_training(dtype: torch.dtype, mode: str, cuda: torch.device) -> None:
         assert torch.equal(after, state)
         for one, other in zip(found, expected, strict=True):
             spread = other.float().abs().max().item()
-            tolerance = (1e-5 if dtype is torch.float32 else 3e-2) * max(spread, 1e-3)
+            tolerance = (1e-4 if dtype is torch.float32 else 5e-2) * spread
             torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
 
 

@@ -20,6 +20,7 @@ from jitpy import config, logs
 
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
+from ...ir.passes.activations import fold_activations
 from ...ir.passes.alignment import align_products
 from ...ir.passes.attention import ATTENTION
 from ...ir.passes.channels_last import use_channels_last
@@ -105,7 +106,7 @@ def plan_graph(graph: Graph, tune: bool = False) -> Plan:
     from ..codegen import device_of
 
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune)
-    stages = Stages(graph, target, [ATTENTION, _draw_in_kernels, align_products, use_channels_last])
+    stages = Stages(graph, target, [ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_activations])
     if config.debug:
         keep_stages(stages)
     return stages.plan
