@@ -275,6 +275,26 @@ def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -
     raise ex.throw(TypeError, f"{fn.cls.__name__!r} object is not callable")
 
 
+@functools.lru_cache(8192)
+def _accepts(function: Any, count: int, names: tuple[str, ...]) -> bool:
+    """Whether a builtin function or method of a builtin type takes so many arguments, as far as it tells."""
+    owner = getattr(function, "__objclass__", None) or function
+    if not isinstance(function, _C_FUNCTIONS) or getattr(owner, "__module__", None) != "builtins":
+        return True
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return True
+    try:
+        signature.bind(*[None] * count, **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return True
+
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
 def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, or an opaque callable."""
     try:
@@ -282,6 +302,8 @@ def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     except TypeError:
         handler = None
     if handler is not None:
+        if not _accepts(obj, len(args), tuple(kwargs)):
+            raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
         return handler(ex, args, kwargs)
     return _call_opaque(ex, obj, args, kwargs, fn)
 
@@ -739,7 +761,10 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
             raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
     hook = ex.world.class_lookup(value.cls, "__index__")
     if isinstance(hook, types.FunctionType):
-        return as_int(ex, ex.call_sync(ex.world.const_object(hook), [value]), what)
+        found = ex.call_sync(ex.world.const_object(hook), [value])
+        if not issubclass(found.cls, int):
+            raise ex.throw(TypeError, f"__index__ returned non-int (type {found.cls.__name__})")
+        return as_int(ex, found, what)
     if hook is not MISSING:
         raise unsupported(value, what)
     raise ex.throw(TypeError, f"{value.cls.__name__!r} object cannot be interpreted as an integer")

@@ -95,6 +95,7 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
         return numpy_operations().operate(ex, name, a, b, inplace=inplace)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        a, b = _plain_number(ex, a), _plain_number(ex, b)
         if isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
             raise GraphBreak("unsupported_op", f"{a.cls.__name__} {_SYMBOLS[name]} Tensor")
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
@@ -116,6 +117,14 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if left is not a or right is not b:
         return binary(ex, name, left, right, inplace)
     return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
+
+
+def _plain_number(ex: Executor, value: Value) -> Value:
+    """To tensors, numbers of numpy's (but bools) are those of Python."""
+    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind != "b":
+        number = ex.world.pin(value).item()
+        return const(number) if type(number) in (int, float, complex) else value
+    return value
 
 
 def _member_value(ex: Executor, value: Value, method: str) -> Value:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from .arrays.values import ArrayValue
-from .attributes import load_attr
 from .breaks import GraphBreak
 from .builtins.growing import change_list, has_item, list_item, number_of_items
 from .builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
@@ -121,11 +120,12 @@ def slice_of(ex: Executor, value: SliceValue) -> slice:
     def bound(v: Value) -> Any:
         if isinstance(v, ConstValue) and v.value is None:
             return None
-        if isinstance(v, ObjectValue):
-            return as_int(ex, ex.call_sync(load_attr(ex, v, "__index__"), []), "slice")
         return as_int(ex, v, "slice")
 
-    return slice(bound(value.start), bound(value.stop), bound(value.step))
+    step = bound(value.step)
+    if step == 0:
+        raise ex.throw(ValueError, "slice step cannot be zero")
+    return slice(bound(value.start), bound(value.stop), step)
 
 
 def _index_of(ex: Executor, key: Value, kind: str) -> int:
@@ -138,7 +138,7 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
             return as_int(ex, number, "subscript")
         raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
     if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
-        return as_int(ex, ex.call_sync(load_attr(ex, key, "__index__"), []), "subscript")
+        return as_int(ex, key, "subscript")
     if hasattr(key.cls, "__index__"):
         raise GraphBreak("unsupported_value", f"{key.describe()} as index of a Python sequence")
     raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {key.cls.__name__}")

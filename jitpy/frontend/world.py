@@ -140,6 +140,7 @@ class World:
             value.pinned = True
             if is_number(value.obj):
                 assert value.source is not None
+                self.need((value.source.key(), "value"), hash(value.obj), f"{value.source}")
                 self.guards.add(value.source, "python", SameNumber(value.obj), self.why)
             else:
                 self.guard(value.source, "id", value.obj)

@@ -231,7 +231,8 @@ def load_attr(ex: Executor, array: ArrayValue, name: str) -> Value:
 
 def _item(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     array = args[0]
-    assert isinstance(array, ArrayValue)
+    if not isinstance(array, ArrayValue):
+        raise unsupported(array, ".item()")
     if len(args) > 1 or kwargs or array.traced.spec.numel != 1:
         raise refuse("ndarray.item() with arguments")
     return record(ex, torch.Tensor.item, [tensor_of(ex, array)], {})

@@ -53,7 +53,7 @@ from ..operators import (
     truth,
     unary,
 )
-from ..polyfills import ORIGINALS, builtins_
+from ..polyfills import ORIGINALS, builtins_, construct
 from ..polyfills.classes import make_type
 from ..source import attr
 from ..subscripts import contains, delete_item, get_item, set_item
@@ -179,6 +179,8 @@ def _object_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return builtin_locals(ex, args, kwargs)
+    if not isinstance(args[0], PyValue) and not has_attr(ex, args[0], "__dict__"):
+        raise ex.throw(TypeError, "vars() argument must have __dict__ attribute")
     return load_attr(ex, args[0], "__dict__")
 
 
@@ -322,12 +324,18 @@ def builtin_pow(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
                 {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
 
 
+def checked_call(ex: Executor, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
+    """Call a special method; a TypeError with this text about what it returned, where that is of another type."""
+    body = ex.world.const_object(construct.checked)
+    return call(ex, body, [ex.world.const_object(kind), const(message), ex.world.const_object(method), *args], {})
+
+
 @builtin(hash)
 def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     hasher = ex.world.class_lookup(value.cls, "__hash__")
     if isinstance(hasher, types.FunctionType):
-        return call(ex, ex.world.const_object(hasher), [value], {})
+        return checked_call(ex, hasher, int, "__hash__ method should return an integer", value)
     if isinstance(value, (ConstValue, TupleValue)):
         return const(hash(constant_of(ex, value)))
     if hasher is None:
@@ -468,7 +476,7 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
     if found is object.__str__:
         found = ex.world.class_lookup(value.cls, "__repr__")
     if isinstance(found, types.FunctionType):
-        return call(ex, ex.world.const_object(found), [value], {})
+        return checked_call(ex, found, str, f"{found.__name__} returned non-string (type %s)", value)
     if isinstance(value, ExceptionValue):
         from .types import exception_text
 
@@ -497,7 +505,7 @@ def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     spec = args[1] if len(args) > 1 else const("")
     hook = ex.world.class_lookup(args[0].cls, "__format__")
     if isinstance(hook, types.FunctionType):
-        return call(ex, ex.world.const_object(hook), [args[0], spec], {})
+        return checked_call(ex, hook, str, "__format__ must return a str, not %s", args[0], spec)
     if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
         return to_str(ex, args[0])
     if is_made_of_numbers(args[0]) or is_made_of_numbers(spec):
@@ -553,6 +561,9 @@ _print = host_call(print)
 
 @builtin(print)
 def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not all(key in ("sep", "end") and value.cls in (str, type(None)) or key in ("file", "flush")
+               for key, value in kwargs.items()) or "file" in kwargs and kwargs["file"].cls in (int, str):
+        raise GraphBreak("unsupported_call", "print() with arguments that it refuses")
     if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
         raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -190,7 +191,11 @@ def get_iter(ex: Executor, value: Value) -> Any:
         return SequenceIterator(list(parts.items), type(iter([])))  # type: ignore[attr-defined]
     found = world.class_lookup(value.cls, "__iter__")
     if isinstance(found, types.FunctionType):
-        return call(ex, world.const_object(found), [value], {})
+        if found.__code__.co_flags & inspect.CO_GENERATOR:
+            return call(ex, world.const_object(found), [value], {})
+        from ..polyfills.construct import checked_iterator
+
+        return call(ex, world.const_object(checked_iterator), [world.const_object(found), value], {})
     made = builtin_iter(ex, value)
     if made is not None:
         return made

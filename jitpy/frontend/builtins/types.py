@@ -31,10 +31,12 @@ from ..values.base import (
     ObjectValue,
     PyValue,
     RangeValue,
+    ScalarValue,
     SetValue,
     SliceValue,
     StandInValue,
     SuperValue,
+    SymValue,
     TracebackValue,
     TupleValue,
     Value,
@@ -203,6 +205,8 @@ def exception_text(ex: Executor, value: Value, function: Any) -> Value:
 
         return ex.finish_sync(to_str(ex, value.args[0]))
     base = next(c for c in value.cls.__mro__ if c.__module__ == "builtins")
+    if issubclass(base, OSError) and value.real is not None:
+        raise unsupported(value, f"{function.__name__}()")  # a file's name is in none of its arguments
     text = function(base(*(constant_of(ex, a) for a in value.args)))
     return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
 
@@ -246,6 +250,8 @@ def make_zip(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(enumerate)
 def make_enumerate(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start", const(0))
+    if not isinstance(start, (SymValue, ScalarValue)):
+        start = const(as_int(ex, start, "enumerate()"))
     return EnumerateIterator(get_iter_sync(ex, args[0] if args else kwargs["iterable"]), start)
 
 

@@ -18,6 +18,22 @@ def initialize(init, made, /, *args, **kwargs):
     return made
 
 
+def checked(kind, message, method, /, *args):
+    """What a special method returns, which has to be of a type."""
+    result = method(*args)
+    if not isinstance(result, kind):
+        raise TypeError(message % type(result).__name__ if "%s" in message else message)
+    return result
+
+
+def checked_iterator(method, obj, /):
+    """What an `__iter__` returns."""
+    result = method(obj)
+    if not hasattr(type(result), "__next__"):
+        raise TypeError(f"iter() returned non-iterator of type {type(result).__name__!r}")
+    return result
+
+
 def drop_result(function, /, *args):
     """Call for the effect (property setters, `__setattr__`, `__setitem__`)."""
     function(*args)

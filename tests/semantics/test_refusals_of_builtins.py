@@ -1,0 +1,116 @@
+"""What builtins say to arguments that they refuse, and to special methods that return the wrong thing."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+import torch
+
+import jitpy
+
+
+class Wrong:
+    """Every special method returns what it must not."""
+
+    def __str__(self):
+        return 3
+
+    def __repr__(self):
+        return None
+
+    def __format__(self, spec):
+        return 5
+
+    def __index__(self):
+        return 2.0
+
+    def __iter__(self):
+        return 3
+
+    def __hash__(self):
+        return "a"
+
+    def __len__(self):
+        return -1
+
+
+class Slots:
+    __slots__ = ("a",)
+
+
+class Index:
+    def __index__(self):
+        return 1
+
+
+class Unset:
+    x = 1
+
+    def __len__(self):
+        return "x"
+
+
+REFUSED = {
+    "print a separator": lambda x: print(sep=3),
+    "print an end": lambda x: print(end=b"x"),
+    "print to a number": lambda x: print("a", file=3),
+    "iter": lambda x: iter(Wrong()),
+    "for": lambda x: [v for v in Wrong()],
+    "hash": lambda x: hash(Wrong()),
+    "str": lambda x: str(Wrong()),
+    "repr": lambda x: repr(Wrong()),
+    "format": lambda x: f"{Wrong()}",
+    "index": lambda x: [1, 2, 3][Wrong()],
+    "slice": lambda x: [1, 2, 3][Wrong() :],
+    "len": lambda x: len(Wrong()),
+    "len of text": lambda x: len(Unset()),
+    "truth": lambda x: bool(Wrong()),
+    "vars of slots": lambda x: vars(Slots()),
+    "vars of a number": lambda x: vars(3),
+    "enumerate": lambda x: enumerate([1], start="a"),
+    "step": lambda x: [1, 2, 3][::0],
+    "insert": lambda x: [1].insert(),
+    "get": lambda x: {}.get(),
+    "append": lambda x: [].append(1, 2),
+    "getattr": lambda x: len(1, 2),
+    "in": lambda x: 3 in object(),
+    "dict": lambda x: dict([1]),
+    "isinstance": lambda x: isinstance(x, list[int]),
+    "open": lambda x: open("/nonexistent"),
+    "an item of 64 bits": lambda x: operator.setitem(x, 0, 1 << 63),
+    "an operand of 64 bits": lambda x: x.long() * (1 << 70),
+    "a byte": lambda x: torch.full((2,), 300, dtype=torch.uint8),
+    "a filled byte": lambda x: x.to(torch.uint8).fill_(-1000),
+    "a half": lambda x: torch.full((2,), 1e10, dtype=torch.float16),
+    "masked": lambda x: x.to(torch.int8).masked_fill(x > 0, 300),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_in_eager(name: str, backend: str) -> None:
+    refused = REFUSED[name]
+
+    def call(x):
+        y = x * 2
+        try:
+            return y, refused(x)
+        except Exception as error:
+            return y, type(error), str(error)
+
+    jitpy.reset()
+    x = torch.arange(4.0)
+    expected = call(x)
+    assert len(expected) == 3
+    found = jitpy.jit(call, backend=backend)(x)
+    assert torch.equal(expected[0], found[0])
+    assert expected[1:] == found[1:]
+
+
+def test_indices_of_objects() -> None:
+    def call(x):
+        return [1, 2, 3][Index()], [1, 2, 3][Index() :], operator.index(True), operator.index(Index())
+
+    jitpy.reset()
+    assert [repr(v) for v in jitpy.jit(call, backend="eager")(torch.ones(1))] == ["2", "[2, 3]", "1", "1"]
