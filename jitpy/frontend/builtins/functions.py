@@ -561,13 +561,11 @@ _print = host_call(print)
 
 @builtin(print)
 def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if not all(key in ("sep", "end") and value.cls in (str, type(None)) or key in ("file", "flush")
-               for key, value in kwargs.items()) or "file" in kwargs and kwargs["file"].cls in (int, str):
-        raise GraphBreak("unsupported_call", "print() with arguments that it refuses")
     if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
         raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \
-            any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs):
+            any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs) or \
+            "file" in kwargs and not hasattr(kwargs["file"].cls, "write") and kwargs["file"].cls is not type(None):
         raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
     return _print(ex, args, kwargs)
 
