@@ -42,7 +42,7 @@ def observe(fn: Callable[..., Any], program: TensorProgram, alias: int | None = 
         facts.append([_without_names(item) if isinstance(item, str) else item for item in log])
     except Exception as error:
         facts.append(_named(error))
-    facts.append(torch.is_grad_enabled())
+    facts.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))  # an error leaves blocks, too
     torch.set_grad_enabled(True)
     for line in program.after:
         try:

@@ -372,6 +372,35 @@ _finding("copy_laid_out_as_a_part_with_an_axis_of_one_element", """
     """, "t1, t2, t3", alias=6)
 
 
+# The memory of real and imaginary parts holds complex numbers: that is what as_strided() looked at.
+_finding("as_strided_of_real_and_imaginary_parts", """
+    t1 = torch.view_as_real(torch.complex(y, y * 2)).as_strided((2, 2), (1, 2))
+    """, "t1")
+
+# Eager refuses to write to one of several views before it looks at the number.
+_finding("which_of_two_errors_of_several_views", """
+    t1 = h.split(1)[0]
+    try:
+        t1.masked_fill_(t1 > 0, 1j)
+    except RuntimeError as error:
+        log.append(str(error))
+    """, "h", alias=6)
+
+# Lists of tensors whose negation is pending are no operands of operations in place.
+_finding("list_with_a_pending_negation", """
+    t1 = torch.complex(z, z).conj().imag
+    torch._foreach_mul_([t1, z], 0.5)
+    """, "t1")
+
+# A graph that starts under no_grad, behind a break, ends outside, and raises: grad mode stayed off.
+_finding("error_behind_no_grad_behind_a_break", """
+    with torch.no_grad():
+        t1 = torch.view_as_real(torch.complex(v, v * 2))
+        z.index_fill_(0, torch.tensor([0]), 1.5)
+    t1 += h.sum(-1)[0]
+    """, "y", alias=7)
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

@@ -251,8 +251,10 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                 with torch.enable_grad():
                     if history:
                         NonLeaf.mark(tensor)
-                    if _is_view(recorder, value):
+                    how = _view_kind(recorder, value)
+                    if how is not None:
                         tensor = tensor.view_as(tensor)
+                        torch._C._autograd._set_creation_meta(tensor, how)  # type: ignore[attr-defined]
                 made[id(value)] = tensor if history else tensor.requires_grad_(spec.requires_grad)
             return made[id(value)]
         if isinstance(value, sympy.Basic):
@@ -272,9 +274,18 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
     return None
 
 
-def _is_view(recorder: Recorder, value: TracedTensor) -> bool:
-    index = value.input
-    return bool(value.chain) or index is not None and recorder._inputs[index].value._base is not None
+def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
+    """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
+    autograd: Any = torch._C._autograd
+    if any(step.multi for step in value.chain):
+        return autograd.CreationMeta.MULTI_OUTPUT_NODE
+    if value.is_unrecorded:
+        return autograd.CreationMeta.NO_GRAD_MODE
+    index = value.storage.input
+    real = None if index is None else recorder._inputs[index].value
+    if real is not None and real._base is not None:
+        return autograd._get_creation_meta(real)
+    return autograd.CreationMeta.DEFAULT if value.chain else None
 
 
 def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:

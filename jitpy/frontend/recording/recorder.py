@@ -329,7 +329,8 @@ class Recorder:
         size, stride = (kwargs.get(n, args[i] if len(args) > i else None) for i, n in ((1, "size"), (2, "stride")))
         offset = kwargs.get("storage_offset", args[3] if len(args) > 3 else None)
         memory = base.storage.base.tensor
-        if not memory.is_contiguous() or any(isinstance(a, Node) for step in base.chain for a in step.args):
+        if not memory.is_contiguous() or memory.dtype is not base.dtype or \
+                any(isinstance(a, Node) for step in base.chain for a in step.args):
             raise Uncapturable("unsupported_op", "as_strided of memory whose layout is not known")
         if base.storage.input is not None:
             check_strided_input(

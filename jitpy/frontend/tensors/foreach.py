@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..traced import DECLINED, TracedTensor
+from ..traced import DECLINED, TracedTensor, Uncapturable, tensors_in
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
@@ -42,6 +42,8 @@ def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, 
     single = getattr(_aten, _NAMES.get(stem, stem) + ("_" if stem != name else ""), None)
     if count is None or single is None or stem in ("mm", "powsum"):
         return DECLINED
+    if stem != name and any(True in tensor.lazy_bits for tensor in tensors_in(args[0])):
+        raise Uncapturable("unsupported_op", "lists of tensors whose conjugation or negation is pending, written to")
     if stem in _KEYWORDS and len(args) == 4:
         args, kwargs = args[:3], {**kwargs, "scalars": args[3]}
     if stem == "norm" and len(args) < 2 and "ord" not in kwargs:
