@@ -259,7 +259,7 @@ class Expressions(Drawing):
             lambda: f"not (yes := {e('B')}) or yes", lambda: f"({e('O')} in [kept, {e('O')}])",
             lambda: f"({e('V')} is {e('V')})", lambda: f"any(v is x for v in {e('V')})",
             lambda: f"({e('L')} is {e('L')})", lambda: f"({e('G')} is not {e('G')})", lambda: f"({e('E')} is {e('E')})",
-            lambda: f"({e('T')}.data_ptr() == {e('T')}.data_ptr())", lambda: f"({e('P')} is {e('P')})",
+            lambda: "(x.data_ptr() == y.data_ptr())", lambda: f"({e('P')} is {e('P')})",
         ])())
 
     def _X(self, scope: dict[str, str], e: Callable[[str], str]) -> str:

@@ -202,7 +202,7 @@ class Language(Writes):
         items, f = self.expr(scope, "L", 1), self.expr(scope, "I", 1)
         made = self.one([
             f"iter({items})", f"enumerate({items})", f"zip({items}, 'abc')", f"map(lambda v: v + {f}, {items})",
-            f"filter(lambda v: v > {f}, {items})", f"reversed({items})", f"iter({self.expr(scope, 'D', 1)}.items())",
+            f"filter(lambda v: v > {f}, {items})", f"reversed({items})",
             f"itertools.chain({items}, (7, 8))", f"itertools.islice(itertools.count({f}), 4)", f"iter(range({f} % 5))",
             f"(v * {f} for v in {items})", f"itertools.accumulate({items})", f"iter({self.expr(scope, 'Q', 1)})",
             f"itertools.cycle({items} or [1])", f"evens({items})", f"itertools.takewhile(lambda v: v > {f}, {items})",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import itertools
 import logging
 import sys
 import traceback
@@ -161,6 +162,43 @@ def keyword_defaults_changed_in_place():
         return inner(), held is inner.__kwdefaults__, before, after, refused, helper(), x + 1
 
     return fn, helper
+
+
+class _Counts:
+    """An iterator in Python, which ends with a value."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.n -= 1
+        if self.n < 0:
+            raise StopIteration(7)
+        return self.n
+
+    def send(self, value):
+        return value or next(self)
+
+
+@case(one, two)
+def yield_from_an_iterator_in_python(x):
+    def inner():
+        got = yield from _Counts(2)
+        yield got
+
+    w = x * 2
+    found = []
+    for make in (inner, lambda: itertools.chain.from_iterable([[1], _Counts(1)]), lambda: itertools.chain(_Counts(2))):
+        try:
+            found.append(list(make()))
+        except RuntimeError:
+            w.zero_()
+    made = inner()
+    found += [next(made), made.send(5), next(made), next(made), next(made, "end")]
+    return found, w
 
 
 test_all = make_test(__name__)

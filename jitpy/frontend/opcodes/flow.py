@@ -167,6 +167,10 @@ def _send(ex: Executor, frame: Frame, ins: Any) -> None:
             push(ex, frame, ex.call_sync(ex.finish_sync(load_attr(ex, receiver, "send")), [sent]))
     except Exhausted as end:
         _end_send(frame, ins, end.value or NONE)
+    except TracedException as error:  # of a `__next__` or `send` in Python
+        if not issubclass(error.value.cls, StopIteration):
+            raise
+        _end_send(frame, ins, error.value.args[0] if error.value.args else NONE)
 
 
 def send_end(ex: Executor, value: Value) -> None:
