@@ -654,9 +654,15 @@ _SKIPPED_MODULES = frozenset((
 ))
 
 
+#: ... but for these: calls of `torch.fx.GraphModule` go through functions of their own
+_ENTERED_MODULES = frozenset(("torch.fx.graph_module",))
+
+
 @functools.lru_cache(None)
 def _is_skipped(module: str) -> bool:
     """Whether the functions of a module are not traced."""
+    if module in _ENTERED_MODULES:
+        return False
     parts = module.split(".")
     return any(".".join(parts[:count]) in _SKIPPED_MODULES for count in range(1, len(parts) + 1))
 

@@ -341,4 +341,36 @@ def asking_for_tensors(x):
     return found + 1, torch.is_tensor(torch.nn.Identity())
 
 
+NAMES = {"reflect", "constant", "circular"}
+
+
+@case(one, fullgraph=True, globals={"NAMES": lambda: {"reflect", "constant", "circular"}})
+def text_of_a_set(x):
+    return x + 1, f"one of {NAMES}", str(NAMES), repr(NAMES)
+
+
+@case(one, fullgraph=True)
+def autocast_of_any_device(x):
+    return x + any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda", "mps", "xpu"))
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return torch.relu(x * self.scale) + 1
+
+
+@case(one, factory=True)
+def graph_modules():
+    module = torch.fx.symbolic_trace(Layers())
+
+    def fn(x):
+        return module(x) * 2, module(x - 1)
+
+    return fn
+
+
 test_cases = make_test(__name__)

@@ -58,6 +58,7 @@ from ..polyfills.classes import make_type
 from ..source import attr
 from ..subscripts import contains, delete_item, get_item, set_item
 from ..values.base import (
+    CONST_TYPES,
     FALSE,
     NONE,
     ClassValue,
@@ -483,7 +484,23 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
         return exception_text(ex, value, function)
     if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
         return const(function(formatting_constant(ex, value)))
+    if isinstance(value, SetValue) and value.real is not None and not value.log and \
+            all(type(item) in CONST_TYPES for item in value.real):
+        shown = function(value.real)  # in an order that only the real set has
+        ex.world.guard(value.source, "python", _ShownAs(function, shown))
+        return const(shown)
     raise unsupported(value, f"{function.__name__}()")
+
+
+class _ShownAs:
+    """Guard predicate: an object has this text."""
+
+    def __init__(self, function: Any, text: str) -> None:
+        self.function = function
+        self.text = text
+
+    def __call__(self, obj: Any) -> bool:
+        return self.function(obj) == self.text
 
 
 @builtin(str)

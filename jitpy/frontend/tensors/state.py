@@ -16,6 +16,7 @@ import torch
 from jitpy.ir import interrupts
 
 from ..guards import GuardSet, TorchStateGuard
+from ..source import constant
 from ..traced import Uncapturable
 
 _NAMES = (
@@ -229,7 +230,23 @@ def _get_default_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
 
 @_handles(torch.is_autocast_enabled)
 def _is_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type", "cuda"))].enabled
+    kind = _arg(args, kwargs, 0, "device_type", "cuda")
+    if kind in _AUTOCAST_DEVICES or not isinstance(kind, str):
+        return recorder.state.autocast[_autocast_device(kind)].enabled
+    enabled = torch.is_autocast_enabled(kind)
+    recorder.guards.add(constant(torch, "torch"), "python", _Autocasts(kind, enabled), f"autocast on {kind!r}")
+    return enabled
+
+
+class _Autocasts:
+    """Guard predicate: whether autocast is on for devices that graphs are never made for."""
+
+    def __init__(self, kind: str, enabled: bool) -> None:
+        self.kind = kind
+        self.enabled = enabled
+
+    def __call__(self, module: Any) -> bool:
+        return bool(torch.is_autocast_enabled(self.kind)) == self.enabled
 
 
 @_handles(torch.is_autocast_cpu_enabled)
@@ -436,6 +453,11 @@ def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
 @_handles(torch._C._len_torch_function_stack)
 def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
     return torch._C._len_torch_function_stack()  # under the state guard
+
+
+@_handles(torch._C._are_functorch_transforms_active)
+def _functorch_transforms(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return torch._C._are_functorch_transforms_active()  # where any is, nothing is captured
 
 
 @_handles(torch._C._len_torch_dispatch_stack)
