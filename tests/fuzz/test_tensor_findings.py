@@ -371,6 +371,28 @@ _finding("copy_laid_out_as_a_part_with_an_axis_of_one_element", """
     t3 = torch.empty_like(x[:, :1].unsqueeze(0)).copy_(w[:, :1].unsqueeze(0))
     """, "t1, t2, t3", alias=6)
 
+# Views of a copy that has to be no view were views of what that was computed through.
+_finding("view_of_a_written_result_beside_it", """
+    t1 = torch.nn.functional.gelu(z)
+    t2 = t1.unsqueeze(0)
+    with torch.no_grad():
+        t2[0].add_(g)
+    t1.sub_(g)
+    """, "t2", alias=6)
+_finding("views_of_a_copy_laid_out_as_another", """
+    t1 = torch.empty_like(x).copy_(y)
+    t2 = t1[0]
+    t3 = torch.empty_like(x).copy_(w)
+    t4 = t3[0]
+    torch._C._is_tracing()
+    """, "t1, t2, t3, t4", alias=6, after=("out[0].mul_(args['w'])", "out[3].mul_(2)"))
+
+# as_strided() counts elements, of which the memory may have others than the view.
+_finding("as_strided_of_complex_numbers_as_real_ones", """
+    t2 = torch.view_as_real(torch.complex(y, y * 2))
+    t3 = t2.as_strided((2, 2), (1, 2))
+    """, "t3")
+
 
 # The memory of real and imaginary parts holds complex numbers: that is what as_strided() looked at.
 _finding("as_strided_of_real_and_imaginary_parts", """

@@ -14,7 +14,7 @@ from jitpy.ir.graph import BEFORE_WRITES
 from ..breaks import GraphBreak, Restart
 from ..recording.autograd_facts import WRITES_STATISTICS, requires_grad, shows
 from ..recording.history import drop_unused_history
-from ..traced import Finished, TracedScalar, TracedTensor, Uncapturable, ViewStep
+from ..traced import Finished, Storage, TracedScalar, TracedTensor, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
@@ -170,12 +170,20 @@ class _Views:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._made: dict[tuple[Node, int], Node] = {}
+        self._owners: dict[Storage, Node] = {}
 
     def view(self, step: ViewStep, base: Node) -> Node:
         """`base` looked at through `step`: one node for each view that the program made."""
         found = self._made.get((base, id(step)))
         if found is None:
             found = self._made[base, id(step)] = self._recorder._apply_step(step, base, as_made=True)
+        return found
+
+    def owner(self, storage: Storage) -> Node:
+        """What the program sees as the tensor that owns this memory: the base of its views."""
+        found = self._owners.get(storage)
+        if found is None:
+            found = self._owners[storage] = _no_view(self._recorder, storage.base)
         return found
 
     def mark_before_writes(self, node: Node) -> None:
@@ -204,9 +212,11 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
             if before:
                 shown.mark_before_writes(node)
         return node
-    if payload.generation != storage.generation or not payload.anchored or storage.written and payload.is_detached:
-        recorder._refresh(payload, shown.view)
-    return payload.node if payload.chain else _no_view(recorder, payload.node)
+    owner = shown.owner(storage)
+    if payload.generation != storage.generation or not payload.anchored or storage.written and payload.is_detached \
+            or owner is not storage.base:
+        recorder._refresh(payload, shown.view, owner)
+    return payload.node
 
 
 def _no_view(recorder: Recorder, node: Node) -> Node:

@@ -170,11 +170,12 @@ class Recorder:
             self._refresh(value)
         return value.node
 
-    def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None) -> None:
-        """Rebuild an alias from its storage's base; `view` applies a step."""
+    def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None,
+                 owner: Node | None = None) -> None:
+        """Rebuild an alias from its storage's base, or from what stands for that; `view` applies a step."""
         storage = value.storage
         self._save(value)
-        node = storage.base
+        node = storage.base if owner is None else owner
         for step in value.chain:
             node = view(step, node) if view is not None else self._apply_step(step, node)
         value.node, value.generation, value.anchored = node, storage.generation, True
