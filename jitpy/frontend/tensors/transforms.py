@@ -390,7 +390,10 @@ def _differentiated(fn: TransformValue, tree: tuple[Any, ...]) -> set[int]:
     numbers = (argnums,) if type(argnums) is int else argnums
     if type(numbers) is not tuple or not all(type(n) is int and -len(tree) <= n < len(tree) for n in numbers):
         raise _refusal("argnums that do not fit the arguments")
-    return {leaf.index for n in numbers for leaf in pytree.tree_leaves(tree[n]) if isinstance(leaf, _Slot)}
+    leaves = [leaf for number in numbers for leaf in pytree.tree_leaves(tree[number])]
+    if not all(isinstance(leaf, _Slot) for leaf in leaves):
+        raise _refusal("a derivative with respect to what is no tensor")
+    return {leaf.index for leaf in leaves}
 
 
 def _constant(ex: Executor, value: Value) -> Any:
