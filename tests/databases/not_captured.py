@@ -29,8 +29,10 @@ OPERATORS: dict[str, Why] = {
         "nonzero/out masked_select/out linalg.lstsq linalg.lstsq.grad_oriented",
     ),
     **_because("dynamic_shape", "a tensor says where to cut", "narrow/function narrow/method"),
-    **_because("exception", "tensors say where to cut", "tensor_split"),
-    **_because("exception", "the kernel resizes its argument, which torch's shape rule refuses", "addbmm/inplace"),
+    **_because("unsupported_op", "tensors say where to cut", "tensor_split"),
+    **_because(
+        "unsupported_op", "the kernel resizes its argument, which torch's shape rule refuses", "addbmm/inplace"
+    ),
     **_because(
         "unsupported_op",
         "variances are clamped under no_grad, and their gradients pass that by",

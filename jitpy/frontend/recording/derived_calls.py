@@ -219,7 +219,8 @@ def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs:
         if type(again) is type(other) and str(again) == str(other):
             other.__traceback__ = None
             return UserError(other)
-    return Uncapturable("exception", f"{name}: {type(error).__name__}: {error}")
+    reason = "exception" if other is not None else "unsupported_op"
+    return Uncapturable(reason, f"{name}: {type(error).__name__}: {error}")
 
 
 #: Bytes of stand-ins that are materialised to find eager's own error.
