@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 from torch.func import (
@@ -605,6 +607,32 @@ def batch_norm_under_vmap():
 @case(one)
 def functionalized(x):
     return torch.func.functionalize(lambda t: t.clone().add_(1))(x)
+
+
+@case(factory=True, fullgraph=True)
+def ensemble_over_a_skeleton():
+    models = [make_mlp() for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(models)
+    skeleton = copy.deepcopy(models[0]).to("meta")
+
+    def one_model(params, buffs, x):
+        return torch.func.functional_call(skeleton, (params, buffs), (x,))
+
+    def fn(x):
+        return torch.func.vmap(one_model, in_dims=(0, 0, None))(parameters, buffers, x)
+
+    return (lambda: fn(torch.arange(8.0).reshape(2, 4))), parameters
+
+
+@case(one)
+def derivative_of_a_number(x):
+    errors = []
+    for transform in (torch.func.grad, torch.func.jacrev):
+        try:
+            transform(lambda number: number.sum() * x)(3)
+        except ValueError as error:
+            errors.append(str(error))
+    return errors, x * 2
 
 
 test_all = make_test(__name__)
