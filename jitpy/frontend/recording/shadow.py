@@ -223,6 +223,11 @@ class Tape(CaptureMode):
             )
         if func is _aten._efficientzerotensor.default:
             func = _aten.zeros.default  # kernels read memory
+        if func is _aten._to_copy.default and not isinstance(args[0], torch.Tensor):
+            # batching rules make tensors of numbers, which arrive here as numbers
+            func = _aten.scalar_tensor.default
+            kwargs = {"dtype": torch.tensor(args[0]).dtype, **kwargs}
+            kwargs = {name: kwargs[name] for name in ("dtype", "device") if name in kwargs}
         facts = schema_facts(func)
         if facts.dynamic and not has_size_rule(func, args):
             raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
