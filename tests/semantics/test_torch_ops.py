@@ -158,4 +158,35 @@ def range_between_elements(x):
     return torch.arange(x[1], x[4] + 1, 2), torch.arange(x[3], dtype=torch.float32), torch.arange(0, end=x[2])
 
 
+@case(lambda: (torch.ones(2, 3, 4), torch.ones(2)), lambda: (torch.ones(2, 3, 4), torch.ones(4)))
+def values_that_do_not_fit(x, values):
+    places = torch.tensor([1, 0])
+    results = []
+    for indices in ((places,), (places, places), (None, places)):
+        try:
+            results.append(torch.index_put(x, indices, values, accumulate=True))
+        except RuntimeError as error:
+            results.append(str(error))
+    return results, (x + 1).index_put_((places, places), values, accumulate=True)
+
+
+CHANNELS_LAST = (
+    lambda: (torch.randn(2, 4, 3, 5).to(memory_format=torch.channels_last),),
+    lambda: (torch.randn(2, 4, 2, 3, 5).to(memory_format=torch.channels_last_3d),),
+)
+
+
+@case(*CHANNELS_LAST, fullgraph=True)
+def group_norm_of_channels_last(x):
+    y = F.group_norm(x, 2)
+    z = F.group_norm(x, 2, torch.ones(4), torch.ones(4)) * 2
+    return y, z, y.stride(), z.stride(), y.is_contiguous(), y.flatten(2).stride()
+
+
+def test_in_kernels():
+    for one in CASES[__name__]:
+        if one.fn in (values_that_do_not_fit, group_norm_of_channels_last):
+            check(one, "codegen")
+
+
 test_cases = make_test(__name__)

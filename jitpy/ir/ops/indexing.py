@@ -284,7 +284,30 @@ def _index_add(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
+def _index_put(
+    env: SizeEnv,
+    x: TensorSpec,
+    indices: Sequence[TensorSpec | None],
+    values: TensorSpec,
+    accumulate: bool = False,
+) -> TensorSpec:
+    """The meta kernel takes values of other sizes, which kernels refuse."""
+    if _has_mask((x, indices)):
+        raise NotCovered("masks")
+    wanted = _index(env, x, indices).shape
+    sizes = values.shape
+    if len(sizes) > len(wanted):
+        raise Invalid("sizes")
+    for size, other in zip(reversed(sizes), reversed(wanted), strict=False):
+        if not (type(size) is int and size == 1) and not env.equal(size, other) and not env.equal(size, 1):
+            raise Invalid("sizes")
+    if not is_contiguous(x.shape, x.stride) or values.dtype is not x.dtype or values.device != x.device:
+        raise NotCovered("strides are kept, dtypes must agree")
+    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+
+
 define("aten.index_add.default", infer=_index_add)
+define("aten.index_put.default", infer=_index_put)
 define("aten.select_scatter.default", infer=_scatter_part(select))
 define("aten.slice_scatter.default", infer=_scatter_part(slice_part))
 define("aten.diagonal_scatter.default", infer=_scatter_part(diagonal))

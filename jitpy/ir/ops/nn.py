@@ -173,8 +173,10 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> TensorSpec:
-    row_major_only((x,))
-    if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or not is_float(x.dtype) or type(x.shape[1]) is not int:
+    last = is_channels_last_strides(x.shape, x.stride)
+    if len(x.shape) < 2 or not is_float(x.dtype) or type(x.shape[1]) is not int:
+        raise NotCovered("group_norm")
+    if not last and not is_contiguous(x.shape, x.stride):
         raise NotCovered("group_norm")
     if type(groups) is not int or groups < 1 or x.shape[1] % groups:
         raise Invalid("groups")
@@ -182,7 +184,9 @@ def _group_norm(
         if parameter is not None and parameter.shape != (x.shape[1],):
             raise Invalid("parameter shape")
     _parameter_dtypes(x, weight, bias)
-    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
+    # The CPU's kernel keeps channels last, which the meta kernel does not know; other devices' do not.
+    strides = channels_last_stride if last and x.device.type == "cpu" else contiguous_stride
+    return TensorSpec(x.dtype, x.shape, strides(x.shape), x.device)
 
 
 def per_channel(b: Any, parameter: Any, ndim: int) -> Any:
@@ -196,6 +200,7 @@ def _group_norm_parts(
     b: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
     shape, dtype = x.spec.shape, x.spec.dtype
+    row_major_only((x.spec,))
     inner = prod(shape[1:])
     grouped = b.call(
         "aten.reshape.default", cast(b, x, compute_dtype(dtype)), [shape[0], groups, floordiv(inner, groups)]

@@ -14,7 +14,8 @@ import torch
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
-from .layout import is_contiguous
+from .indexing import row_major_only
+from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
 from .nn import affine, normalized, per_channel
 from .promotion import compute_dtype, is_float
 from .reductions import cast, mean_of, variance_of
@@ -110,10 +111,23 @@ def _grouped(b: Any, x: Any, n: Any, channels: Any, rest: Any, groups: int) -> A
     return b.call("aten.reshape.default", x, [n, groups, floordiv(channels, groups) * rest])
 
 
+def _group_norm_channels_last(
+    env: SizeEnv, x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, n: Any, channels: Any, rest: Any,
+    groups: int, eps: float
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The CPU's kernel keeps channels last, which the meta kernel does not know."""
+    if x.device.type != "cpu" or not is_channels_last_strides(x.shape, x.stride):
+        raise NotCovered("the meta kernel knows")
+    parameter = weight if weight is not None else bias
+    statistics = contiguous_spec(x.dtype if parameter is None else parameter.dtype, (n, groups), x.device)
+    return TensorSpec(x.dtype, x.shape, channels_last_stride(x.shape), x.device), statistics, statistics
+
+
 def _group_norm_forward(
     b: Any, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
 ) -> tuple[Any, Any, Any]:
     shape, dtype = x.spec.shape, x.spec.dtype
+    row_major_only((x.spec,))
     grouped = _grouped(b, cast(b, x, compute_dtype(dtype)), n, channels, rest, groups)
     value, mean, scale = normalized(b, grouped, [2], eps)
     value = b.call("aten.reshape.default", value, list(shape))
@@ -157,7 +171,7 @@ def _group_norm(
     )
 
 
-define("aten.native_group_norm.default", decompose=_group_norm_forward)
+define("aten.native_group_norm.default", infer=_group_norm_channels_last, decompose=_group_norm_forward)
 define("aten.native_group_norm_backward.default", decompose=_group_norm)
 
 
