@@ -99,11 +99,13 @@ def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, trac
     result = entry.peek()
     may_miss = result is MISSING
     if may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
+        queued = len(ex.early_calls)
         try:
             value = _without_effects(ex, entry.wrapper, *traced, what)
         except GraphBreak as error:
             logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
             value = None
+        del ex.early_calls[queued:]  # the cached calls in the body are made by the call itself
         if isinstance(value, ConstValue):
             result = value.value
         elif value is not None:
