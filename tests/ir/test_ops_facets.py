@@ -106,6 +106,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     ],
     "aten._native_batch_norm_legit.no_stats": [((IMAGE, normal(6), normal(6), True, 0.1, 1e-5), {})],
     "aten.native_dropout_backward.default": [((X, X > 0, 1.25), {})],
+    "ir.masked": [((X, X > 0.5, 0.1), {}), ((X.mT, X.mT > 0, 0.75), {}), ((X, (X > 0).mT.contiguous().mT, 0.5), {})],
     "ir.in_layout_of": [((X, X + 1), {}), ((X.mT, X.mT + 1), {})],
     "aten._fused_rms_norm.default": [((X, [8], normal(8), 1e-6), {}), ((X, [6, 8], None, None), {})],
 }

@@ -71,7 +71,7 @@ def test_without_a_gpu_a_call_is_torchs_error(native) -> None:
     with pytest.raises(RuntimeError, match="(?i)cuda"):
         native.Executable(plan)(torch.randn(16))
     plain = Plan(1, 2, (1,), [AllocStep(1, (4,), (1,), torch.float32, CUDA)])
-    with pytest.raises((RuntimeError, AssertionError), match="(?i)cuda"):
+    with pytest.raises((RuntimeError, AssertionError), match="(?i)cuda|nvidia driver"):
         native.Executable(plain)(torch.randn(16))
 
 
