@@ -182,6 +182,11 @@ _creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defi
 _PLAIN_VIEW = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 
 
+def owns_its_memory(tensor: torch.Tensor) -> bool:
+    """Guard: autograd does not know the tensor as a view."""
+    return tensor._base is None
+
+
 def is_leaf(tensor: torch.Tensor) -> bool:
     """Guard: the tensor is a leaf of the autograd graph, and no view that was made under no_grad of one that is not."""
     return tensor.is_leaf and (tensor._base is None or not tensor._base.requires_grad)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 
 import pytest
+import torch
 
+import jitpy
 from tests.fuzz.tensors import TensorProgram, check, statements
 
 _PROGRAMS: dict[str, TensorProgram] = {}
@@ -422,9 +425,48 @@ _finding("error_behind_no_grad_behind_a_break", """
     t1 += h.sum(-1)[0]
     """, "y", alias=7)
 
+# A view that was written through has the history of what owns the memory: a hook on the argument between the two does
+# not see its gradient.
+_finding("hook_on_an_argument_written_through_its_view", """
+    t3 = g[0]
+    t3 *= 2
+    """, "t3, g", after=("out[1].grad_fn; out[1].register_hook(lambda grad: grad * 3)",))
+_finding("hook_on_an_argument_that_got_a_history_through_its_view", """
+    t1 = y[0]
+    t2 = y[1:]
+    t1.mul_(g)
+    t2.mul_(2)
+    """, "t1, t2", after=("args['y'].grad_fn; args['y'].register_hook(lambda grad: grad * 3)",))
+_finding("hook_on_an_argument_with_a_view_between_two_writes", """
+    y.mul_(v)
+    t1 = y[0]
+    y.mul_(2)
+    """, "t1", after=("args['y'].grad_fn; args['y'].register_hook(lambda grad: grad * 3)",))
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:
     problem = check(_PROGRAMS[name], backend)
     assert problem is None, f"{problem}\n{_PROGRAMS[name].text()}"
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_hook_on_an_argument_that_is_a_view_at_the_next_call(backend: str) -> None:
+    def fn(h: torch.Tensor) -> torch.Tensor:
+        part = h[0]
+        part.mul_(2)
+        return part
+
+    def gradient(function: Callable[[torch.Tensor], torch.Tensor], of_part: bool) -> torch.Tensor:
+        w = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        h = (w * 2)[:] if of_part else w * 2
+        part = function(h)
+        assert h.grad_fn is not None
+        h.register_hook(lambda grad: grad * 3)
+        (h * 5).sum().add(part.sum()).backward()
+        return w.grad
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for of_part in (False, False, True, True, False):
+        assert torch.equal(gradient(jitted, of_part), gradient(fn, of_part)), of_part

@@ -12,6 +12,7 @@ from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES
 
 from ..breaks import GraphBreak, Restart
+from ..inputs import owns_its_memory
 from ..recording.autograd_facts import WRITES_STATISTICS, requires_grad, shows
 from ..recording.history import drop_unused_history
 from ..traced import Finished, Storage, TracedScalar, TracedTensor, Uncapturable, ViewStep
@@ -94,6 +95,19 @@ def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) ->
         if not behind.isdisjoint((*graph.outputs, *(mutation.value for mutation in graph.mutations))):
             what = "results are computed from an argument that got a value with a history"
             raise Restart(storage.history, GraphBreak("unsupported_op", what))
+
+
+def _check_history_of_view(recorder: Recorder, payload: TracedTensor) -> None:
+    """A view of an argument that was written to gets its history from what owns the memory. The graph makes it from the
+    argument, whose hooks see its gradient then: where that is a view itself, the program writes it. Raises Restart."""
+    storage = payload.storage
+    if storage.history is None or payload.is_detached or not payload.spec.requires_grad:
+        return
+    entry = recorder._inputs[storage.input]  # type: ignore[index]
+    what = "a view of an argument, itself a view, that got a value with a history"
+    if not owns_its_memory(entry.value):
+        raise Restart(storage.history, GraphBreak("input_mutation", what))
+    recorder.guards.add(entry.source, "python", owns_its_memory, what)
 
 
 def _write_as_data(recorder: Recorder, index: int) -> None:
@@ -207,6 +221,8 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
             raise Uncapturable("unsupported_op", "a second object for a whole input")
         # autograd makes a view of what has a history already as one that is made behind the write which gave it that
         before = payload.made < (storage.generation if storage.turned is None else storage.turned)
+        if not before:
+            _check_history_of_view(recorder, payload)
         for step in payload.chain:
             node = shown.view(step, node)
             if before:
