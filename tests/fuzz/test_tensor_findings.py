@@ -443,6 +443,26 @@ _finding("hook_on_an_argument_with_a_view_between_two_writes", """
     y.mul_(2)
     """, "t1", after=("args['y'].grad_fn; args['y'].register_hook(lambda grad: grad * 3)",))
 
+# Eager refuses to write to a view of a leaf before it looks at the number: the error was found out on a view of another
+# tensor.
+_finding("which_of_two_errors_of_a_view_of_a_leaf", """
+    t1 = v.narrow(-1, 0, 1)
+    try:
+        t1.masked_fill_(t1 > 0, 1j)
+    except RuntimeError as error:
+        log.append(str(error))
+    t2 = w[0][1:]
+    try:
+        t2.fill_(torch.ones(2))
+    except RuntimeError as error:
+        log.append(str(error))
+    t3 = h[0]
+    try:
+        t3.fill_(1j)
+    except RuntimeError as error:
+        log.append(str(error))
+    """, "v")
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)

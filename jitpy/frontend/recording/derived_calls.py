@@ -247,10 +247,12 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                 tensor.untyped_storage().fill_(0)
                 if number:
                     tensor.fill_(number)
-                # errors tell views from others, and leaves from what has a history
+                # errors tell views from others, leaves from what has a history, and views of either
                 history = spec.requires_grad and recorder.bets.has_history(value)
                 with torch.enable_grad():
-                    if history:
+                    if history and _shows_leaf(recorder, value):
+                        tensor.requires_grad_()
+                    elif history:
                         NonLeaf.mark(tensor)
                     how = _view_kind(recorder, value)
                     if how is not None:
@@ -287,6 +289,13 @@ def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
     if real is not None and real._base is not None:
         return autograd._get_creation_meta(real)
     return autograd.CreationMeta.DEFAULT if value.chain else None
+
+
+def _shows_leaf(recorder: Recorder, value: TracedTensor) -> bool:
+    """Whether it is a view of a leaf from outside."""
+    index = value.storage.input
+    return bool(value.chain) and index is not None and recorder._inputs[index].payload.is_leaf and \
+        recorder._inputs[index].value.requires_grad
 
 
 def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
