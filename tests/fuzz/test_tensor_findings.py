@@ -464,6 +464,59 @@ _finding("which_of_two_errors_of_a_view_of_a_leaf", """
     """, "v")
 
 
+# Autograd connects all tensors of a list with what they were before the first is written.
+_finding("list_with_one_tensor_twice", """
+    torch._foreach_mul_([h, h], 0.5)
+    """, "h")
+_finding("list_with_one_result_twice", """
+    t1 = v.sin()
+    torch._foreach_mul_([t1, t1], 0.5)
+    """, "t1", alias=7)
+_finding("list_of_views_of_one_result", """
+    t1 = w * 2
+    torch._foreach_sin_([t1[:, :2], t1[:, 1:]])
+    """, "t1")
+_finding("lists_that_read_what_they_write", """
+    t1 = w * 2
+    t2 = v + t1
+    torch._foreach_add_([t1, t2], [t2, t1])
+    """, "t1, t2")
+_finding("overload_for_a_list_with_one_tensor_twice", """
+    t1 = w * 2
+    torch.ops.aten._foreach_mul_.Scalar([t1, t1], 0.5)
+    torch._foreach_mul_(self=[t1, t1], scalar=0.5)
+    """, "t1")
+_finding("lists_that_share_memory_without_gradients", """
+    torch._foreach_add_([x, x[0], x], [y, z, y])
+    torch._foreach_copy_([x[:, :2], z], [x[:, 1:], x[0]])
+    torch._foreach_copy_([x, y], [y, x])
+    """, "x", alias=2)
+
+# Eager has no derivative of these.
+_finding("copied_list_with_gradients", """
+    torch._foreach_copy_([x, y], [h, w])
+    """, "x")
+_finding("maximum_of_a_list_with_gradients", """
+    t1 = w * 2
+    torch._foreach_maximum_([t1, x], 0.5)
+    """, "t1")
+
+# The tensors of a list before the one that is refused are written, but for refusals of autograd.
+_finding("list_with_one_that_is_refused", """
+    try:
+        torch._foreach_add_([x, z, y], [y, s.new_ones(2), x])
+    except RuntimeError as error:
+        log.append(str(error))
+    t1 = x * w
+    """, "t1")
+_finding("list_with_one_leaf", """
+    try:
+        torch._foreach_mul_([x, w], 0.5)
+    except RuntimeError as error:
+        log.append(str(error))
+    t1 = x * w
+    """, "t1")
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:
