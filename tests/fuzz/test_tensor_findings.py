@@ -463,6 +463,23 @@ _finding("which_of_two_errors_of_a_view_of_a_leaf", """
         log.append(str(error))
     """, "v")
 
+# A complex number was taken for one that a real tensor can hold: the error came out of the graph, behind the handler.
+_finding("complex_numbers_for_real_tensors", """
+    t1 = w * 2
+    for call in (
+        lambda: t1.fill_(1j), lambda: torch.full_like(x, 1j), lambda: x.new_full((2,), 1j), lambda: torch.fill(x, 1j),
+        lambda: torch.full((2,), 1j, dtype=torch.float32), lambda: t1.fill_(torch.ones(2)), lambda: t1.lerp_(x, 1j),
+        lambda: torch.lerp(x, y, 1j), lambda: x.addcmul(y, y, value=1j), lambda: torch.fill(x, torch.ones(1)),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            log.append(str(error))
+    t2 = torch.empty_like(x).copy_(1j)
+    t3 = x * 1j
+    t4 = torch.full((2,), 1j) + (x == 1j).sum()
+    """, "t1, t2, t3, t4")
+
 
 # Autograd connects all tensors of a list with what they were before the first is written.
 _finding("list_with_one_tensor_twice", """

@@ -24,8 +24,8 @@ _SIZES = ("List[int]", "Optional[List[int]]")
 
 def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Uncapturable where torch refuses a number among the arguments of an op for its value."""
-    unusual = [v for v in _numbers(args) if not 0 <= v <= 127]
-    unusual += [v for v in _numbers(kwargs.values()) if not 0 <= v <= 127]
+    unusual = [v for v in _numbers(args) if type(v) is complex or not 0 <= v <= 127]
+    unusual += [v for v in _numbers(kwargs.values()) if type(v) is complex or not 0 <= v <= 127]
     if not unusual or not isinstance(overload, torch._ops.OpOverload):
         return
     dtypes = {a.spec.dtype for a in (*args, *kwargs.values()) if type(a) is Node and type(a.spec) is TensorSpec}
@@ -49,12 +49,14 @@ def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 _ROOMY = _WIDE | {torch.int32, torch.int64}
 
 
-def _fits(value: float) -> bool:
+def _fits(value: complex) -> bool:
+    if isinstance(value, complex):
+        return False
     return abs(value) < 3e38 if type(value) is not int else -(1 << 63) <= value < 1 << 63
 
 
 def _numbers(values: Iterable[Any]) -> Iterator[Any]:
-    return (v for v in values if type(v) is int or type(v) is float)
+    return (v for v in values if type(v) is int or type(v) is float or type(v) is complex)
 
 
 def _stand_in(value: Any, kind: str) -> Any:

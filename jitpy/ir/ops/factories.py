@@ -133,6 +133,13 @@ def _new(
     return contiguous_spec(dtype or x.dtype, _sizes(env, shape), x.device if device is None else _device(device))
 
 
+def _fill(env: SizeEnv, x: TensorSpec, value: TensorSpec) -> TensorSpec:
+    """Some meta kernels take a value of any size, which other kernels refuse."""
+    if value.ndim:
+        raise Invalid("sizes")
+    raise NotCovered("strides")
+
+
 def _new_full(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], value: Any, **options: Any) -> TensorSpec:
     _fill_dtype(value)
     return _new(env, x, shape, **options)
@@ -165,8 +172,8 @@ define(
     differentiable=False,
 )
 define("aten.scalar_tensor.default", kind="factory", infer=_scalar_tensor, fill=lambda value, **options: value)
-for _name in ("Scalar", "Tensor"):
-    define(f"aten.fill.{_name}", fill=lambda x, value: value)
+define("aten.fill.Scalar", fill=lambda x, value: value)
+define("aten.fill.Tensor", infer=_fill, fill=lambda x, value: value)
 define("aten.rand.default", "aten.randn.default", kind="factory", infer=_sized)
 define("aten.rand_like.default", "aten.randn_like.default", kind="factory", infer=_like, differentiable=False)
 
