@@ -20,8 +20,8 @@ print(before or "sympy" not in sys.modules)
 
 jitted = jitpy.jit(lambda x: x.reshape(-1).sum() * (x.shape[0] // 2 if x.shape[0] % 3 else x.shape[1]))
 for rows in (2, 5, 9, 7):
-    x = torch.randn(rows, 4)
-    assert torch.allclose(jitted(x), x.sum() * (rows // 2 if rows % 3 else 4))
+    x = torch.arange(rows * 4.0).view(rows, 4)  # sums are exact in any order
+    assert torch.equal(jitted(x), x.sum() * (rows // 2 if rows % 3 else 4))
 print("sympy" in sys.modules)
 """
 
