@@ -534,6 +534,57 @@ _finding("list_with_one_leaf", """
     t1 = x * w
     """, "t1")
 
+# What torch refuses at the call was recorded, and raised when the graph ran: behind the program's own handler.
+_finding("fill_with_a_tensor_that_is_no_number", """
+    for t in (x, g, h[0]):
+        try:
+            t.fill_(y[0])
+        except RuntimeError as error:
+            log.append(str(error))
+    t1 = x * 2
+    """, "t1")
+_finding("fill_with_a_tensor_that_is_no_number_before_another_error", """
+    try:
+        s.fill_(x[0])
+    except RuntimeError as error:
+        log.append(str(error))
+    w.masked_fill_(w > 0, 0.25)
+    """, "s", alias=6)
+_finding("fill_behind_out_with_gradients", """
+    t1 = torch.zeros_like(x)
+    try:
+        torch.cat([w], out=t1)
+    except RuntimeError as error:
+        log.append(str(error))
+    t4 = x * g
+    try:
+        t4.fill_(t4)
+    except RuntimeError as error:
+        log.append(str(error))
+    """, "t1", alias=6)
+_finding("complex_numbers_written_to_real_ones", """
+    for write in (lambda: x.fill_(1j), lambda: i.fill_(1j), lambda: x.masked_fill_(x > 0, torch.tensor(1j)),
+                  lambda: x.fill_diagonal_(1j), lambda: x.mul_(1j),
+                  lambda: v.narrow(-1, 0, 1).masked_fill_(m[0, :1], 1j)):
+        try:
+            write()
+        except RuntimeError as error:
+            log.append(str(error))
+    x.copy_(c.abs() * 2)
+    t1 = x * 2
+    """, "t1")
+_finding("writes_of_dtypes_that_a_kernel_refuses", """
+    t1 = i > 0
+    for write in (lambda: c.clamp_(0, 1), lambda: c.abs_(), lambda: c.floor_(), lambda: c.atan2_(x), lambda: t1.abs_(),
+                  lambda: t1.ceil_(), lambda: t1.cumsum_(0), lambda: c.bitwise_and_(i), lambda: c.sub_(m),
+                  lambda: c.addmm_(x.new_ones(2, 2), x), lambda: x.heaviside_(m), lambda: c.sign_(), lambda: c.erf_(),
+                  lambda: x.gcd_(y), lambda: x.heaviside_(y.double())):
+        try:
+            write()
+        except RuntimeError as error:
+            log.append(str(error))
+    """, "t1")
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

@@ -1,4 +1,5 @@
-"""Numbers that do not fit the dtypes that they meet: torch's kernels raise, and a graph of ours would wrap them around.
+"""Arguments that torch's kernels refuse although shapes and promotion have nothing against them: numbers that do not
+fit the dtypes that they meet, which a graph of ours would wrap around, and operands of a write.
 
 What raises is left to torch, in place, so that the program's own handlers see the error.
 """
@@ -19,6 +20,8 @@ from ..traced import Uncapturable
 #: floats that hold whatever number a program is likely to give them
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
 _REFUSAL = re.compile("overflow|too big|too large|out of range|out of bounds|ZeroDivision|not supported")
+_REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
+_USUAL = frozenset({torch.float32, torch.float64})
 _SIZES = ("List[int]", "Optional[List[int]]")
 
 
@@ -34,16 +37,40 @@ def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return
     if dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual):
         return
+    _check(overload, args, kwargs, _REFUSAL)
+
+
+def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Uncapturable where torch refuses dtypes of the operands of an in-place op, or complex values for real ones."""
+    values = (*args, *kwargs.values())
+    specs = [v.spec for v in values if type(v) is Node and type(v.spec) is TensorSpec]
+    if not specs:
+        return
+    if not specs[0].dtype.is_complex and overload is not _COPY and any(spec.dtype.is_complex for spec in specs):
+        raise Uncapturable("unsupported_op", f"{overload} of complex numbers to real ones")
+    usual = len({spec.dtype for spec in specs}) == 1 and specs[0].dtype in _USUAL and overload not in _OF_INTEGERS
+    if usual or specs[0].device.type != "cpu" or torch.Tag.nondeterministic_seeded in overload.tags:
+        return
+    _check(overload, args, kwargs, _REFUSED_WRITE)
+
+
+_COPY = torch.ops.aten.copy_.default
+#: whose shape rules take floats, too
+_OF_INTEGERS = frozenset({torch.ops.aten.gcd_.default, torch.ops.aten.lcm_.default})
+
+
+def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused: re.Pattern[str]) -> None:
+    """Uncapturable where torch raises an error of this kind for small tensors in place of the program's."""
     arguments = overload._schema.arguments
     given = tuple(_stand_in(a, str(arguments[i].type)) for i, a in enumerate(args))
     types = {a.name: str(a.type) for a in arguments}
     named = tuple((name, _stand_in(a, types.get(name, ""))) for name, a in kwargs.items())
     try:
-        refusal = _refusal(overload, given, named)
+        error = _error(overload, given, named)
     except TypeError:  # something that has no hash
         return
-    if refusal is not None:
-        raise Uncapturable("unsupported_op", f"{overload} raises: {refusal}")
+    if error is not None and refused.search(error):
+        raise Uncapturable("unsupported_op", f"{overload} raises: {error}")
 
 
 _ROOMY = _WIDE | {torch.int32, torch.int64}
@@ -71,8 +98,8 @@ def _stand_in(value: Any, kind: str) -> Any:
 
 
 @functools.lru_cache(4096)
-def _refusal(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
-    """What torch says about these numbers, with small tensors in place of the program's."""
+def _error(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
+    """What torch says about these arguments, with small tensors in place of the program's."""
 
     def made(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -87,7 +114,7 @@ def _refusal(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any]
         with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
             overload(*map(made, args), **{name: made(value) for name, value in kwargs})
     except (RuntimeError, OverflowError) as error:
-        return str(error).partition("\n")[0] if _REFUSAL.search(str(error)) else None
+        return str(error).partition("\n")[0]
     except (TypeError, ValueError, IndexError):
         return None
     return None

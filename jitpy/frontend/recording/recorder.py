@@ -69,7 +69,7 @@ from . import aliasing, overlap
 from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
 from .bets import Bets
 from .history import History
-from .number_checks import check_numbers
+from .number_checks import check_numbers, check_written
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
 _aten = torch.ops.aten
@@ -373,6 +373,8 @@ class Recorder:
         if facts.inplace_view:
             return self._record_inplace_view(facts, args, kwargs)
         overlap.check_operands(self, facts, args, kwargs)
+        if not facts.outs:
+            check_written(facts.overload, self.to_node(args), self.to_node(kwargs))
         if facts.overload is _aten.copy_.default:
             target, source = args[:2]
             if not isinstance(source, TracedTensor):  # a number
