@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..ir.algebra import sympy
-from ..ir.alias import copies_before_write
+from ..ir.alias import alias_kind, copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
@@ -144,7 +144,7 @@ class Planner(Arrangement):
             if done:
                 self.steps.append(FreeStep(tuple(sorted(done))))
         self._copy_back()
-        owners: dict[int, Any] = dict(enumerate(self.graph.inputs))
+        owners = self._owners()
         self.outputs = tuple(
             self._output(n, v, owners) for n, v in zip(self.graph.outputs, self.output_values, strict=True)
         )
@@ -168,6 +168,20 @@ class Planner(Arrangement):
         if isinstance(step, AllocStep):
             return sizes_in((step.shape, step.stride))
         return sizes_in((step.shape, step.stride, step.offset)) if isinstance(step, ViewStep) else set()
+
+    def _owners(self) -> dict[int, Any]:
+        """Of slots that inputs or several results have: who owns the memory, to the program; None: a tensor that it
+        does not see any more."""
+        found: dict[int, Any] = dict(enumerate(self.graph.inputs))
+        sharing: dict[Value, dict[Any, None]] = {}
+        for node, value in zip(self.graph.outputs, self.output_values, strict=True):
+            if isinstance(value, Value) and not isinstance(value, View):
+                sharing.setdefault(value, {})[node] = None
+        for value, nodes in sharing.items():
+            if len(nodes) > 1:
+                own = [node for node in nodes if alias_kind(self.graph, node) not in ("view", "self")]
+                found.setdefault(self._slot(value), own[0] if own else None)
+        return found
 
     def _output(self, node: Any, value: Any, owners: dict[int, Any]) -> int:
         """The slot of a result: a tensor of its own, also where it is a view that looks like what it views."""

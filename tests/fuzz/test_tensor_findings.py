@@ -533,6 +533,19 @@ _finding("list_with_one_leaf", """
         log.append(str(error))
     t1 = x * w
     """, "t1")
+# Of results in the same memory, of the same shape, the first was the base of the others.
+_finding("detached_in_place_behind_a_break", """
+    t2 = s * 2
+    t3 = t2.view_as(t2)
+    t3.detach_()
+    """, "t2", alias=5)
+_finding("base_behind_its_view", """
+    t2 = z * 2
+    t3 = t2.view_as(t2)
+    torch._C._is_tracing()
+    t2.detach_()
+    """, "t3, t2", alias=5)
+
 
 # What torch refuses at the call was recorded, and raised when the graph ran: behind the program's own handler.
 _finding("fill_with_a_tensor_that_is_no_number", """
@@ -611,3 +624,20 @@ def test_hook_on_an_argument_that_is_a_view_at_the_next_call(backend: str) -> No
     jitted = jitpy.jit(fn, backend=backend)
     for of_part in (False, False, True, True, False):
         assert torch.equal(gradient(jitted, of_part), gradient(fn, of_part)), of_part
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_which_results_are_views(backend: str) -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = x * 2, x * 3
+        hidden = x * 4
+        return a.view_as(a), a, b, b.view_as(b), hidden.view_as(hidden), hidden.view_as(hidden)
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for _ in range(2):
+        results = jitted(torch.ones(3))
+        assert [result._base is not None for result in results] == [True, False, False, True, True, True]
+        assert results[0]._base is results[1]
+        assert results[3]._base is results[2]
+        results[4].add_(1)
+        assert torch.equal(results[5], torch.full((3,), 5.0))
