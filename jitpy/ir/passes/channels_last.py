@@ -25,6 +25,9 @@ from ..spec import Dim, TensorSpec, contiguous_stride
 #: By how much the bytes that a region saves must exceed those that it converts at its border.
 WORTH = 1.5
 
+#: How many channels the CPU library's kernels work on together.
+_BLOCK = 16
+
 #: Which arguments (by position) and which results follow each other's order of axes; None: the op's only result.
 _Positions = tuple[tuple[int, ...], tuple[int | None, ...]]
 
@@ -145,6 +148,20 @@ def _runs_in_channels_last(node: Node) -> bool:
         spec.dtype is torch.float32 and bool(torch.backends.cudnn.allow_tf32))
 
 
+def _writes_out_of_bounds(node: Node) -> bool:
+    """Whether the CPU library's backward kernels for channels-last images overrun their buffers: those that skip pixels
+    of few channels (seen with torch 2.11 to 2.13: 1x1, a stride of 2, less than 16 channels, 128x128 and more)."""
+    first = 1 if node.op.name == _BACKWARD else 0
+    weight = node.args[first + 1]
+    stride = node.args[first + 3] if len(node.args) > first + 3 else node.kwargs.get("stride", 1)
+    if not isinstance(weight, Node) or weight.tensor.device.type != "cpu":
+        return False
+    _, channels, *kernel = weight.tensor.shape
+    few = not isinstance(channels, int) or channels < _BLOCK
+    skips = any(step != 1 for step in stride) if isinstance(stride, (list, tuple)) else stride != 1
+    return few and skips and all(size == 1 for size in kernel)
+
+
 def _groups(node: Node) -> Any:
     position = _CONVOLUTIONS[node.op.name]
     return node.args[position] if len(node.args) > position else node.kwargs.get("groups", 1)
@@ -195,6 +212,8 @@ class _Regions:
         if not all(_is_image(_spec(v)) for v in (*reads, *makes)):
             return None
         if "memory_format" in node.kwargs or alias_kind(self.graph, node) != "copy":
+            return None
+        if node.op.name in _CONVOLUTIONS and _writes_out_of_bounds(node):
             return None
         return reads, makes
 
