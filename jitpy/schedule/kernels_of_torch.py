@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
 import torch
 
 from ..ir.graph import Node
+from ..ir.ops.tried import error_of
 from ..ir.spec import TensorSpec
 
 _USUAL = frozenset({torch.float32, torch.float64})
@@ -37,25 +37,7 @@ def refuses(node: Node) -> bool:
     try:
         args = tuple(map(stand_in, node.args))
         kwargs = tuple((name, stand_in(value)) for name, value in node.kwargs.items())
-        return _kernel_refuses(op.target, args, kwargs)
+        error = error_of(op.target, args, kwargs)
     except TypeError:  # something without a hash, or a number that the graph computes
         return False
-
-
-@functools.lru_cache(4096)
-def _kernel_refuses(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> bool:
-    def made(value: Any) -> Any:
-        if isinstance(value, tuple):
-            if len(value) == 2 and isinstance(value[0], torch.dtype):
-                return torch.ones((2,) * value[1], dtype=value[0], device="cpu")
-            return list(map(made, value))
-        return value
-
-    try:
-        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
-            target(*map(made, args), **{name: made(value) for name, value in kwargs})
-    except (RuntimeError, NotImplementedError) as error:
-        return _REFUSAL.search(str(error)) is not None
-    except (TypeError, ValueError, IndexError):
-        return False
-    return False
+    return error is not None and _REFUSAL.search(error) is not None

@@ -373,4 +373,13 @@ def graph_modules():
     return fn
 
 
+def active(x):
+    return x * 2 + torch._C._are_functorch_transforms_active()
+
+
+@case(one)
+def asking_for_transforms(x):
+    return torch.func.vmap(active)(x), active(x), torch.func.grad(lambda y: (active(y) * active(y)).sum())(x)
+
+
 test_cases = make_test(__name__)

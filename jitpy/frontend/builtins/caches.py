@@ -52,8 +52,8 @@ MISSING: Any = object()
 _WRAPPER: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined]
 #: where the links of bounded caches have their results: behind two links, a hash and the key
 _RESULT_OFFSET = object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_void_p)
-#: the calls that tracing made in place of the next ones that run: (id of the wrapper, key)
-_MADE_AHEAD: set[Any] = set()
+#: the calls that tracing made in place of the next ones that run: keys by wrapper
+_MADE_AHEAD: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, 
     known = trace.results.get(place)
     if known is None:
         known = trace.results[place] = _cached(ex, trace, entry, source, (args, kwargs), (plain, named), what)
-    function = _Called(place, wrapper) if place in _MADE_AHEAD else wrapper
+    function = _Called(wrapper, entry.key) if entry.key in _MADE_AHEAD.get(wrapper, ()) else wrapper
     ex.early_calls.append((function, list(args), dict(kwargs)))
     ex.world.writes += 1
     return known
@@ -99,13 +99,11 @@ def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, trac
     result = entry.peek()
     may_miss = result is MISSING
     if may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
-        queued = len(ex.early_calls)
         try:
             value = _without_effects(ex, entry.wrapper, *traced, what)
         except GraphBreak as error:
             logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
             value = None
-        del ex.early_calls[queued:]  # the cached calls in the body are made by the call itself
         if isinstance(value, ConstValue):
             result = value.value
         elif value is not None:
@@ -127,31 +125,34 @@ def _call_ahead(entry: CacheEntry, plain: Any) -> Any:
     """Fill the cache, as the program is about to do."""
     args, kwargs = plain
     entry.wrapper(*args, **kwargs)
-    _MADE_AHEAD.add((id(entry.wrapper), entry.key))
+    _MADE_AHEAD.setdefault(entry.wrapper, set()).add(entry.key)
     return entry.peek()
 
 
 class _Called:
     """A cached function whose next call has been made already."""
 
-    def __init__(self, place: Any, wrapper: Any) -> None:
-        self.place = place
+    def __init__(self, wrapper: Any, key: Any) -> None:
         self.wrapper = wrapper
+        self.key = key
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        if self.place in _MADE_AHEAD:
-            _MADE_AHEAD.discard(self.place)
+        ahead = _MADE_AHEAD.get(self.wrapper, set())
+        if self.key in ahead:
+            ahead.discard(self.key)
         else:
             self.wrapper(*args, **kwargs)
 
 
 def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str) -> Value:
     """What the body makes without changing anything, and without a tensor."""
-    before = (len(ex.recorder.graph.nodes), state_of(ex))
+    before, queued = (len(ex.recorder.graph.nodes), state_of(ex)), len(ex.early_calls)
     try:
         value = ex.finish_sync(call(ex, ex.world.const_object(wrapper.__wrapped__), args, kwargs))
     except TracedException as error:
         raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
+    finally:
+        del ex.early_calls[queued:]  # the cached calls in the body are made by the call itself
     if before != (len(ex.recorder.graph.nodes), state_of(ex)):
         raise GraphBreak("unsupported_call", f"{what} and has an effect, or makes a tensor")
     return value
@@ -203,7 +204,7 @@ def _plain(ex: Executor, value: Value, what: str) -> Any:
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
         return ex.world.pin(value)
     if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
-            type(value.real).__hash__ in (object.__hash__, torch.nn.Module.__hash__):
+            type(value.real).__hash__ is object.__hash__:
         if _is_argument(value.source):
             real = ex.world.pin_instance(value)
         else:

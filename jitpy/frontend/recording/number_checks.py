@@ -6,7 +6,6 @@ What raises is left to torch, in place, so that the program's own handlers see t
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Node, TensorSpec
+from jitpy.ir.ops.tried import error_of
 
 from ..traced import Uncapturable
 
@@ -97,27 +97,12 @@ def _stand_in(value: Any, kind: str) -> Any:
     return value
 
 
-@functools.lru_cache(4096)
 def _error(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
     """What torch says about these arguments, with small tensors in place of the program's."""
-
-    def made(value: Any) -> Any:
-        if isinstance(value, tuple):
-            if len(value) == 2 and isinstance(value[0], torch.dtype):
-                return torch.ones((2,) * value[1], dtype=value[0], device="cpu")
-            return list(map(made, value))
-        return value
-
     if overload._schema.name == "aten::arange" and not _is_short(args):
         return None if all(_fits(v) for v in _numbers(args)) else "overflow"
-    try:
-        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
-            overload(*map(made, args), **{name: made(value) for name, value in kwargs})
-    except (RuntimeError, OverflowError) as error:
-        return str(error).partition("\n")[0]
-    except (TypeError, ValueError, IndexError):
-        return None
-    return None
+    error = error_of(overload, args, kwargs)
+    return error and error.partition("\n")[0]
 
 
 def _is_short(bounds: tuple[Any, ...]) -> bool:

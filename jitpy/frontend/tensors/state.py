@@ -82,6 +82,8 @@ class TorchState:
         self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
         self.autocast_nesting = AutocastNesting(torch.autocast_increment_nesting() - 1)
         torch.autocast_decrement_nesting()
+        #: how many transforms of torch.func the function that is being traced is under
+        self.transforms = 0
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()
@@ -457,7 +459,7 @@ def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
 
 @_handles(torch._C._are_functorch_transforms_active)
 def _functorch_transforms(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return torch._C._are_functorch_transforms_active()  # where any is, nothing is captured
+    return recorder.state.transforms > 0  # the program's own: under others nothing is captured
 
 
 @_handles(torch._C._len_torch_dispatch_stack)

@@ -215,9 +215,11 @@ def _record(ex: Executor, fn: TransformValue, call: Callable[..., Any], tree: An
         grad = recorder.state.grad_enabled
         if fn.transform in _REVERSE:
             recorder.state.set("grad_enabled", True)
+        recorder.state.transforms += 1
         try:
             body = trace_body(ex, fn.func, arguments, keywords, stand_ins)
         finally:
+            recorder.state.transforms -= 1
             if recorder.state.grad_enabled != grad:
                 recorder.state.set("grad_enabled", grad)
         _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])

@@ -1,0 +1,33 @@
+"""What torch says about dtypes and numbers: a call is tried with small tensors in place of the program's."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+
+@functools.lru_cache(4096)
+def error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
+    """The text of the error that an operator raises; None where it raises none, or one about something else.
+
+    (dtype, rank) stands for a CPU tensor with two elements along each axis; other tuples stand for lists.
+    Raises TypeError where something has no hash.
+    """
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+            target(*map(_made, args), **{name: _made(value) for name, value in kwargs})
+    except (RuntimeError, OverflowError) as error:
+        return str(error)
+    except (TypeError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, tuple):
+        if len(value) == 2 and isinstance(value[0], torch.dtype):
+            return torch.ones((2,) * value[1], dtype=value[0], device="cpu")
+        return list(map(_made, value))
+    return value
