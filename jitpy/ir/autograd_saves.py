@@ -13,6 +13,8 @@ import torch
 
 from .algebra import sympy
 from .graph import Node, map_nodes
+from .interrupts import CaptureMode
+from .op import NotCovered
 from .ops.nn import attention_kernel
 from .ops.quiet import without_compiler_import
 from .ops.table import get, normalize
@@ -79,6 +81,7 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
             without_compiler_import(),
             torch.enable_grad(),
             torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            _Shapes(),
         ):
             result = target(*args, **kwargs)
     except Exception:
@@ -94,6 +97,45 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
             for value in results
         ),
     )
+
+
+class _Shapes(CaptureMode):
+    """Answers for torch's shape functions where the op table has a rule: many of those are Python, and import sympy to
+    add two tensors."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        op = get(func)
+        if op.infer is not None and op.is_pure and not op.is_view and "aliasing" not in op.facets:
+            specs, named = normalize(op, args, kwargs)
+            try:
+                return _made(op.infer(_ENV, *_specs_of(specs), **_specs_of(named)))
+            except NotCovered:
+                pass
+        return func(*args, **kwargs)
+
+
+_ENV = SizeEnv()
+
+
+def _specs_of(value: Any) -> Any:
+    """Arguments with a spec for each tensor."""
+    if isinstance(value, torch.Tensor):
+        return TensorSpec(value.dtype, tuple(value.shape), value.stride(), value.device)
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_specs_of, value))
+    if isinstance(value, dict):
+        return {key: _specs_of(part) for key, part in value.items()}
+    return value
+
+
+def _made(spec: Spec) -> Any:
+    """Tensors without memory by their specs."""
+    if isinstance(spec, tuple):
+        return tuple(map(_made, spec))
+    if not isinstance(spec, TensorSpec):
+        raise NotCovered("no tensor")
+    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
 
 
 def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
