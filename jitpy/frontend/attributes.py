@@ -21,6 +21,7 @@ from .tensors import objects as tensor_values
 from .values.base import (
     DELETED,
     UNBOUND,
+    BoxedValue,
     BuiltinMethodValue,
     CellValue,
     ClassValue,
@@ -420,6 +421,8 @@ def _c_attribute(ex: Executor, value: Value, name: str) -> Any:
         if attrs is None:
             raise attribute_error(ex, value, name)
         return attrs
+    if isinstance(value, BoxedValue):
+        return _c_attribute(ex, value.plain, name)  # `real` and its like
     if isinstance(value, ConstValue):
         return world.const_object(getattr(value.value, name))
     if isinstance(value, (SymValue, ScalarValue)) and name in ("real", "imag", "numerator", "denominator"):

@@ -18,6 +18,7 @@ from ..ir.algebra import sympy
 from ..marks import ALLOWED, DISABLED, original_of
 from .arrays.values import ArrayValue, is_array, is_number
 from .breaks import GraphBreak
+from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
 from .builtins.stand_ins import make_stand_in, original_type
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
@@ -30,6 +31,7 @@ from .tensors.known_numbers import pin, pinned_arguments
 from .tensors.state import torch_state_functions
 from .values.base import (
     CONST_TYPES,
+    BoxedValue,
     BuiltinMethodValue,
     ConstValue,
     DictValue,
@@ -88,6 +90,8 @@ def builtin(*objects: Any) -> Callable[[Any], Any]:
 
 def to_payload(ex: Executor, value: Any) -> Any:
     """What the recorder takes for a Value."""
+    if isinstance(value, BoxedValue):
+        value = value.plain
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, (TensorValue, ScalarValue)):
@@ -295,8 +299,16 @@ def _accepts(function: Any, count: int, names: tuple[str, ...]) -> bool:
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+#: methods of plain types that ask for the text of what they are given
+_LOOKS_AT_CLASSES = frozenset({"format", "__format__", "__mod__", "__rmod__"})
+
+
 def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, or an opaque callable."""
+    if args and isinstance(obj, _C_METHODS) and obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
+        if obj.__name__ not in _LOOKS_AT_CLASSES:
+            args = [whole_plain_part(ex, arg) for arg in args]
     try:
         handler = BUILTINS.get(obj)
     except TypeError:
@@ -409,6 +421,7 @@ class NotConstant(Exception):
 
 def deep_constant(ex: Executor, value: Value) -> Any:
     """The real object of a value made of constants, containers made anew; raises `NotConstant`."""
+    value = transparent_part(ex, value)
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
@@ -753,6 +766,7 @@ def range_items(ex: Executor, value: RangeValue) -> list[Value]:
 
 def as_int(ex: Executor, value: Value, what: str) -> int:
     """A Python int, pinning a symbolic size where need be."""
+    value = whole_plain_part(ex, value)
     if isinstance(value, ConstValue) and isinstance(value.value, int):
         return value.value
     if isinstance(value, SymValue):

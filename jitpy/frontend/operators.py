@@ -16,6 +16,7 @@ from ..ir.algebra import sympy
 from .arrays.values import DTYPE_TYPES, ArrayValue, is_number
 from .breaks import GraphBreak
 from .builtins.growing import number_of_items
+from .builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
 from .builtins.stand_ins import changed
 from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
 from .calls import as_int, call, lift, number_value, range_items, record, recording, to_payload
@@ -27,6 +28,7 @@ from .tensors.computed_sizes import answer_of, number_of
 from .tensors.known_numbers import decide, pin
 from .traced import TracedScalar
 from .values.base import (
+    BoxedValue,
     ConstValue,
     DictValue,
     DictViewValue,
@@ -92,6 +94,20 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if is_boxed(a) or is_boxed(b):
+        left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
+        right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
+        if name == "REMAINDER" and left.cls in (str, bytes) and right.cls is not b.cls:
+            right = b  # which is asked for its text
+            if isinstance(left, ConstValue):
+                return format_percent(ex, left.value, b)
+        if not is_boxed(left) and not is_boxed(right):
+            return binary(ex, name, left, right, inplace)
+        if isinstance(a, PyValue) and isinstance(b, PyValue):
+            flags = _container_binary(ex, name, a, b, inplace)
+            if flags is not None:
+                return flags
+        return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
     if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
         return numpy_operations().operate(ex, name, a, b, inplace=inplace)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
@@ -113,7 +129,7 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
-    left, right = known_text(ex, _member_value(ex, a, dunder)), known_text(ex, _member_value(ex, b, reflected))
+    left, right = known_text(ex, a), known_text(ex, b)
     if left is not a or right is not b:
         return binary(ex, name, left, right, inplace)
     return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
@@ -124,16 +140,6 @@ def _plain_number(ex: Executor, value: Value) -> Value:
     if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind != "b":
         number = ex.world.pin(value).item()
         return const(number) if type(number) in (int, float, complex) else value
-    return value
-
-
-def _member_value(ex: Executor, value: Value, method: str) -> Value:
-    """The number or string that a member of an `IntEnum` or `str` enum is, where the method is its builtin base's."""
-    if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum) and isinstance(value.obj, (int, float, str)):
-        if not isinstance(ex.world.class_lookup(value.cls, method), types.FunctionType):
-            member = ex.world.pin(value)
-            base: type = next(c for c in (int, float, str) if isinstance(member, c))
-            return const(base.__new__(base, member))
     return value
 
 
@@ -256,8 +262,8 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
             return ListValue(a.items + b.items)
     if name == "MULTIPLY":
         for x, y in ((a, b), (b, a)):
-            if isinstance(x, (ListValue, TupleValue)) and x.cls in (list, tuple) and \
-                    isinstance(y, (ConstValue, SymValue)) and issubclass(y.cls, int):
+            if isinstance(x, (ListValue, TupleValue)) and isinstance(y, (ConstValue, SymValue)) and \
+                    issubclass(y.cls, int) and all(_is_builtin(ex, x, f"__{how}mul__") for how in ("", "r", "i")):
                 times = as_int(ex, y, "repetition")
                 if inplace and x is a and isinstance(x, ListValue):
                     mutate(ex, x)
@@ -287,6 +293,12 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
     return None
 
 
+def _is_builtin(ex: Executor, value: Value, *methods: str) -> bool:
+    """Whether an instance of a builtin container, or of a class derived from it, has the container's own methods."""
+    own = list if isinstance(value, ListValue) else tuple if isinstance(value, TupleValue) else frozenset
+    return all(ex.world.class_lookup(value.cls, name) is getattr(own, name, MISSING) for name in methods)
+
+
 def format_percent(ex: Executor, template: str, argument: Value) -> Value:
     """`"..." % argument` where all parts are constants, or numbers."""
     items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
@@ -298,6 +310,7 @@ def format_percent(ex: Executor, template: str, argument: Value) -> Value:
 
 def constant_of(ex: Executor, value: Value) -> Any:
     """The real object of a Value made of constants; otherwise a graph break."""
+    value = transparent_part(ex, value)
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, TupleValue):
@@ -342,6 +355,14 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
         found = world.class_lookup(left.cls, method)
         if isinstance(found, types.FunctionType):
             methods.append(TupleValue([world.const_object(found), left, right]))
+        elif (is_boxed(left) or is_boxed(right)) and found is not None and answers(ex, method, left, right):
+            parts = [whole_plain_part(ex, left), whole_plain_part(ex, right)]
+            if not methods:
+                return binary(ex, name, *(reversed(parts) if method == reflected else parts))  # type: ignore[misc]
+            methods.append(TupleValue([world.const_object(found), *parts]))
+            break
+        elif is_boxed(left):
+            continue  # says NotImplemented
         elif found is not MISSING and found is not None and (
                 not isinstance(left, _BUILTIN_OPERANDS) or isinstance(right, PyValue) and
                 isinstance(right.obj, torch.Tensor)  # a tensor that the graph does not take was not asked
@@ -394,6 +415,9 @@ def unary(ex: Executor, opname: str, a: Value) -> Any:
     found = ex.world.class_lookup(a.cls, dunder)
     if isinstance(found, types.FunctionType):
         return call(ex, ex.world.const_object(found), [a], {})
+    plain = plain_part(ex, a, dunder)
+    if plain is not a and found is not MISSING:
+        return unary(ex, opname, plain)
     if found is MISSING:
         symbol = {"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}[opname]
         raise ex.throw(TypeError, f"bad operand type for unary {symbol}: {a.cls.__name__!r}")
@@ -460,6 +484,12 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if isinstance(a, BoxedValue) or isinstance(b, BoxedValue):
+        left = plain_part(ex, a, dunder)
+        right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
+        if not isinstance(left, BoxedValue) and not isinstance(right, BoxedValue):
+            return compare(ex, symbol, left, right)
+        return _compare_attempts(ex, symbol, a, b)
     if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
         return numpy_operations().operate(ex, symbol, a, b)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
@@ -480,9 +510,15 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
         answer = _compare_objects(ex, function, a, b)
         if answer is not None:
             return answer
+    return _compare_attempts(ex, symbol, a, b)
+
+
+def _compare_attempts(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
+    """A comparison by the data model: the reflected method first for subclasses, NotImplemented."""
+    _, dunder, reflected = COMPARE[symbol]
     attempts = [(ex.world.class_lookup(left.cls, method), left, right, method)
                 for left, right, method in _order(ex, a, b, dunder, reflected)]
-    for index, (found, left, right, _) in enumerate(attempts):
+    for index, (found, left, right, method) in enumerate(attempts):
         if isinstance(found, types.FunctionType):
             handler = ex.world.const_object(found)
             rest = attempts[index + 1:]
@@ -493,6 +529,9 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
             result = ex.call_sync(handler, [left, right])
             if not (isinstance(result, ConstValue) and result.value is NotImplemented):
                 return result
+        elif (isinstance(left, BoxedValue) or isinstance(right, BoxedValue)) and answers(ex, method, left, right):
+            x, y = whole_plain_part(ex, left), whole_plain_part(ex, right)
+            return compare(ex, symbol, x, y) if left is a else compare(ex, symbol, y, x)
         elif symbol == "!=" and found is object.__ne__ and \
                 isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType):
             equal = ex.finish_sync(compare(ex, "==", a, b))
@@ -508,6 +547,9 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
 
 def _answers(ex: Executor, symbol: str, found: Any, left: Value, right: Value, method: str) -> bool:
     """Whether a comparison method in C may say something else than NotImplemented about a user's object."""
+    if isinstance(left, BoxedValue) or isinstance(right, BoxedValue):
+        if not isinstance(found, types.FunctionType) and answers(ex, method, left, right):
+            return True
     if found is getattr(object, method):
         return symbol == "!=" and isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType)
     return isinstance(left, (TupleValue, ListValue, DictValue, SetValue, PyValue)) and \
@@ -665,6 +707,8 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
                 if name == "__bool__" and not (isinstance(result, ScalarValue) or result.cls is bool):
                     raise ex.throw(TypeError, f"__bool__ should return bool, returned {result.cls.__name__}")
                 return truth_or_number(ex, result if name == "__bool__" else _checked_length(ex, result))
+            if isinstance(value, BoxedValue) and found is not MISSING:
+                return truth_or_number(ex, value.plain)
             if found is not MISSING:
                 return truth_or_number(ex, length(ex, value))
         return True
@@ -686,6 +730,9 @@ def length(ex: Executor, value: Value) -> Value:
     found = ex.world.class_lookup(value.cls, "__len__")
     if isinstance(found, types.FunctionType):
         return _checked_length(ex, ex.call_sync(ex.world.const_object(found), [value]))
+    plain = plain_part(ex, value, "__len__")
+    if plain is not value and found is not MISSING:
+        return length(ex, known_text(ex, plain))
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return number_of_items(ex.world, value)
     if isinstance(value, DictViewValue):
@@ -725,6 +772,8 @@ def _first_size(value: TensorValue) -> Value:
 
 def key_of(ex: Executor, value: Value) -> Any:
     """A real hashable that stands for the value as a dict key or set element: equal exactly where the values are."""
+    if isinstance(value, BoxedValue):
+        value = plain_part(ex, value, "__hash__", "__eq__")
     if isinstance(value, ConstValue):
         try:
             hash(value.value)
@@ -739,12 +788,14 @@ def key_of(ex: Executor, value: Value) -> Any:
     if isinstance(value, FunctionValue):
         return value.real if value.real is not None else _Identity(value)
     if isinstance(value, TupleValue):
+        if value.cls is not tuple and not _is_builtin(ex, value, "__hash__", "__eq__"):
+            raise unsupported(value, "hash()")
         return tuple(key_of(ex, ex.world.force(v)) for v in value.items)
     if isinstance(value, SymValue):
         return as_int(ex, value, "hash()")
     if isinstance(value, TensorValue):
         return _identity(ex, value)
-    if isinstance(value, SetValue) and value.cls is frozenset:
+    if isinstance(value, SetValue) and _is_builtin(ex, value, "__hash__", "__eq__"):  # a frozenset
         return frozenset(value.items)
     if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
         raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")

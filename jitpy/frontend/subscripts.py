@@ -14,6 +14,7 @@ from .arrays.values import ArrayValue
 from .breaks import GraphBreak
 from .builtins.growing import change_list, has_item, list_item, number_of_items
 from .builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
+from .builtins.plain_parts import is_boxed, plain_part, whole_plain_part
 from .calls import as_int, call, range_items, record
 from .executor import Executor
 from .guards import MISSING
@@ -67,8 +68,10 @@ def get_item(ex: Executor, container: Value, key: Value) -> Any:
 def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
     """`container[key]` by the builtin type's own rule (also for subclasses that call `super().__getitem__`)."""
     world = ex.world
+    if is_boxed(container) and world.class_lookup(container.cls, "__getitem__") is not MISSING:
+        container = known_text(ex, whole_plain_part(ex, container))
     if isinstance(container, ConstValue):
-        index = slice_of(ex, key) if isinstance(key, SliceValue) else constant_of(ex, key)
+        index = slice_of(ex, key) if isinstance(key, SliceValue) else constant_of(ex, whole_plain_part(ex, key))
         return fold_constants(ex, operator.getitem, container.value, index)
     if isinstance(container, (ListValue, TupleValue)):
         return _sequence_item(ex, container, key)
@@ -129,6 +132,7 @@ def slice_of(ex: Executor, value: SliceValue) -> slice:
 
 
 def _index_of(ex: Executor, key: Value, kind: str) -> int:
+    key = whole_plain_part(ex, key)
     if isinstance(key, (ConstValue, SymValue, ScalarValue)) and (not isinstance(key, ConstValue)
                                                                 or isinstance(key.value, int)):
         return as_int(ex, key, "subscript")
@@ -236,7 +240,9 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     found = world.class_lookup(container.cls, "__contains__")
     if isinstance(found, types.FunctionType):
         return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
-    container, item = known_text(ex, container), known_text(ex, item) if container.cls is str else item
+    container = known_text(ex, plain_part(ex, container, "__contains__"))
+    if isinstance(container, ConstValue):
+        item = known_text(ex, whole_plain_part(ex, item))
     if isinstance(container, ConstValue):
         if isinstance(item, ConstValue):
             return fold_constants(ex, operator.contains, container.value, item.value)

@@ -24,6 +24,7 @@ from ..runtime.lifetimes import is_mortal
 from .arrays.values import SameNumber, is_number, wrap_array
 from .breaks import GraphBreak, Skip
 from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
+from .builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
@@ -396,8 +397,13 @@ class World:
         stand_in = wrap_stand_in(self, obj, cls, source)
         if stand_in is not None:
             return self._with_attrs(stand_in, obj)
-        if _is_plain_instance(cls):
+        if is_plain_class(cls):
             return self._with_attrs(ObjectValue(cls, source, obj), obj)
+        if isinstance(obj, PLAIN_TYPES):
+            base = base_of(cls)
+            assert base is not None
+            if is_plain_class(cls, base):
+                return self._with_attrs(wrap_boxed(self, obj, cls, base, source), obj)
         array = wrap_array(self, obj, source)
         if array is not None:
             return array
@@ -779,10 +785,11 @@ def _is_learning_rate(source: Source) -> bool:
 _WITHOUT_STATE = (object, types.SimpleNamespace, typing.Generic)
 
 
-def _is_plain_instance(cls: type) -> bool:
-    """Whether instances behave as `object` says: a Python class, without C state that tracing cannot see."""
+def is_plain_class(cls: type, on: type = object) -> bool:
+    """Whether instances behave as `object` says, or another builtin type: a Python class, without C state that tracing
+    cannot see."""
     for base in cls.__mro__:
-        if base in _WITHOUT_STATE or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
+        if base is on or base in _WITHOUT_STATE or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
             continue
         return False
     return True

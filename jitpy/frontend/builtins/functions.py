@@ -61,6 +61,7 @@ from ..values.base import (
     CONST_TYPES,
     FALSE,
     NONE,
+    BoxedValue,
     ClassValue,
     ConstValue,
     DictValue,
@@ -83,6 +84,7 @@ from ..values.base import (
 )
 from .generators import resume_sync
 from .iteration import get_iter, next_sync
+from .plain_parts import plain_part, transparent_part, whole_plain_part
 from .texts import TextValue, is_made_of_numbers, text
 
 Args = list[Value]
@@ -118,6 +120,7 @@ def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _name(ex: Executor, value: Value) -> str:
+    value = transparent_part(ex, value)
     if isinstance(value, ConstValue) and isinstance(value.value, str):
         return value.value
     if isinstance(value, PyValue) and type(value.obj) is str:
@@ -145,6 +148,8 @@ def builtin_hasattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(setattr)
 def builtin_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(args[1], BoxedValue):
+        raise unsupported(args[1], "the name of an attribute that is set")  # the key is the instance itself
     ex.finish_sync(store_attr(ex, args[0], _name(ex, args[1]), args[2]))
     return NONE
 
@@ -337,8 +342,15 @@ def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     hasher = ex.world.class_lookup(value.cls, "__hash__")
     if isinstance(hasher, types.FunctionType):
         return checked_call(ex, hasher, int, "__hash__ method should return an integer", value)
+    value = plain_part(ex, value, "__hash__")
+    if isinstance(value, SymValue):
+        value = const(as_int(ex, value, "hash()"))
+    if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
+        value = TupleValue(value.items)
     if isinstance(value, (ConstValue, TupleValue)):
         return const(hash(constant_of(ex, value)))
+    if isinstance(value, SetValue) and hasher is frozenset.__hash__:
+        return const(hash(frozenset(constant_of(ex, item) for item in value.items.values())))
     if hasher is None:
         raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     raise unsupported(value, "hash()")
@@ -367,13 +379,17 @@ for _function in (ord, chr, bin, hex, oct, ascii):
     BUILTINS[_function] = _folding(_function)
 
 
+#: what functions of `math` ask of numbers
+_CONVERSIONS = ("__float__", "__index__", "__floor__", "__ceil__", "__trunc__")
+
+
 def _math(function: Any) -> Any:
     """A function of `math`: on constants it is evaluated, on computed numbers it becomes part of the graph."""
 
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if any(isinstance(a, TensorValue) for a in args):
             args = [ex.finish_sync(builtin_float(ex, [a], {})) if isinstance(a, TensorValue) else a for a in args]
-        args = [as_number(ex, a) for a in args]
+        args = [as_number(ex, plain_part(ex, a, *_CONVERSIONS)) for a in args]
         if any(isinstance(a, ScalarValue) for a in args):
             with recording(ex, f"math.{function.__name__}"):
                 return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
@@ -482,6 +498,12 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
         from .types import exception_text
 
         return exception_text(ex, value, function)
+    if isinstance(value, BoxedValue):
+        return to_str(ex, value.plain, function)
+    if isinstance(value, TupleValue) and found is tuple.__repr__:
+        value = TupleValue(value.items)
+    if isinstance(value, ListValue) and found is list.__repr__:
+        value = ListValue(value.items)
     if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
         return const(function(formatting_constant(ex, value)))
     if isinstance(value, SetValue) and value.real is not None and not value.log and \
@@ -489,6 +511,10 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
         shown = function(value.real)  # in an order that only the real set has
         ex.world.guard(value.source, "python", _ShownAs(function, shown))
         return const(shown)
+    if isinstance(value, SetValue) and value.source is None and found in (set.__repr__, frozenset.__repr__):
+        items = ", ".join(repr(constant_of(ex, value.items[key])) for key in value.twin)
+        listed = f"{{{items}}}" if items else ""
+        return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
     raise unsupported(value, f"{function.__name__}()")
 
 
@@ -525,10 +551,11 @@ def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return checked_call(ex, hook, str, "__format__ must return a str, not %s", args[0], spec)
     if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
         return to_str(ex, args[0])
-    if is_made_of_numbers(args[0]) or is_made_of_numbers(spec):
-        return text(ex, format, args[0], spec)
+    value, spec = plain_part(ex, args[0], "__format__"), whole_plain_part(ex, spec)
+    if is_made_of_numbers(value) or is_made_of_numbers(spec):
+        return text(ex, format, value, spec)
     try:
-        return const(format(formatting_constant(ex, args[0]), constant_of(ex, spec)))
+        return const(format(formatting_constant(ex, value), constant_of(ex, spec)))
     except (TypeError, ValueError) as error:
         raise ex.raise_real(error) from None
 

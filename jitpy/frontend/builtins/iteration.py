@@ -15,7 +15,7 @@ from ..breaks import GraphBreak
 from ..calls import call, range_items, record
 from ..executor import PUSHED, Executor, TracedException
 from ..guards import MISSING
-from ..operators import binary, truth
+from ..operators import binary, known_text, truth
 from ..values.base import (
     ConstValue,
     DictValue,
@@ -32,6 +32,7 @@ from ..values.base import (
     Value,
     const,
 )
+from .plain_parts import is_boxed, whole_plain_part
 
 
 class ListIterator(IteratorValue):
@@ -223,6 +224,12 @@ def is_iterable(ex: Executor, value: Value) -> bool:
 def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
     """`iter` of builtin containers."""
     world = ex.world
+    if is_boxed(value) and world.class_lookup(value.cls, "__iter__") is not MISSING:
+        plain = known_text(ex, whole_plain_part(ex, value))
+        if isinstance(plain, ConstValue):
+            made = SequenceIterator([const(c) for c in plain.value], type(iter("\u0100" if plain.cls is str else b"")))
+            made.of = value
+            return made
     if isinstance(value, ListValue):
         return ListIterator(value)
     if isinstance(value, TupleValue):

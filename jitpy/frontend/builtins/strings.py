@@ -7,12 +7,15 @@ import re
 import textwrap
 from typing import Any
 
+import torch
+
 from ..breaks import GraphBreak
 from ..calls import BUILTINS, NotConstant, builtin, deep_constant, fold_deep
 from ..executor import Executor
-from ..operators import constant_of
-from ..values.base import ConstValue, Value, const, unsupported
+from ..operators import constant_of, known_text
+from ..values.base import BoxedValue, ConstValue, Value, const, unsupported
 from .iteration import SequenceIterator, iterate
+from .plain_parts import is_boxed, whole_plain_part
 from .texts import formatted, is_made_of_numbers, separated, text
 
 Args = list[Value]
@@ -21,7 +24,7 @@ Kwargs = dict[str, Value]
 
 @builtin(str.join)
 def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    parts = iterate(ex, args[1])
+    parts = [whole_plain_part(ex, part) for part in iterate(ex, args[1])]
     if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
         try:
             return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
@@ -36,6 +39,11 @@ def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def str_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     from .functions import formatting_constant
 
+    if isinstance(args[0], BoxedValue):
+        plain = known_text(ex, args[0].plain)
+        if isinstance(plain, ConstValue) and not {"{", "}"} & {*plain.value}:
+            return args[0]  # itself, where there is nothing to replace
+        args = [plain, *args[1:]]
     if any(map(is_made_of_numbers, (*args, *kwargs.values()))):
         return text(ex, formatted(tuple(kwargs)), *args, *kwargs.values())
     template, *rest = (formatting_constant(ex, a) for a in args)
@@ -48,6 +56,12 @@ def str_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 @builtin(int.__format__, float.__format__, complex.__format__, str.__format__)
 def number_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     """What `format()` of a tensor calls, say."""
+    if is_boxed(args[0]) and len(args) == 2:
+        if isinstance(args[1], ConstValue) and args[1].value == "":
+            from .functions import to_str
+
+            return to_str(ex, args[0])
+        args = [whole_plain_part(ex, args[0]), args[1]]
     return text(ex, format, *args)
 
 
@@ -63,6 +77,16 @@ def _string_test(name: str) -> Any:
 
 for _name in ("startswith", "endswith"):
     BUILTINS[getattr(str, _name)] = _string_test(_name)
+
+
+@builtin(torch.torch_version.TorchVersion._cmp_wrapper)
+def compare_versions(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """A comparison of torch's version, which takes texts apart in Python, and does nothing but compute."""
+    own = whole_plain_part(ex, args[0])
+    if not isinstance(own, ConstValue):
+        raise unsupported(args[0], "a comparison of versions")
+    version = torch.torch_version.TorchVersion(own.value)
+    return ex.world.const_object(version._cmp_wrapper(*(constant_of(ex, whole_plain_part(ex, a)) for a in args[1:])))
 
 
 # -- text of constants ----------------------------------------------------------------------------------------

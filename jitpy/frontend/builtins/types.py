@@ -21,6 +21,7 @@ from ..subscripts import slice_of
 from ..values.base import (
     FALSE,
     NONE,
+    BoxedValue,
     ConstValue,
     DictValue,
     DictViewValue,
@@ -53,6 +54,7 @@ from .iteration import (
     get_iter_sync,
     iterate,
 )
+from .plain_parts import PLAIN_TYPES, base_of
 from .sets import make as make_set_of
 
 Args = list[Value]
@@ -70,7 +72,7 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
         raise GraphBreak("finalizer", f"an instance of {cls.__qualname__}, which has __del__", tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
         return ExceptionValue(cls, list(args))
-    if new is object.__new__ and not _builtin_base(cls):
+    if new is object.__new__ and _is_python_class(cls):
         made = ObjectValue(cls)
         made.born = ex.polyfill_caller() or ex.step
         return made
@@ -92,6 +94,9 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
         return SetValue({}, None, cls)
     if new is frozenset.__new__:
         return make_set_of(ex, cls, args[0] if args else None)
+    for base in PLAIN_TYPES:
+        if new is base.__new__ and cls is not base:
+            return plain_new(ex, [ex.world.const_object(cls), *args], kwargs)
     raise GraphBreak("unsupported_call", f"{cls.__module__}.{cls.__qualname__}()")
 
 
@@ -103,11 +108,11 @@ def _base_new(cls: type) -> Any:
     return cls.__new__
 
 
-def _builtin_base(cls: type) -> bool:
-    """Whether a class has C state of its own below it."""
-    from ..world import _is_plain_instance
+def _is_python_class(cls: type, on: type = object) -> bool:
+    """Whether no class but `on` below a class has C state."""
+    from ..world import is_plain_class
 
-    return not _is_plain_instance(cls)
+    return is_plain_class(cls, on)
 
 
 def c_init(ex: Executor, init: Any, made: ObjectValue, args: Args, kwargs: Kwargs) -> None:
@@ -135,6 +140,23 @@ def c_init(ex: Executor, init: Any, made: ObjectValue, args: Args, kwargs: Kwarg
 def object_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     cls = ex.world.pin(args[0])  # type: ignore[arg-type]
     return allocate(ex, cls, object.__new__, [], {})
+
+
+@builtin(*(base.__new__ for base in PLAIN_TYPES))
+def plain_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """`float.__new__(cls, ...)` and the like."""
+    cls = ex.world.pin(args[0])  # type: ignore[arg-type]
+    base = base_of(cls)
+    if base is None or cls is bool:
+        raise GraphBreak("unsupported_call", f"__new__ of {cls.__qualname__}")
+    plain = ex.finish_sync(call(ex, ex.world.const_object(base), args[1:], kwargs))
+    return plain if cls is base else _boxed(cls, base, plain)
+
+
+def _boxed(cls: type, base: type, plain: Value) -> BoxedValue:
+    if not _is_python_class(cls, base):
+        raise GraphBreak("unsupported_call", f"{cls.__module__}.{cls.__qualname__}()")
+    return BoxedValue(cls, base, plain)
 
 
 @builtin(list.__new__)

@@ -38,6 +38,7 @@ from ..polyfills import ORIGINALS
 from ..source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
 from ..tensors.computed_sizes import number_of
 from ..values.base import (
+    BoxedValue,
     BuiltinMethodValue,
     CellValue,
     ConstValue,
@@ -421,6 +422,11 @@ class Emitter:
         self.remember(value)
         self._fill_attrs(value)
 
+    def _build_boxed(self, value: BoxedValue) -> None:
+        self.call(value.base.__new__, lambda: self.const_object(value.cls), lambda: self.load(value.plain))
+        self.remember(value)
+        self._fill_attrs(value)
+
     def _build_stand_in(self, value: StandInValue) -> None:
         fill = getattr(value.body, "fill", None)
         if fill is None:
@@ -605,7 +611,7 @@ class Emitter:
                       lambda: self.const(value.index), lambda: self.const(value.size))
             self.remember(value)
             return
-        if isinstance(value.of, ConstValue):
+        if isinstance(value.of, (ConstValue, BoxedValue)):
             text = value.of
             self.call(iter, lambda: self.load(text))
             self.remember(value)
@@ -873,7 +879,7 @@ def builds(kind: type) -> Callable[[Any], Any]:
 _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     ListValue: Emitter._fill_list, TupleValue: Emitter._build_tuple, DictValue: Emitter._build_dict,
     SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, StandInValue: Emitter._build_stand_in,
-    ExceptionValue: Emitter._build_exception,
+    ExceptionValue: Emitter._build_exception, BoxedValue: Emitter._build_boxed,
     FunctionValue: Emitter._build_function, CellValue: Emitter._build_cell, MethodValue: Emitter._build_method,
     BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
     SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,

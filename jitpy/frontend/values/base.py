@@ -334,6 +334,17 @@ class StandInValue(ObjectValue):
         self.dirty = False
 
 
+class BoxedValue(ObjectValue):
+    """An instance of a class that is derived, in Python, from `base`: int, float, complex, str or bytes. `plain` is the
+    number, text or bytes of the exact type that C code sees in it (see `builtins/plain_parts.py`)."""
+
+    __slots__ = ("base", "plain")
+
+    def __init__(self, cls: type, base: type, plain: Value, source: Source | None = None, real: Any = None) -> None:
+        super().__init__(cls, source, real)
+        self.base, self.plain = base, plain
+
+
 class WeakReferenceValue(Value):
     """A `weakref.ref`: a live one (`real`), or one that the program makes to `target`."""
 
