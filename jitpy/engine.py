@@ -121,7 +121,7 @@ class Engine:
         """Compile for this call; None runs it as plain Python."""
         with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options), \
                 without_saved_tensor_hooks(), unseen_by_function_modes():
-            if not config.enabled or torch.compiler.is_compiling() or _in_fake_mode():
+            if not config.enabled or torch.compiler.is_compiling() or _watched_op_by_op():
                 return None
             self._note(dispatcher, params)
             if self._root is not None and dispatcher is self._root():
@@ -244,6 +244,7 @@ class Engine:
             failing = guards.explain(params, globals, closure)
             raise RuntimeError(f"guards of {code.co_name} do not hold right after tracing: {failing}")
         frames_below.own(made, self)
+        frames_below.hide_from_dynamo(made)
         if needs_hook:
             frames_below.install()
         with interrupts.held():  # all of an entry's registration, or none of it
@@ -417,8 +418,9 @@ def _collector_off() -> Iterator[None]:
             gc.collect(0)
 
 
-def _in_fake_mode() -> bool:
-    return torch._C._len_torch_dispatch_stack() > 0
+def _watched_op_by_op() -> bool:
+    """Whether somebody has to see each operation: a dispatch mode (fake tensors, counters), or torch.jit.trace."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
 
 
 def _root_frame(world: World, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:

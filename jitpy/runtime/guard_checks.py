@@ -258,6 +258,7 @@ def state_is(state: Any) -> bool:
         and torch.is_inference_mode_enabled() == state.inference_mode
         and torch._C._len_torch_function_stack() == state.function_modes
         and torch._C._len_torch_dispatch_stack() == state.dispatch_modes
+        and torch._C._get_tracing_state() is None
         and torch.get_default_dtype() is state.default_dtype
         and torch.are_deterministic_algorithms_enabled() == state.deterministic
         and (None if default_device is None else str(default_device)) == state.default_device
@@ -271,7 +272,10 @@ def state_is(state: Any) -> bool:
 def _state_failures(state: Any) -> list[str]:
     found = torch_state(tuple(device for device, _, _ in state.autocast))
     expected = {name: getattr(state, name) for name in found} | {"autocast": tuple(state.autocast)}
-    return [f"{name} is {now}, expected {expected[name]}" for name, now in found.items() if now != expected[name]]
+    failures = [f"{name} is {now}, expected {expected[name]}" for name, now in found.items() if now != expected[name]]
+    if torch._C._get_tracing_state() is not None:
+        failures.append("torch.jit.trace is running, which has to see each operation")
+    return failures
 
 
 def int_is(value: Any, entry: tuple[Any, ...], symbols: list[Any]) -> bool:

@@ -256,3 +256,28 @@ def test_finalizers_that_raise(error: type[BaseException], monkeypatch: pytest.M
                 reported.clear()
                 assert fn(torch.ones(2), [Closing(f"a{i}"), Closing(f"b{i}")], breaks).tolist() == [4.0, 4.0]
                 assert sorted(reported) == [f"a{i}", f"b{i}"]
+
+
+def test_torch_jit_trace_sees_each_operation() -> None:
+    jitpy.reset()
+    fn = jitpy.jit(lambda x: (x * 2).sin() + 1)
+    x = torch.randn(4)
+    fn(x)
+    traced = torch.jit.trace(fn, x)
+    assert [node.kind() for node in traced.graph.nodes() if node.kind() != "prim::Constant"] == \
+        ["aten::mul", "aten::sin", "aten::add"]
+    assert torch.equal(traced(-x), fn(-x))
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["itself", "a function below"])
+def test_torch_compile_leaves_jitted_code_alone(below: bool) -> None:
+    def part(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        jitpy.graph_break()
+        return y.sin()
+
+    jitted = jitpy.jit(part)
+    compiled = torch.compile((lambda x: jitted(x) + 1) if below else jitted, backend="eager")
+    for x in (torch.randn(4), torch.randn(4), torch.randn(2, 5)):
+        assert torch.equal(compiled(x), part(x) + below)
+    assert torch.equal(jitted(x), part(x))

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/TracerMode.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
@@ -188,6 +189,7 @@ bool state_passes(const StateCheck& check) {
   if (c10::InferenceMode::is_enabled() != check.inference_mode) return false;
   if (at::impl::PythonTorchFunctionTLS::stack_len() != check.function_modes) return false;
   if (c10::impl::TorchDispatchModeTLS::stack_len() != check.dispatch_modes) return false;
+  if (at::tracer::impl::is_dispatch_enabled()) return false;  // torch.jit.trace has to see each operation
   if (at::globalContext().deterministicAlgorithms() != check.deterministic) return false;
   if (static_cast<int16_t>(c10::get_default_dtype_as_scalartype()) != check.default_dtype) return false;
   for (const auto& autocast : check.autocast) {
