@@ -57,6 +57,7 @@ from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .jitted import LazyEngine
 from .options import Options
+from .runtime import beside_dynamo
 from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
 from .runtime.gpu import compile as gpu_compile
@@ -244,7 +245,7 @@ class Engine:
             failing = guards.explain(params, globals, closure)
             raise RuntimeError(f"guards of {code.co_name} do not hold right after tracing: {failing}")
         frames_below.own(made, self)
-        frames_below.hide_from_dynamo(made)
+        beside_dynamo.hide(made)
         if needs_hook:
             frames_below.install()
         with interrupts.held():  # all of an entry's registration, or none of it

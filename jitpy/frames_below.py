@@ -46,12 +46,6 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _TRITON = f"{_SITE}triton{os.sep}"
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
-#: what torch's own frame hook is told about code that it must not look at; None where this torch has no such thing
-_SKIP_CODE: Any = None
-if hasattr(torch._C._dynamo.eval_frame, "_FrameExecStrategy"):
-    _SKIP_CODE = torch._C._dynamo.eval_frame._FrameExecStrategy(torch._C._dynamo.eval_frame._FrameAction.SKIP,
-                                                                torch._C._dynamo.eval_frame._FrameAction.DEFAULT)
-
 _selected = False
 #: id of a code object -> (the code object, the engine that made it, or that serves it as a root or resume function)
 _owned: dict[int, tuple[weakref.ref[types.CodeType], weakref.ref[Engine]]] = {}
@@ -77,12 +71,6 @@ def own(code: types.CodeType, engine: Engine) -> None:
     key = id(code)
     if key not in _owned or _owned[key][1]() is None:
         _owned[key] = (weakref.ref(code, lambda _: _owned.pop(key, None)), weakref.ref(engine))
-
-
-def hide_from_dynamo(code: types.CodeType) -> None:
-    """Keep torch.compile, in a function of which jitted ones may be called, off code that jitpy wrote."""
-    if _SKIP_CODE is not None:
-        torch._C._dynamo.eval_frame.set_code_exec_strategy(code, _SKIP_CODE)
 
 
 def hand_over(codes: Iterable[types.CodeType | None]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from . import config
 from .marks import ORIGINALS, disabled_function
 from .options import Options
-from .runtime import native_build
+from .runtime import beside_dynamo, native_build
 from .runtime.dispatch import make_dispatcher
 
 
@@ -48,6 +48,9 @@ class LazyEngine:
 
     def __call__(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         return self.engine.on_miss(dispatcher, params, globals, closure)
+
+
+beside_dynamo.hide(LazyEngine.__call__.__code__)
 
 
 @contextlib.contextmanager
