@@ -21,6 +21,7 @@ from .tensors import objects as tensor_values
 from .values.base import (
     DELETED,
     UNBOUND,
+    WRAPPED_STEP,
     BoxedValue,
     BuiltinMethodValue,
     CellValue,
@@ -244,7 +245,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
         if isinstance(value, TupleValue) and "n_sequence_fields" in owner.__dict__:
             fields = [n for n, m in owner.__dict__.items() if type(m) is types.MemberDescriptorType]
             return world.force(value.items[fields.index(name)])  # a struct sequence, such as torch.return_types.max
-        if isinstance(value, ObjectValue) and not isinstance(value, ExceptionValue):
+        if isinstance(value, ObjectValue) and not _is_of_c_exception(value, descr):
             found = world.read_slot(value, descr)
             if found is None:
                 raise ex.throw(AttributeError, f"{owner.__name__!r} object has no attribute {name!r}")
@@ -268,6 +269,15 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     if get is not MISSING:
         return _c_descriptor(ex, descr, value, owner, name)
     return _class_item(ex, owner, name, descr)
+
+
+def _is_of_c_exception(value: Value, descriptor: Any) -> bool:
+    """Whether a descriptor is of an exception class in C, whose state is no slot of the program's."""
+    return isinstance(value, ExceptionValue) and not descriptor.__objclass__.__flags__ & _HEAP_TYPE
+
+
+#: flag of types made by class statements
+_HEAP_TYPE = 1 << 9
 
 
 def _c_descriptor(ex: Executor, descr: Any, value: Value | None, owner: type, name: str) -> Any:
@@ -511,7 +521,11 @@ def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Valu
     if name in ("__cause__", "__context__"):
         return const(None)
     if name == "__traceback__":
-        return TracebackValue() if value.step >= 0 else const(None)
+        if value.step == WRAPPED_STEP:
+            raise unsupported(value, ".__traceback__")  # CPython's versions differ
+        return TracebackValue(value.step) if value.step >= 0 else const(None)
+    if value.group is not None and name in ("message", "exceptions"):
+        return value.group[name == "exceptions"]
     if name == "__suppress_context__":
         return const(value.suppress_context)
     if name == "value" and issubclass(value.cls, StopIteration):
@@ -568,12 +582,13 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
             if found.fset is None:
                 raise ex.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
             return call(ex, world.const_object(found.fset), [value, new], {})
-        if kind is types.MemberDescriptorType and isinstance(value, ObjectValue):
+        slot = kind is types.MemberDescriptorType and isinstance(value, ObjectValue)
+        if slot and not _is_of_c_exception(value, found):
             world.write_slot(value, found, new)
             return None
         if kind is types.GetSetDescriptorType and name == "grad" and isinstance(value, TensorValue):
             return tensor_values.store_grad(ex, value, new)
-        if kind is types.GetSetDescriptorType:
+        if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return _store_c_attribute(ex, value, name, new)
         setter = world.class_lookup(kind, "__set__")
         if isinstance(setter, types.FunctionType):
@@ -605,6 +620,10 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
             value.suppress_context = bool(new.value)
             return None
         if name == "__traceback__" and isinstance(new, TracebackValue):
+            if value.step < 0:
+                value.step = new.step
+            return None
+        if name == "__traceback__" and isinstance(new, ConstValue) and new.value is None and value.step == -1:
             return None
         if name == "args" and isinstance(new, TupleValue):
             value.args = [ex.world.force(v) for v in new.items]
@@ -670,7 +689,8 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
         deleter = world.class_lookup(type(found), "__delete__")
         if isinstance(deleter, types.FunctionType):
             return call(ex, world.const_object(deleter), [_class_item(ex, value.cls, name, found), value], {})
-        if type(found) is types.MemberDescriptorType and isinstance(value, ObjectValue):
+        if type(found) is types.MemberDescriptorType and isinstance(value, ObjectValue) and \
+                not _is_of_c_exception(value, found):
             if world.read_slot(value, found) is None:
                 raise attribute_error(ex, value, name)
             world.write_slot(value, found, DELETED)

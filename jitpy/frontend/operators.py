@@ -43,6 +43,7 @@ from .values.base import (
     SliceValue,
     SymValue,
     TensorValue,
+    TracebackValue,
     TupleValue,
     Value,
     WeakReferenceValue,
@@ -441,6 +442,8 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
         return a.value is b.value
     if isinstance(a, WeakReferenceValue) and isinstance(b, WeakReferenceValue):
         raise unsupported(a, "is")  # an object may have one that serves all who ask for it
+    if isinstance(a, TracebackValue) and isinstance(b, TracebackValue):
+        raise unsupported(a, "is")  # every frame that an exception leaves puts another one in front
     if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue)):
         x = ex.world.pin(a) if isinstance(a, PyValue) else a.real
         y = ex.world.pin(b) if isinstance(b, PyValue) else b.real

@@ -504,6 +504,10 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
         value = TupleValue(value.items)
     if isinstance(value, ListValue) and found is list.__repr__:
         value = ListValue(value.items)
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        shown = _shown_by_parts(ex, value)
+        if shown is not None:
+            return const(shown)
     if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
         return const(function(formatting_constant(ex, value)))
     if isinstance(value, SetValue) and value.real is not None and not value.log and \
@@ -516,6 +520,26 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
         listed = f"{{{items}}}" if items else ""
         return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
     raise unsupported(value, f"{function.__name__}()")
+
+
+def _shown_by_parts(ex: Executor, value: TupleValue | ListValue, depth: int = 0) -> str | None:
+    """`repr` of a list or tuple with instances in it; None where there are none, or where it is not known."""
+    items = [ex.world.force(item) for item in value.items]
+    nested = [item for item in items if isinstance(item, (TupleValue, ListValue)) and item.cls in (tuple, list)]
+    if depth > 8 or not nested and not any(isinstance(item, ObjectValue) for item in items):
+        return None
+    parts = []
+    for item in items:
+        shown: Value | str | None = _shown_by_parts(ex, item, depth + 1) if item in nested else None  # type: ignore
+        if shown is None:
+            shown = ex.finish_sync(to_str(ex, item, repr))
+            if not isinstance(shown, ConstValue):
+                return None
+            shown = shown.value
+        parts.append(shown)
+    if value.cls is list:
+        return f"[{', '.join(parts)}]"
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
 
 class _ShownAs:

@@ -44,6 +44,7 @@ from ..values.base import (
     const,
     unsupported,
 )
+from .exceptions import make_group
 from .iteration import (
     EnumerateIterator,
     FilterIterator,
@@ -72,6 +73,8 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
         raise GraphBreak("finalizer", f"an instance of {cls.__qualname__}, which has __del__", tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
         return ExceptionValue(cls, list(args))
+    if new is BaseExceptionGroup.__new__:
+        return make_group(ex, cls, args)
     if new is object.__new__ and _is_python_class(cls):
         made = ObjectValue(cls)
         made.born = ex.polyfill_caller() or ex.step
@@ -186,7 +189,7 @@ def exception_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 #: those of exceptions that keep nothing but their arguments
 _EXCEPTION_INITS = {c.__init__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
-                    and c.__basicsize__ == BaseException.__basicsize__}
+                    and c.__basicsize__ == BaseException.__basicsize__} | {BaseExceptionGroup.__init__}
 
 
 @builtin(*_EXCEPTION_INITS)
@@ -222,6 +225,8 @@ def exception_text(ex: Executor, value: Value, function: Any) -> Value:
     """`str` or `repr` of an exception by its builtin base class, which may have its own rules (KeyError, OSError)."""
     if not isinstance(value, ExceptionValue):
         raise unsupported(value, f"{function.__name__}()")
+    if value.group is not None:
+        return _group_text(ex, value, function)
     if function is str and len(value.args) == 1 and not issubclass(value.cls, KeyError):
         from .functions import to_str
 
@@ -231,6 +236,17 @@ def exception_text(ex: Executor, value: Value, function: Any) -> Value:
         raise unsupported(value, f"{function.__name__}()")  # a file's name is in none of its arguments
     text = function(base(*(constant_of(ex, a) for a in value.args)))
     return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
+
+
+def _group_text(ex: Executor, value: ExceptionValue, function: Any) -> Value:
+    from .functions import to_str
+
+    if function is str:
+        message, items = value.group  # type: ignore[misc]
+        count = len(items.items)  # type: ignore[attr-defined]
+        return const(f"{constant_of(ex, message)} ({count} sub-exception{'s' if count > 1 else ''})")
+    parts = [constant_of(ex, ex.finish_sync(to_str(ex, arg, repr))) for arg in value.args]
+    return const(f"{value.cls.__name__}({', '.join(parts)})")
 
 
 @builtin(range)

@@ -446,8 +446,15 @@ class Emitter:
         return [_later(self.load, value.hidden[name]) for name in value.body.state]
 
     def _build_exception(self, value: ExceptionValue) -> None:
-        self.call(value.cls.__new__, lambda: self.const_object(value.cls), *(_later(self.load, a) for a in value.args))
+        new, args = value.cls.__new__, value.args
+        if value.group is not None:
+            new, args = BaseExceptionGroup.__new__, list(value.group)
+        self.call(new, lambda: self.const_object(value.cls), *(_later(self.load, a) for a in args))
         self.remember(value)
+        if value.group is not None:
+            self.emit("BUILD_TUPLE", self.load_many(value.args))
+            self.load(value)
+            self.emit("STORE_ATTR", "args")
         for name, member in value.members.items():
             self.load(member)
             self.load(value)
@@ -458,6 +465,10 @@ class Emitter:
                 self.load(other)
                 self.load(value)
                 self.emit("STORE_ATTR", f"__{name}__")
+        if value.suppress_context != isinstance(value.cause, Value):  # as whoever wrote `__cause__` left it
+            self.const(value.suppress_context)
+            self.load(value)
+            self.emit("STORE_ATTR", "__suppress_context__")
         self._fill_attrs(value)
 
     def _fill_attrs(self, value: ObjectValue | TensorValue) -> None:

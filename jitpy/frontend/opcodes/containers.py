@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..breaks import GraphBreak
-from ..builtins import functions, instance_checks, library, local_classes, signatures, strings, weak_references  # noqa: F401  (registers models)
+from ..builtins import (  # noqa: F401  (registers models)
+    exceptions,
+    functions,
+    instance_checks,
+    library,
+    local_classes,
+    signatures,
+    strings,
+    weak_references,
+)
 from ..builtins.growing import change_list
 from ..builtins.iteration import is_iterable, iterate
 from ..builtins.mappings import dict_update

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..attributes import load_attr
 from ..breaks import GraphBreak
+from ..builtins.exceptions import left_over, match_group
 from ..calls import call
 from ..executor import PUSHED, Executor, Frame, TracedException, opcode
 from ..guards import MISSING
@@ -86,9 +87,21 @@ def _check_exc_match(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.append(const(any(ex.world.pin(k) in ex.world.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
 
 
-@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
-def _exception_groups(ex: Executor, frame: Frame, ins: Any) -> None:
-    raise GraphBreak("opcode", "except*", tail=True)
+@opcode("CHECK_EG_MATCH")
+def _check_eg_match(ex: Executor, frame: Frame, ins: Any) -> None:
+    value, kinds = frame.stack[-2:]
+    matched, rest = match_group(ex, value, kinds)
+    frame.stack[-2:] = [rest, matched]
+    if isinstance(matched, ExceptionValue):
+        ex.handled = matched
+        ex.world.writes += 1
+
+
+@opcode("PREP_RERAISE_STAR")
+def _prep_reraise_star(ex: Executor, frame: Frame, ins: Any) -> None:
+    origin, raised = frame.stack[-2:]
+    left = left_over(ex, origin, [ex.world.force(item) for item in raised.items])  # type: ignore[attr-defined]
+    frame.stack[-2:] = [left]
 
 
 @opcode("BEFORE_WITH")
@@ -121,7 +134,7 @@ def special(ex: Executor, value: Value, name: str) -> Value | None:
 def _with_except_start(ex: Executor, frame: Frame, ins: Any) -> None:
     exception = frame.stack[-1]
     exit_ = frame.stack[-4]
-    result = call(ex, exit_, [ex.world.const_object(exception.cls), exception, TracebackValue()], {})
+    result = call(ex, exit_, [ex.world.const_object(exception.cls), exception, TracebackValue(exception.step)], {})
     if result is not PUSHED:
         frame.stack.append(result)
 
@@ -153,6 +166,9 @@ def _call_intrinsic_1(ex: Executor, frame: Frame, ins: Any) -> None:
 
 @opcode("CALL_INTRINSIC_2")
 def _call_intrinsic_2(ex: Executor, frame: Frame, ins: Any) -> None:
+    if ins.arg.name == "INTRINSIC_PREP_RERAISE_STAR":
+        _prep_reraise_star(ex, frame, ins)
+        return
     raise GraphBreak("opcode", ins.arg.name, tail=True)
 
 

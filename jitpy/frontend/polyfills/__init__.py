@@ -7,6 +7,7 @@ from . import (
     classes,
     deques,
     distributions,
+    exceptions,
     functional,
     fused_steps,
     iterators,
@@ -40,8 +41,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (arrays, autograd, builtins_, classes, deques, distributions, functional, fused_steps, iterators, mappings,
-           numbers, objects, operators, optimizers, proxies, sequences, texts, types)
+MODULES = (arrays, autograd, builtins_, classes, deques, distributions, exceptions, functional, fused_steps, iterators,
+           mappings, numbers, objects, operators, optimizers, proxies, sequences, texts, types)
 
 __all__ = [
     "ITERATOR_TYPES",

@@ -305,9 +305,10 @@ class SetValue(ObjectValue):
 
 
 class ExceptionValue(ObjectValue):
-    """An exception instance; `args` as BaseException keeps them. `step` is where it was raised first."""
+    """An exception instance; `args` as BaseException keeps them. `step` is where it was raised first, or -1. `group` is
+    what a group holds besides: its message and its exceptions."""
 
-    __slots__ = ("args", "cause", "context", "members", "step", "suppress_context")
+    __slots__ = ("args", "cause", "context", "group", "members", "step", "suppress_context")
 
     def __init__(self, cls: type, args: list[Value], source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -316,6 +317,7 @@ class ExceptionValue(ObjectValue):
         self.context: Value | None = None
         self.suppress_context = False
         self.members: dict[str, Value] = {}  # attributes that the C class keeps outside `args`
+        self.group: tuple[Value, Value] | None = None
         self.step = -1
 
 
@@ -549,14 +551,20 @@ class GeneratorValue(Value):
         self.outer: Value | None = None
 
 
-class TracebackValue(Value):
-    """The traceback of an exception raised while tracing: it exists, and any look into it breaks the graph."""
+#: `ExceptionValue.step` of a group that `except*` made around an exception
+WRAPPED_STEP = -2
 
-    __slots__ = ()
+
+class TracebackValue(Value):
+    """The traceback of an exception raised while tracing, in step `step`: it exists, and any look into it breaks the
+    graph."""
+
+    __slots__ = ("step",)
     cls = types.TracebackType
 
-    def __init__(self) -> None:
+    def __init__(self, step: int) -> None:
         self.source = None
+        self.step = step
 
 
 class ExcInfoValue(Value):
