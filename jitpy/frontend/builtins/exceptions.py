@@ -9,6 +9,7 @@ from ..attributes import load_attr
 from ..breaks import GraphBreak
 from ..calls import builtin
 from ..executor import Executor
+from ..finish.codegen import Emitter, builds
 from ..polyfills import exceptions as polyfills
 from ..source import constant
 from ..values.base import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, PyValue, TupleValue, Value
@@ -97,3 +98,33 @@ def left_over(ex: Executor, origin: Value, raised: list[Value]) -> Value:
         return raised[0]
     return ex.call_sync(ex.world.const_object(polyfills.leave), [origin, raised[0]])
 
+
+# -- what compiled code makes -----------------------------------------------------------------------------------
+
+
+@builds(ExceptionValue)
+def _build(emitter: Emitter, value: ExceptionValue) -> None:
+    new, args = value.cls.__new__, value.args
+    if value.group is not None:
+        new, args = BaseExceptionGroup.__new__, list(value.group)
+    emitter.call(new, lambda: emitter.const_object(value.cls), *((lambda a=a: emitter.load(a)) for a in args))
+    emitter.remember(value)
+    if value.group is not None:
+        emitter.emit("BUILD_TUPLE", emitter.load_many(value.args))
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "args")
+    for name, member in value.members.items():
+        emitter.load(member)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", name)
+    for name in ("cause", "context"):
+        other = getattr(value, name)
+        if isinstance(other, Value):
+            emitter.load(other)
+            emitter.load(value)
+            emitter.emit("STORE_ATTR", f"__{name}__")
+    if value.suppress_context != isinstance(value.cause, Value):  # as whoever wrote `__cause__` left it
+        emitter.const(value.suppress_context)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "__suppress_context__")
+    emitter.fill_attrs(value)

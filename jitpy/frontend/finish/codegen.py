@@ -44,7 +44,6 @@ from ..values.base import (
     ConstValue,
     DictValue,
     DictViewValue,
-    ExceptionValue,
     FunctionValue,
     GeneratorValue,
     ListValue,
@@ -262,7 +261,7 @@ class Emitter:
             self._load_live(value.traced)
             if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
                 self.remember(value)
-                self._fill_attrs(value)
+                self.fill_attrs(value)
             return
         build = _BUILDERS.get(type(value))
         if build is None:
@@ -349,7 +348,7 @@ class Emitter:
             self.call(list.extend, lambda: self.load(value), lambda: self.emit("BUILD_LIST",
                                                                               self.load_many(value.items)))
             self.emit("POP_TOP")
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _build_tuple(self, value: TupleValue) -> None:
         if value.cls is tuple:
@@ -360,7 +359,7 @@ class Emitter:
             self.call(tuple.__new__, lambda: self.const_object(value.cls),
                       lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
         self.remember(value)
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _build_dict(self, value: DictValue) -> None:
         pairs = self.world.dict_items(value)
@@ -380,7 +379,7 @@ class Emitter:
         for key, item in pairs:
             key_value = self.world.dict_key_value(value, key)
             self._set_item(value, setter, key_value, item)
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
         if setter is None:
@@ -412,7 +411,7 @@ class Emitter:
                 self.call(set.update, lambda: self.emit("LOAD_FAST", name), items)
                 self.emit("POP_TOP")
         self.remember(value)
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _build_object(self, value: ObjectValue) -> None:
         if value.cls in ORIGINALS:
@@ -420,12 +419,12 @@ class Emitter:
         base = types.SimpleNamespace if issubclass(value.cls, types.SimpleNamespace) else object
         self.call(base.__new__, lambda: self.const_object(value.cls))
         self.remember(value)
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _build_boxed(self, value: BoxedValue) -> None:
         self.call(value.base.__new__, lambda: self.const_object(value.cls), lambda: self.load(value.plain))
         self.remember(value)
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _build_stand_in(self, value: StandInValue) -> None:
         fill = getattr(value.body, "fill", None)
@@ -436,7 +435,7 @@ class Emitter:
             self.call(lambda: self.const(value.body.make), lambda: self.const_object(value.cls))
             self.remember(value)
             self._fill_stand_in(value)
-        self._fill_attrs(value)
+        self.fill_attrs(value)
 
     def _fill_stand_in(self, value: StandInValue) -> None:
         self.call(lambda: self.const(value.body.fill), _later(self.load, value), *self._hidden(value))
@@ -445,33 +444,7 @@ class Emitter:
     def _hidden(self, value: StandInValue) -> list[Callable[[], None]]:
         return [_later(self.load, value.hidden[name]) for name in value.body.state]
 
-    def _build_exception(self, value: ExceptionValue) -> None:
-        new, args = value.cls.__new__, value.args
-        if value.group is not None:
-            new, args = BaseExceptionGroup.__new__, list(value.group)
-        self.call(new, lambda: self.const_object(value.cls), *(_later(self.load, a) for a in args))
-        self.remember(value)
-        if value.group is not None:
-            self.emit("BUILD_TUPLE", self.load_many(value.args))
-            self.load(value)
-            self.emit("STORE_ATTR", "args")
-        for name, member in value.members.items():
-            self.load(member)
-            self.load(value)
-            self.emit("STORE_ATTR", name)
-        for name in ("cause", "context"):
-            other = getattr(value, name)
-            if isinstance(other, Value):
-                self.load(other)
-                self.load(value)
-                self.emit("STORE_ATTR", f"__{name}__")
-        if value.suppress_context != isinstance(value.cause, Value):  # as whoever wrote `__cause__` left it
-            self.const(value.suppress_context)
-            self.load(value)
-            self.emit("STORE_ATTR", "__suppress_context__")
-        self._fill_attrs(value)
-
-    def _fill_attrs(self, value: ObjectValue | TensorValue) -> None:
+    def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
         if value.attrs is not None and value.attrs.source is None:
             for key, item in self.world.dict_items(value.attrs):
@@ -890,7 +863,7 @@ def builds(kind: type) -> Callable[[Any], Any]:
 _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     ListValue: Emitter._fill_list, TupleValue: Emitter._build_tuple, DictValue: Emitter._build_dict,
     SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, StandInValue: Emitter._build_stand_in,
-    ExceptionValue: Emitter._build_exception, BoxedValue: Emitter._build_boxed,
+    BoxedValue: Emitter._build_boxed,
     FunctionValue: Emitter._build_function, CellValue: Emitter._build_cell, MethodValue: Emitter._build_method,
     BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
     SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,
