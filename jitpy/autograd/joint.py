@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from .replay import keep_state, replaying
 from .results import Bases, Views, separate
 from .reverse import vjp
 from .statistics import keep_statistics
-from .watching import Watched, counter_of, kept_by_eager
+from .watching import Place, Watched, counter_at_run_time, counter_of, kept_by_eager
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
 _DIFFERENTIABLE_PARTS = {"aten._native_batch_norm_legit_functional.default": (0,)}
@@ -110,6 +110,8 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     kept = kept_by_eager(source)
     if not shown.isdisjoint(kept.counters):
         raise NotCovered("a result that is the `.data` of what the backward pass reads through it")
+    if views is not None and _counted_apart(views, kept.places):
+        raise NotCovered("a result that shows what the backward pass reads, with a version counter of its own")
     changeable = {node for kind, nodes in (("input", joint.inputs[:n_inputs]), ("output", joint.outputs[:n_outputs]))
                   for k, node in enumerate(nodes) if (kind, k) not in kept.places and isinstance(node.spec, TensorSpec)}
     if config.activation_memory_budget < 1:
@@ -121,6 +123,15 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     through_data = {node for k, node in enumerate(joint.inputs[:n_inputs]) if ("input", k) in kept.through_data}
     return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views, kept.watched,
                  changeable - through_data, through_data)
+
+
+def _counted_apart(views: Views, places: Collection[Place]) -> bool:
+    """Whether writes to a result do not count as writes to the output at one of these places, which it shows."""
+    bases = Bases(views.graph)
+    sources = {node: place for node, place in zip(views.graph.inputs, views.sources, strict=True)
+               if place[0] == "output" and place in places}
+    return any(counter_at_run_time(bases, node) is not None and counter_of(bases, node)[1] is None
+               and any(base in sources for base in bases.of(node)) for node in views.graph.outputs)
 
 
 def _gradient_spec(spec: TensorSpec) -> TensorSpec:

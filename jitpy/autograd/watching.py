@@ -17,6 +17,8 @@ from ..ir.spec import TensorSpec
 from ..runtime.autograd_node import REFUSED_VIEW
 from .results import Bases
 
+_UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
+
 #: In the meta of a part's input: the whole graph, and its node that an earlier part computes.
 MADE_BY = "made by"
 #: ('input', i) or ('output', k)
@@ -115,6 +117,16 @@ def counter_of(bases: Bases, value: Node) -> tuple[object, Node | None]:
     return None, None
 
 
+def counter_at_run_time(bases: Bases, value: Node) -> Node | None:
+    """Whose version counter goes up when torch itself runs the graph, and a value is written to: that of a view, on the
+    way, with one of its own, or None: that of what owns the memory."""
+    while bases.is_view(value) and value.op is not GETITEM:
+        if OWN_VERSIONS in value.meta or value.op.target is _UNSAFE_VIEW:
+            return value
+        value = value.input_nodes()[0]
+    return None
+
+
 def _counter_at(graph: Graph, bases: Bases, place: Place) -> object:
     return None if place[0] == "input" else counter_of(bases, graph.outputs[place[1]])[0]
 
@@ -129,7 +141,7 @@ def unseen_by_autograd(graph: Graph) -> list[Watched]:
     def is_apart(one: Watched) -> bool:
         kind, i = one.place
         seen = (graph.inputs if kind == "input" else graph.outputs)[i]
-        same_counter = counter_of(bases, seen)[1] is counter_of(bases, one.value)[1]
+        same_counter = counter_at_run_time(bases, seen) is counter_at_run_time(bases, one.value)
         return not same_counter or bases.of(seen).isdisjoint(bases.of(one.value))
 
     return [one for one in kept_by_eager(graph).watched if is_apart(one)]
@@ -158,8 +170,9 @@ def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
                 for found in places.values():
                     if inside in found:
                         found.append(("output", k))
-        if (memory := node.meta.get("memory")) is not None:
-            written[memory] = ("output", k)
+        for shown in (node, *bases.of(node)):
+            if (memory := shown.meta.get("memory")) is not None:
+                written[memory] = ("output", k)
     for node in graph.nodes:
         place = written.get(node.meta.get("memory"))
         for base in bases.of(node) if place is not None else ():

@@ -166,18 +166,32 @@ def starts_its_memory(tensor: torch.Tensor) -> bool:
 def takes_writes(tensor: torch.Tensor) -> bool:
     """Guard: autograd lets an in-place operation change the tensor, and give it a history. It is neither a leaf that
     requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
-    that was: autograd asks how the view was made)."""
+    that was: autograd asks how the view was made). And its history is that of the memory, to which autograd adds what
+    it writes: a view that one operation on lists has written twice keeps the one from in between."""
     base = tensor._base
     if base is not None and _creation_meta(tensor) != _PLAIN_VIEW:
         return False
     if not tensor.requires_grad:
         return base is None or not base.requires_grad
     try:
-        return not tensor.is_leaf and (base is None or base.requires_grad and not base.is_leaf)
+        return not tensor.is_leaf and (base is None or base.requires_grad and not base.is_leaf
+                                       and _comes_from(tensor.grad_fn, base.grad_fn))
     except RuntimeError:  # a view whose base was written to, in a way that autograd cannot follow
         return False
 
 
+def _comes_from(view: Any, base: Any) -> bool:
+    """Whether a node of autograd's lies behind another one by first edges only, as a view's does: not too many."""
+    for _ in range(_MOST_VIEWS):
+        if view is base:
+            return True
+        edges = view.next_functions
+        if not edges or (view := edges[0][0]) is None:
+            return False
+    return False
+
+
+_MOST_VIEWS = 32
 _creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
 _PLAIN_VIEW = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 

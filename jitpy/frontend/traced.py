@@ -264,10 +264,12 @@ class GraphInput:
 @dataclass(slots=True)
 class Finished:
     """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, `('output', k)`,
-    or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`)."""
+    or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`). `gone` has the inputs
+    of which it was computed."""
 
     graph: Graph
     places: list[tuple[str, int]]
+    gone: dict[int, list[Node]]
 
 
 def tensors_in(value: Any) -> Iterable[TracedTensor]:

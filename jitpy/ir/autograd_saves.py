@@ -6,6 +6,7 @@ nothing changes, so whoever stands for eager has to know.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,14 +85,15 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
             _Shapes(),
         ):
             result = target(*args, **kwargs)
+            results = result if isinstance(result, (tuple, list)) else (result,)
+            anything = bool(kept) or _has_number((*args, *kwargs.values())) and _runs_once(results, stand_ins.values())
     except Exception:
         return None
-    results = result if isinstance(result, (tuple, list)) else (result,)
     return Saves(
         tuple(sorted((i for i, source in enumerate(sources) if is_kept(stand_ins[source])),
                      key=lambda i: kept[stand_ins[sources[i]].untyped_storage()._cdata])),
         frozenset(i for i, value in enumerate(results) if is_kept(value)),
-        bool(kept),
+        anything,
         tuple(
             value.grad_fn.name() if isinstance(value, torch.Tensor) and value.grad_fn is not None else None
             for value in results
@@ -136,6 +138,26 @@ def _made(spec: Spec) -> Any:
     if not isinstance(spec, TensorSpec):
         raise NotCovered("no tensor")
     return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
+
+
+def _has_number(values: tuple[Any, ...]) -> bool:
+    return any(isinstance(value, (int, float, complex)) for value in values)
+
+
+def _runs_once(results: Sequence[Any], operands: Iterable[Any]) -> bool:
+    """Whether autograd refuses a second pass through an op: it keeps the 2 of `x * 2` as a tensor, of which hooks on
+    saved tensors are not told."""
+    made = [value for value in results if isinstance(value, torch.Tensor) and value.grad_fn is not None]
+    wanted = [value for value in operands if isinstance(value, torch.Tensor) and value.requires_grad]
+    if not made or not wanted:
+        return False
+    ones = [torch.empty_like(value) for value in made]
+    torch.autograd.grad(made, wanted, ones, allow_unused=True)
+    try:
+        torch.autograd.grad(made, wanted, ones, allow_unused=True)
+    except RuntimeError:
+        return True
+    return False
 
 
 def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

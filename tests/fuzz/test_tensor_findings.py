@@ -598,6 +598,41 @@ _finding("writes_of_dtypes_that_a_kernel_refuses", """
             log.append(str(error))
     """, "t1")
 
+# A result that is a view of what was written hid from the backward pass what it shows.
+_finding("write_behind_a_view_of_what_was_written", """
+    t1 = h * 2
+    t2 = t1[0]
+    t2.tanh_()
+    """, "t2", after=("out[0].detach().add_(1)",))
+_finding("write_behind_a_negated_view", """
+    t1 = torch.complex(h, h).conj().imag
+    t1.tanh_()
+    """, "t1", after=("out[0].detach().add_(1)",))
+for place in range(2):  # what owns the memory of a transposed value is no view, and had a version of its own
+    _finding(f"write_behind_a_transposed_view_{place}", """
+        t1 = h * 2
+        t2 = t1.t()
+        t2.tanh_()
+        """, "t2, t1" if place else "t1, t2", after=("out[0].detach().add_(1)",))
+
+# What an in-place operation overwrites it keeps as a copy, also where that is a copy looked at in another shape.
+_finding("write_to_a_copy_in_another_shape", """
+    t1 = h.transpose(0, 1).ravel()
+    t1.clamp_(-1, 1)
+    """, "t1", after=("out[0].mul_(2)",))
+_finding("write_to_a_view_of_a_copy_in_another_shape", """
+    t1 = h.transpose(0, 1).ravel()
+    t1.view(-1).clamp_(-1, 1)
+    """, "t1", after=("out[0].mul_(2)",))
+
+# A view that one operation on lists has written twice: its history is not that of the memory, to which autograd adds.
+_finding("write_to_a_view_that_a_list_had_twice", """
+    t1 = g.flatten()
+    torch._foreach_mul_([g, g], 0.5)
+    t1.sub_(s)
+    """, "t1")
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

@@ -156,6 +156,28 @@ def backward_twice_is_caught(x):
 
 
 @case(lambda: (torch.randn(3, requires_grad=True),))
+def gradients_of_an_input_twice(x):
+    loss = (x * x).sum()
+    found = torch.autograd.grad(loss, x)
+    try:
+        torch.autograd.grad(loss, x)
+    except RuntimeError as error:
+        return str(error), found
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),))
+def backward_twice_where_a_number_was_kept(x):
+    results = [x * 2, 3.0 / x, x + 2, 2 - x, x / 4]
+    for result in list(results):
+        result.sum().backward()
+        try:
+            result.sum().backward()
+        except RuntimeError as error:
+            results.append(str(error))
+    return results, x.grad
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),))
 def backward_twice_where_nothing_was_kept(x):
     loss = (x + 1).sum()
     loss.backward()

@@ -162,7 +162,8 @@ class Finisher:
             if kind == "gone" and where not in marked:
                 marked.add(where)
                 emitter.out = prologue
-                emitter.call(without_history, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
+                emitter.call(without_history, lambda name=names[where]: emitter.emit("LOAD_FAST", name),
+                             *(_loader(emitter, node) for node in finished.gone[where]))
                 emitter.emit("STORE_FAST", names[where])
                 emitter.out = emitter.body
         write(emitter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,7 +42,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     recorded = len(graph.nodes)
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
-    gone: set[int] = set()
+    gone: dict[int, list[Node]] = {}
     shown = _Views(recorder)
     for payload in live:
         if (
@@ -55,8 +56,9 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         if position is None:
             position = outputs[id(payload)] = len(graph.outputs)
             node = output_node(recorder, payload, shown)
-            if recorder.history.is_gone(node):
-                gone.add(position)
+            passed = recorder.history.inputs_if_gone(node)
+            if passed is not None:
+                gone[position] = passed
                 node = recorder.graph.add(_DETACH, (node,), {}, node.tensor.with_(requires_grad=False), node.loc,
                                           grad_enabled=False)
             graph.outputs.append(node)
@@ -76,7 +78,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], results)
     _guard_separate_memory(recorder, [i for i, _ in written])
-    return Finished(graph, places)
+    return Finished(graph, places, gone)
 
 
 def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) -> None:
@@ -127,11 +129,20 @@ def _mark_memory(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     payloads = [*live, *(entry.payload for entry in recorder._inputs)]
     storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
     for number, storage in enumerate(storages):
-        for node in storage.values:
-            if node.op is not INPUT:
-                node.meta["memory"] = number
+        for value in storage.values:
+            for node in _shown_by(value):
+                if node.op is not INPUT:
+                    node.meta["memory"] = number
         for node in storage.writers:
             node.meta["overwrites"] = (*node.meta.get("overwrites", ()), number)
+
+
+def _shown_by(value: Node) -> Iterator[Node]:
+    """A value, and what it was computed from without a copy."""
+    yield value
+    while value.op.is_view:
+        value = value.input_nodes()[0]
+        yield value
 
 
 def _refuse_inference_tensors(recorder: Recorder) -> None:

@@ -55,15 +55,16 @@ class History:
             found = self._keeps[node] = keeps_anything(self._recorder, node)
         return found
 
-    def is_gone(self, node: Node) -> bool:
-        """Whether a backward pass from `node` would raise."""
+    def inputs_if_gone(self, node: Node) -> list[Node] | None:
+        """The inputs that a backward pass from `node` would come to, if it would raise; else None."""
         if not self.freed or not needs_grad(node.spec):
-            return False
+            return None
         from jitpy.autograd.reverse import active_nodes
 
         graph = self._recorder.graph
-        leaves = [*(n for n in graph.inputs if needs_grad(n.spec)), *self._recorder.bets.leaves]
-        return self.is_spent(active_nodes(graph.nodes, leaves, [node]))
+        inputs = [n for n in graph.inputs if needs_grad(n.spec)]
+        active = active_nodes(graph.nodes, [*inputs, *self._recorder.bets.leaves], [node])
+        return [n for n in inputs if n in active] if self.is_spent(active) else None
 
 
 def drop_unused_history(graph: Graph, spent: bool = False) -> None:
@@ -94,11 +95,12 @@ def _plain(spec: Spec) -> Spec:
     return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) else spec
 
 
-def without_history(tensor: torch.Tensor) -> torch.Tensor:
+def without_history(tensor: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
     """The tensor as eager leaves it behind a backward pass (run by compiled code): it requires grad, and a second
-    backward pass raises."""
+    backward pass raises, also one to the inputs of which it was computed."""
     leaf = tensor.detach().requires_grad_()
-    return torch._C._functions.DelayedError(TWICE, 1)(leaf)  # type: ignore[attr-defined]
+    result = torch._C._functions.DelayedError(TWICE, 1 + len(inputs))(leaf, *inputs)  # type: ignore[attr-defined]
+    return result[0] if inputs else result
 
 
 __all__ = ["TWICE", "History", "drop_unused_history", "without_history"]
