@@ -20,7 +20,8 @@ from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.nn import _is_fused, gpu_attention
 from ..ir.ops.random_order import filling_order, fills_by_index
-from ..ir.spec import TensorSpec, prod
+from ..ir.sizes_expr import floordiv
+from ..ir.spec import Dim, TensorSpec, prod
 from .derived import expand_by_recording, is_complex, is_composite
 from .pullback import same_shape
 from .rules import COMPLEX, covers
@@ -234,12 +235,18 @@ def _bias_of(b: Builder, mask: Node, q: Node, k: Node) -> Node:
     """A mask as the fused kernels take it: added to the scores, of their shape, in aligned rows."""
     bias = _as_bias(b, mask, q.tensor.dtype) if mask.tensor.dtype is torch.bool else mask
     keys = bias.tensor.shape[-1]
-    if not bias.tensor.is_static or bias.tensor.ndim not in (2, 4):
+    if bias.tensor.ndim not in (2, 4):
         raise LeftToTorch("attention with a mask of an odd shape on a GPU")
-    if bias.tensor.stride[-1] != 1 or any(step % _MASK_ALIGNMENT for step in bias.tensor.stride[:-1]):
-        bias = b.call("aten.constant_pad_nd.default", bias, [0, -keys % _MASK_ALIGNMENT])
+    if bias.tensor.stride[-1] != 1 or not all(_is_multiple(step) for step in bias.tensor.stride[:-1]):
+        padded = _MASK_ALIGNMENT * floordiv(keys + _MASK_ALIGNMENT - 1, _MASK_ALIGNMENT)
+        bias = b.call("aten.constant_pad_nd.default", bias, [0, padded - keys])
         bias = b.call("aten.slice.Tensor", bias, -1, 0, keys)
     return b.call("aten.expand.default", bias, [*q.tensor.shape[:-1], k.tensor.shape[-2]])
+
+
+def _is_multiple(step: Dim) -> bool:
+    """Whether rows of a mask that are so far apart start where fused kernels want them."""
+    return isinstance(step, int) and step % _MASK_ALIGNMENT == 0
 
 
 def _as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:

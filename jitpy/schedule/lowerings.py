@@ -45,7 +45,7 @@ def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, *
 
 @lowering(MASK)
 def dropout_mask(low: Lowering, node: Any, state: Value, shape: tuple[int, ...], stride: tuple[int, ...], keep: float,
-                 threads: int, vector: int, skipped: int) -> Value:
+                 threads: int, vector: int, skipped: Dim) -> Value:
     if low.scatters != "unordered":
         raise NotCovered("kernels on the CPU draw no numbers")
     strides = stride if vector > 1 else contiguous_stride(shape)
@@ -54,7 +54,7 @@ def dropout_mask(low: Lowering, node: Any, state: Value, shape: tuple[int, ...],
         e = trace.e
         seed, offset = trace.read(state, (of(0),)), trace.read(state, (of(1),))
         at = e.index(flatten(index, strides))
-        return e.make("drawn_below", (at, seed, e.add(offset, skipped)), BOOL, (threads, vector, keep))
+        return e.make("drawn_below", (at, seed, e.add(offset, e.size(skipped))), BOOL, (threads, vector, keep))
 
     return low.pointwise(shape, torch.bool, body)
 

@@ -59,6 +59,22 @@ def test_layouts(make: Callable[[Tensor], Tensor], cuda: torch.device) -> None:
     agree(lambda x: F.dropout(x, 0.4, True) + 1, make(x), calls=2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_symbolic_sizes(dtype: torch.dtype, cuda: torch.device) -> None:
+    """One graph for all of them; where sizes do not tell who draws for which element, torch's kernels draw."""
+    def fn(x: Tensor) -> Tensor:
+        return F.dropout(F.dropout(x * 2, 0.3, True) + 1, 0.1, True)
+
+    for width in (64, 12, 3):
+        jitted = jitpy.jit(fn, dynamic=True)
+        for rows in (2, 3, 37, 1000, 4096, 33333, 5):
+            x = torch.randn(rows, width, device=cuda, dtype=dtype)
+            expected, state = run(fn, x)
+            result, after = run(jitted, x)
+            assert torch.equal(after, state)
+            torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_among_other_random_calls(mode: str, cuda: torch.device) -> None:
     def fn(x: Tensor) -> Tensor:
@@ -177,3 +193,51 @@ def test_a_users_own_cuda_graph(cuda: torch.device) -> None:
     found, expected = replays(jitpy.jit(fn)), replays(fn)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert not torch.equal(found[0], found[1])
+
+
+class Attention(nn.Module):
+    """Attention with dropout and, where lengths are given, padding."""
+
+    def __init__(self, is_causal: bool) -> None:
+        super().__init__()
+        self.qkv, self.out, self.is_causal = nn.Linear(128, 384), nn.Linear(128, 128), is_causal
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        batch, length, _ = x.shape
+        q, k, v = (part.view(batch, length, 2, 64).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        mask = None if lengths is None else (torch.arange(length, device=x.device) < lengths[:, None])[:, None, None]
+        found = F.scaled_dot_product_attention(q, k, v, mask, is_causal=self.is_causal)
+        return x + F.dropout(self.out(found.transpose(1, 2).reshape(batch, length, -1)), 0.1, self.training)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["plain", "causal", "padded"])
+def test_training_with_changing_lengths(kind: str, mode: str, cuda: torch.device) -> None:
+    """One graph, differentiated with symbolic sizes, not left to torch's autograd."""
+    model = Attention(kind == "causal").to(cuda)
+    said: list[str] = []
+    sink = jitpy.logs.set_sink(said.append)
+    jitpy.logs.enable("fusion")
+    try:
+        jitted = jitpy.jit(model, mode=mode)
+        for length in (64, 48, 33, 96, 200, 33):
+            x = torch.randn(4, length, 128, device=cuda, requires_grad=True)
+            lengths = torch.randint(1, length + 1, (4,), device=cuda) if kind == "padded" else None
+
+            def step(call: Callable[..., Tensor], x: Tensor = x, lengths: Tensor | None = lengths) -> list[Tensor]:
+                model.zero_grad()
+                x.grad = None
+                with torch.autocast("cuda", torch.bfloat16):
+                    y = call(x, lengths)
+                y.float().square().sum().backward()
+                return [y.detach().clone(), x.grad.clone(), *(p.grad.clone() for p in model.parameters())]
+
+            expected, state = run(step, model)
+            found, after = run(step, jitted)
+            assert torch.equal(after, state)
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=0, atol=3e-2 * other.float().abs().max().item())
+    finally:
+        jitpy.logs.disable("fusion")
+        jitpy.logs.set_sink(sink)
+    assert not any("under torch's autograd" in text for text in said)

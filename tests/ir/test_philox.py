@@ -7,8 +7,10 @@ import torch
 
 from jitpy.ir.builder import Builder
 from jitpy.ir.graph import Graph
+from jitpy.ir.op import NotCovered
 from jitpy.ir.ops.philox import MASK, MASKED, STATE, Streams, _philox, dropout_mask, forward_scale, streams_of
 from jitpy.ir.passes.random_numbers import draw_in_kernels
+from jitpy.ir.sizes import SizeEnv
 from tests.graph_tools import trace
 
 SEED, OFFSET = 0x1234_5678_9ABC_DEF1, 4 * 7
@@ -81,6 +83,26 @@ def test_grids(elements: int, vector: int, expected: Streams, increment: int) ->
     """On an H200, which holds 132 times 8 blocks."""
     streams = streams_of(elements, vector, 1056)
     assert (streams, streams.increment(elements)) == (expected, increment)
+
+
+@pytest.mark.parametrize("rows", [2, 5, 130, 4000, 30000])
+def test_symbolic_numbers_of_elements(rows: int) -> None:
+    """One numbering serves all sizes: it draws what eager's grid for each of them draws."""
+    env = SizeEnv()
+    size = env.new_symbol(rows, "rows", 0)
+    found, expected = streams_of(size * 32, 8, 8), streams_of(rows * 32, 8, 8)
+    assert env.hint(found.increment(size * 32)) == expected.increment(rows * 32)
+    state = torch.tensor([SEED, OFFSET])
+    masks = [dropout_mask(state, (rows * 32,), (1,), 0.3, one.threads, one.vector, 0) for one in (found, expected)]
+    assert torch.equal(*masks) and not env.entry_relations()
+
+
+def test_symbolic_neighbours() -> None:
+    """Which elements a thread draws for must not depend on sizes."""
+    size = SizeEnv().new_symbol(6, "rows", 0)
+    with pytest.raises(NotCovered):
+        streams_of(size * 4, 8, 1056)
+    assert streams_of(size * 4, 4, 1056).vector == 4
 
 
 def test_order_in_memory() -> None:

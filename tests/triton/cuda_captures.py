@@ -229,6 +229,9 @@ def main() -> None:
             found[f"{name} training"] = both_halves(capture(Layer(mask, 0.1), x, keep))
     with torch.autocast("cuda", torch.bfloat16), torch.inference_mode():
         found["dynamic"] = planned(capture(Layer(MASKS["none"]), x, keep, dynamic=True))
+    for name in ("none", "causal", "padding"):
+        with torch.autocast("cuda", torch.bfloat16):
+            found[f"dynamic {name} training"] = both_halves(capture(Layer(MASKS[name], 0.1), x, keep, dynamic=True))
     for name, repeat in REPEATS.items():
         for shows in (False, True):
             with torch.autocast("cuda", torch.bfloat16):

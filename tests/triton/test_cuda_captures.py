@@ -56,6 +56,13 @@ def test_symbolic_sizes_cost_no_copies(plans: dict[str, list[str]]) -> None:
     assert sorted(dynamic) == sorted(static) and not calls(plans["dynamic"], "clone")
 
 
+@pytest.mark.parametrize("mask", ["none", "causal", "padding"])
+def test_training_with_symbolic_sizes(plans: dict[str, list[str]], mask: str) -> None:
+    dynamic, static = ([step for step in plans[name] if not step.startswith(("fused", "sym_size"))]
+                       for name in (f"dynamic {mask} training", f"{mask} training"))
+    assert sorted(dynamic) == sorted(static)
+
+
 @pytest.mark.parametrize("what", ["inference", "training"])
 def test_masks_that_say_nothing_cost_nothing(plans: dict[str, list[str]], what: str) -> None:
     assert plans[f"all_true {what}"] == plans[f"causal {what}"] == plans[f"none {what}"] == plans[f"zeros {what}"]

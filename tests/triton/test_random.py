@@ -70,7 +70,7 @@ def test_masks(shape: tuple[int, ...], blocks: int, normed: bool) -> None:
     result, mask = PythonExecutable(plan)(*inputs)
     wanted = expected(inputs, 0.3, streams, 12, normed)
     assert torch.equal(mask, wanted[1])
-    torch.testing.assert_close(result, wanted[0], rtol=1e-6 if normed else 0, atol=1e-6 if normed else 0)
+    torch.testing.assert_close(result, wanted[0], rtol=1e-5 if normed else 0, atol=1e-5 if normed else 0)
 
 
 @pytest.mark.parametrize("target", [Target("cuda", 90), Target("hip", "gfx942", 64)])

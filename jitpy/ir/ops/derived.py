@@ -353,6 +353,8 @@ def describe(result: Any, inputs: list[torch.Tensor], device: torch.device) -> D
             return tuple(spec_of(v) for v in value)
         if type(value) in (bool, int, float, complex):
             return ScalarSpec(type(value))
+        if isinstance(value, torch.SymInt):
+            return ScalarSpec(int)
         raise NotCovered(f"a result of type {type(value).__name__}")
 
     spec = spec_of(result)

@@ -449,6 +449,7 @@ def gpu_attention(
     width = operands[0].shape[-1]
     if len(operands[0].shape) != 4 or not isinstance(width, int) or width % 8:
         raise NotCovered("attention of an odd width on a GPU")
+    _fix_choice(env, operands, is_causal)
     if torch.cuda.is_available():
 
         def stand_in(spec: TensorSpec) -> torch.Tensor:
@@ -471,6 +472,15 @@ def gpu_attention(
     if choice == _CUDNN:
         return "aten._scaled_dot_product_cudnn_attention.default", (None, needed, dropout_p, is_causal, False)
     return None
+
+
+def _fix_choice(env: SizeEnv, operands: tuple[TensorSpec, ...], is_causal: bool) -> None:
+    """Guard what torch's choice depends on besides the widths: whether anything is empty, and squares of causal scores."""
+    for size in (size for spec in operands for size in spec.shape if not isinstance(size, int)):
+        if less(env, size, 1):
+            raise NotCovered("attention without elements")
+    if is_causal:
+        env.equal(operands[0].shape[-2], operands[1].shape[-2], "causal attention")
 
 
 def _is_fused(

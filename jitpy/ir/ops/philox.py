@@ -19,8 +19,10 @@ from typing import Any
 
 import torch
 
+from ..op import NotCovered
 from ..sizes import SizeEnv
-from ..spec import TensorSpec
+from ..sizes_expr import floordiv, mod
+from ..spec import Dim, TensorSpec
 from .table import define
 
 STATE, MASK, MASKED = "ir.philox_state", "ir.dropout_mask", "ir.masked"
@@ -40,13 +42,19 @@ class Streams:
     threads: int
     vector: int
 
-    def increment(self, elements: int) -> int:
+    def increment(self, elements: Dim) -> Dim:
         """How far the generator goes on."""
-        return ((elements - 1) // (self.threads * _LANES) + 1) * _LANES
+        return (floordiv(elements - 1, self.threads * _LANES) + 1) * _LANES
 
 
-def streams_of(elements: int, vector: int, blocks: int) -> Streams:
-    """The grid of eager's dropout: `blocks` is what the GPU holds at a time, `vector` what alignment allows."""
+def streams_of(elements: Dim, vector: int, blocks: int) -> Streams:
+    """The grid of eager's dropout: `blocks` is what the GPU holds at a time, `vector` what alignment allows. A symbolic
+    number must be a multiple of `vector`; for small ones more threads than eager has draw the same, of which each draws
+    once at most."""
+    if not isinstance(elements, int):
+        if mod(elements, vector) != 0:
+            raise NotCovered("neighbours that eager's kernels draw for together depend on sizes")
+        return Streams(_BLOCK * blocks, vector)
     while vector > 1 and elements % vector:
         vector //= 2
     return Streams(_BLOCK * min(blocks, -(-elements // _BLOCK)), vector)

@@ -9,6 +9,7 @@ import torch
 
 from ..builder import Builder
 from ..graph import GETITEM, REGION, Graph, Node
+from ..op import NotCovered
 from ..ops import get, normalize
 from ..ops.layout import is_dense
 from ..ops.philox import MASK, MASKED, STATE, kept_share, streams_of
@@ -36,20 +37,22 @@ def _rewrite(graph: Graph, node: Node, blocks: int) -> bool:
     spec = x.spec
     if not isinstance(probability, (int, float)) or not 0 < probability < 1 or train is not True:
         return False
-    if not isinstance(spec, TensorSpec) or spec.dtype not in _DTYPES or not spec.is_static \
-            or type(spec.offset) is not int or not is_dense(graph.sizes, spec.shape, spec.stride):
+    if not isinstance(spec, TensorSpec) or spec.dtype not in _DTYPES or type(spec.offset) is not int \
+            or any(map(graph.sizes.is_unbacked, spec.shape)) or not is_dense(graph.sizes, spec.shape, spec.stride):
         return False
     result = node.spec[0] if isinstance(node.spec, tuple) else node.spec
     elements = prod(spec.shape)
-    if type(elements) is not int or not 0 < elements < 1 << 31:
-        return False
     if not isinstance(result, TensorSpec) or result.stride != spec.stride:
         return False
     vector = _WIDEST // spec.dtype.itemsize
     while spec.offset % vector:
         vector //= 2
-    streams = streams_of(elements, vector, blocks)
-    if streams.vector < 4 and elements > _MANY:
+    try:
+        streams = streams_of(elements, vector, blocks)
+    except NotCovered:
+        return False
+    less = graph.sizes.less
+    if less(elements, 1) or not less(elements, 1 << 31) or streams.vector < 4 and less(_MANY, elements):
         return False
     b = Builder(graph, node, grad_enabled=False, region=node.meta.get(REGION))
     state = b.call(STATE, spec.device, streams.increment(elements))
