@@ -475,7 +475,7 @@ def gpu_attention(
 
 
 def _fix_choice(env: SizeEnv, operands: tuple[TensorSpec, ...], is_causal: bool) -> None:
-    """Guard what torch's choice depends on besides the widths: whether anything is empty, and squares of causal scores."""
+    """Guard what torch's choice depends on besides widths: whether anything is empty, and squares of causal scores."""
     for size in (size for spec in operands for size in spec.shape if not isinstance(size, int)):
         if less(env, size, 1):
             raise NotCovered("attention without elements")
