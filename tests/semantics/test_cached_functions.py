@@ -188,7 +188,7 @@ def test_sizes_that_change(backend: str) -> None:
         sizes, flat, lengths = shapes(recipe, x.shape, (("a", x.shape[0]), ("b", 2)))
         return x.permute(recipe.order).reshape(flat) * lengths["b"] + sizes[1]
 
-    jitted = jitpy.jit(fn, backend=backend)
+    jitted = jitpy.jit(fn, backend=backend, fullgraph=True)
     for n in (3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13):
         x = torch.arange(n * 10.0).reshape(n, 5, 2)
         torch.testing.assert_close(jitted(x), fn(x))

@@ -44,6 +44,7 @@ from ..values.base import (
     PyValue,
     ScalarValue,
     SetValue,
+    SymValue,
     TupleValue,
     Value,
 )
@@ -196,6 +197,8 @@ def _plain(ex: Executor, value: Value, what: str) -> Any:
     """The real argument: a constant, an object of a module, known by identity, or a tuple of such."""
     if isinstance(value, ConstValue):
         return value.value
+    if isinstance(value, SymValue):
+        return _Number(int, value.expr)
     if isinstance(value, ScalarValue):
         spec = value.traced.spec
         return _Number(spec.kind, value.traced.node if spec.expr is None else spec.expr)
