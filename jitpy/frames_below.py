@@ -4,6 +4,9 @@ While an entry with `needs_hook` runs, the frame hook asks `_handler` once about
 of torch, of Triton, of jitpy and of the standard library runs as it is, as do functions that have nothing to do with
 tensors. For the others, the engine whose compiled code is innermost on the stack makes a dispatcher, which lives as
 long as the code object and the jitted function that the engine serves.
+
+What `torch.utils.checkpoint` calls runs without the hook: it is run again in the backward pass, mostly when no jitted
+call is on the stack, and has to keep the same tensors both times.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.checkpoint
 
 from . import config
 from .frontend import hook
+from .frontend.code import all_positional
 from .frontend.finish.resume import is_resume_code
 from .runtime.dispatch import (
     PythonDispatcher,
@@ -44,6 +49,7 @@ _SITE = f"{os.sep}site-packages{os.sep}"
 _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _TRITON = f"{_SITE}triton{os.sep}"
+_CHECKPOINTS = torch.utils.checkpoint.__file__
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
 _selected = False
@@ -112,7 +118,11 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
     """
     if is_compiling() or id(code) in _owned and id(code) not in _recursive or is_resume_code(code):
         return None
-    if code.co_flags & _SUSPENDED or _is_library(code.co_filename):
+    if code.co_flags & _SUSPENDED:
+        return None
+    if code.co_filename == _CHECKPOINTS:
+        return _without_hook
+    if _is_library(code.co_filename):
         return None
     engine = _running_engine()
     if engine is None or engine.options.fullgraph:
@@ -158,6 +168,25 @@ def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: 
             engine.variants.pop()
             return None
     return entry
+
+
+def _without_hook(function: types.FunctionType, params: tuple[Any, ...]) -> Callable[..., Any]:
+    """The function that runs instead of a frame: its code, below which no frame is replaced."""
+    plain = types.FunctionType(all_positional(function.__code__), function.__globals__, function.__name__, None,
+                               function.__closure__)
+
+    def run(*params: Any) -> Any:
+        depth = 0
+        while hook.is_active():
+            hook.leave()
+            depth += 1
+        try:
+            return plain(*params)
+        finally:
+            for _ in range(depth):
+                hook.enter()
+
+    return run
 
 
 def _look_up(dispatcher: Any, function: types.FunctionType, params: tuple[Any, ...]) -> Callable[..., Any] | None:

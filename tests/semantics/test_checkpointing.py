@@ -322,3 +322,50 @@ def test_masks_are_drawn_again_where_memory_is_short():
     for _, results in found[1:]:
         torch.testing.assert_close(results, found[0][1], rtol=1e-4, atol=1e-3)
     assert found[2][0] < found[1][0] / 4
+
+
+class _Counting(nn.Module):
+    """A layer whose region is run by torch itself, because it has an effect."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4))
+        self.runs = 0
+
+    def block(self, x):
+        self.runs += 1
+        return self.inner(x * 2 + 1).sin()
+
+    def block_sum(self, x):
+        return self.block(x).sum()
+
+    def forward(self, x, reentrant):
+        return checkpoint(lambda y: self.block(y), x, use_reentrant=reentrant).cos() + 1
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["pass outside", "pass inside"])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("before", [False, True], ids=["first in the region", "first outside"])
+def test_regions_run_by_torch_keep_the_same_tensors_twice(before: bool, reentrant: bool, inside: bool) -> None:
+    """What a region calls is compiled neither when it runs nor when it runs again."""
+    def run(wrap):
+        torch.manual_seed(0)
+        layer = _Counting()
+
+        def step(x):
+            if before:
+                sorted([x], key=layer.block_sum)  # called by C code: compiled on its own
+            loss = layer(x, reentrant).sum()
+            if inside:
+                loss.backward()
+            return loss
+
+        call = wrap(step)
+        for _ in range(2):
+            x = torch.randn(3, 4, requires_grad=True)
+            loss = call(x)
+            if not inside:
+                loss.backward()
+        return loss.detach(), x.grad, layer.runs, [p.grad for p in layer.parameters()], list(layer.buffers())
+
+    torch.testing.assert_close(run(jitpy.jit), run(lambda fn: fn), rtol=1e-4, atol=1e-5)

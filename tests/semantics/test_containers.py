@@ -256,4 +256,34 @@ def huge_container(x):
     return [i for i in range(200)], {i: str(i) for i in range(100)}, x + sum(range(50))
 
 
+class Rank:
+    """A key that is no constant."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __lt__(self, other):
+        return self.n < other.n
+
+    def __gt__(self, other):
+        return self.n > other.n
+
+
+@case(lambda: (torch.ones(3),), factory=True, fullgraph=True)
+def keys_are_computed_once_in_order():
+    seen = []
+
+    def key(item):
+        seen.append(item)
+        return Rank(item % 3) if isinstance(item, int) else item.sum()
+
+    def fn(x):
+        items = [4, 2, 3, 5, 1]
+        items.sort(key=key, reverse=True)
+        return (items, sorted([2, 4, 1, 5], key=key), sorted([x], key=key), sorted([7, 8], key=key, reverse=True),
+                max([4, 2, 3], key=key), min([4, 2, 3], key=key), max([x], key=key), x + 1)
+
+    return fn, seen
+
+
 test_cases = make_test(__name__)

@@ -153,41 +153,33 @@ def list_remove(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     raise ex.throw(ValueError, "list.remove(x): x not in list")
 
 
-def _plain_keys(ex: Executor, values: list[Value]) -> list[Any] | None:
+def _constants(ex: Executor, values: list[Value]) -> list[Any] | None:
     """Real constants to sort by, or None where one is not a constant."""
     if all(isinstance(v, ConstValue) for v in values):
         return [v.value for v in values]  # type: ignore[attr-defined]
-    return None
-
-
-def sort_values(ex: Executor, values: list[Value], key: Value, reverse: bool) -> list[Value] | None:
-    """A stable sort, where all keys are constants."""
-    plain_key = isinstance(key, ConstValue) and key.value is None
-    keys = values if plain_key else [ex.call_sync(key, [v]) for v in values]
-    plain = _plain_keys(ex, keys)
-    if plain is None:
-        try:
-            plain = [constant_of(ex, k) for k in keys]
-        except GraphBreak:
-            return None
     try:
-        order = sorted(range(len(values)), key=plain.__getitem__, reverse=reverse)
-    except Exception as error:
-        raise ex.raise_real(error) from None
-    return [values[i] for i in order]
+        return [constant_of(ex, v) for v in values]
+    except GraphBreak:
+        return None
 
 
 @builtin(sorted)
 def builtin_sorted(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     from ..operators import truth
+    from ..polyfills.sequences import sorted_by_keys
 
     values = iterate(ex, args[0])
-    result = sort_values(ex, values, kwargs.get("key", NONE), truth(ex, kwargs.get("reverse", FALSE)))
-    if result is not None:
-        return ListValue(result)
-    from ..polyfills.sequences import sorted as body
-
-    return call(ex, ex.world.const_object(body), [ListValue(values)], kwargs)
+    key, reverse = kwargs.get("key", NONE), truth(ex, kwargs.get("reverse", FALSE))
+    plain_key = isinstance(key, ConstValue) and key.value is None
+    keys = values if plain_key else [ex.call_sync(key, [v]) for v in values]
+    plain = _constants(ex, keys)
+    if plain is None:
+        return call(ex, ex.world.const_object(sorted_by_keys), [ListValue(values), ListValue(keys), const(reverse)], {})
+    try:
+        order = sorted(range(len(values)), key=plain.__getitem__, reverse=reverse)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return ListValue([values[i] for i in order])
 
 
 @builtin(list.sort)

@@ -295,15 +295,16 @@ def _merge(order, keys):
     return result + left[i:] + right[j:]
 
 
-def _sorted_list(items, key, reverse):
-    """A new list with the items in order; equal ones stay in their order, with `reverse` as well."""
+def sorted_by_keys(items, keys, reverse):
+    """A new list with the items in the order of their keys; equal ones stay in their order, with `reverse` as well."""
     if reverse:
-        items = items[::-1]
-    keys = items if key is None else [key(item) for item in (items[::-1] if reverse else items)]
-    if key is not None and reverse:
-        keys = keys[::-1]
+        items, keys = items[::-1], keys[::-1]
     result = [items[i] for i in _merge([*range(len(items))], keys)]
     return result[::-1] if reverse else result
+
+
+def _sorted_list(items, key, reverse):
+    return sorted_by_keys(items, items if key is None else [key(item) for item in items], reverse)
 
 
 @substitute(builtins.sorted)
