@@ -141,6 +141,8 @@ class Executor:
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: objects that stand for ones which a cache may hold already, by id: which objects they are is not known
+        self.uncached: dict[int, Value] = {}
         #: callbacks up to this depth are ordinary calls of the program's
         self.ordinary_depth = 0
         #: the `backward` of an autograd function that is being traced: see `autograd_functions`

@@ -448,6 +448,8 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
         x = ex.world.pin(a) if isinstance(a, PyValue) else a.real
         y = ex.world.pin(b) if isinstance(b, PyValue) else b.real
         return x is not None and x is y
+    if a.cls is b.cls and (id(a) in ex.uncached or id(b) in ex.uncached):
+        raise GraphBreak("unsupported_value", "identity of what a cached function gave for numbers that change")
     if a.source is not None and b.source is not None and type(a) is type(b):
         ex.world.guards.add(a.source, "distinct", None, ex.world.why)
         ex.world.guards.add(b.source, "distinct", None, ex.world.why)

@@ -215,6 +215,29 @@ def test_changed_result_of_changing_sizes() -> None:
     assert run(jitpy.jit(fn)) == run(fn) == [2, 2, 2, 2, 3, 3, 2, 4]
 
 
+def test_kept_results_of_changing_sizes() -> None:
+    """Which object the cache gave shows, once it is kept, or compared with one that was."""
+    @functools.lru_cache(64)
+    def sizes(n):
+        return [[n], n]
+
+    def run(call):
+        sizes.cache_clear()
+        kept = []
+
+        def fn(x, keep):
+            found = sizes(x.shape[0])
+            if keep:
+                kept.append(found[0])
+            return x * found[1], [found[0] is one for one in kept]
+
+        jitted = call(fn)
+        results = [jitted(torch.ones(n), keep)[1] for keep in (True, False) for n in (3, 4, 5, 3)]
+        return results, [[a is b for a in kept] for b in kept]
+
+    assert run(jitpy.jit) == run(lambda fn: fn)
+
+
 def test_one_graph() -> None:
     """No break, not even at the first call; guards and calls go by the cached object."""
     parse, _ = make_parser()

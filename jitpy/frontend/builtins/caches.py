@@ -11,7 +11,8 @@ compiled code calls the real function once for each call traced, before it chang
 - any other miss breaks the graph, until the first call has filled the cache.
 
 Of numbers that change at each call nobody knows what is cached for them. There the body is traced, if it has no effect,
-as if it were cached nowhere; such calls are not counted. A change of such a result breaks the graph.
+as if it were cached nowhere; such calls are not counted. Where such a result is changed, or an object of it leaves the
+graph, so that the program could tell it from the cached one, the graph breaks at the call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import functools
 import gc
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,7 +84,9 @@ def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, 
     if _changes((plain, tuple(named.values()))):
         if place not in trace.results:
             value = trace.results[place] = _without_effects(ex, wrapper, args, kwargs, what)
-            trace.computed.append((value, list(_parts(value)), ex.step))
+            parts = list(_parts(value))
+            trace.computed.append((value, parts, ex.step))
+            ex.uncached.update((id(part), part) for part in parts if isinstance(part, ObjectValue))
         return trace.results[place]
     known = trace.results.get(place)
     if known is None:
@@ -159,12 +162,15 @@ def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict
     return value
 
 
-def changed_result(ex: Executor) -> int | None:
-    """The step of a call whose result was computed in place of a cached object that the program changed."""
+def changed_result(ex: Executor, leaves: Callable[[Value], bool]) -> int | None:
+    """The step of a call whose result was computed in place of a cached object that the program changed, or that
+    `leaves` the graph."""
     trace = _TRACES.get(ex)
     for value, parts, step in trace.computed if trace is not None else ():
         now = list(_parts(value))
         if len(now) != len(parts) or any(a is not b for a, b in zip(now, parts, strict=True)):
+            return step
+        if any(isinstance(part, ObjectValue) and leaves(part) for part in parts):
             return step
     return None
 

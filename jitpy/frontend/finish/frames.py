@@ -113,9 +113,9 @@ class Finisher:
                 # eager closes it when it drops it, which runs code
                 cause = GraphBreak("finalizer", f"{generator.describe()} is left half-way", tail=True)
                 raise Restart(generator.born, cause)
-        changed = changed_result(self.ex)
+        changed = changed_result(self.ex, probe.has_built)
         if changed is not None:
-            raise Restart(changed, GraphBreak("unsupported_call", "a cached function whose result is changed"))
+            raise Restart(changed, GraphBreak("unsupported_call", "a cached function whose result is changed or kept"))
         live = probe.live
         try:
             finished = recorder.finish(live)
