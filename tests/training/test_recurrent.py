@@ -82,3 +82,20 @@ def test_second_derivatives() -> None:
     cell = nn.GRUCell(3, 4).double()
     x, h = (torch.randn(2, n, dtype=torch.float64, requires_grad=True) for n in (3, 4))
     assert torch.autograd.gradgradcheck(jitpy.jit(cell), (x, h))
+
+
+def test_sizes_that_a_layer_settles() -> None:
+    """A layer that takes no symbolic sizes fixes the batch in the middle of the graph; before and after it is written
+    in symbols."""
+    torch.manual_seed(0)
+    layer, norm = nn.LSTM(4, 2, batch_first=True, bidirectional=True), nn.GroupNorm(1, 4)
+
+    def fn(x):
+        batch, channels, a, b = x.shape
+        y, _ = layer(x.permute(0, 3, 2, 1).reshape(batch * b, a, channels))
+        return norm(y.contiguous().view(batch, b, a, -1).permute(0, 3, 2, 1).contiguous()) + x
+
+    jitted = jitpy.jit(fn)
+    for batch in (2, 3, 4, 3):
+        x = torch.randn(batch, 4, 3, 5)
+        torch.testing.assert_close(jitted(x), fn(x), rtol=1e-4, atol=1e-5)
