@@ -84,7 +84,8 @@ def test_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(jitpy.jit(cell), (x, h))
 
 
-def test_sizes_that_a_layer_settles() -> None:
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_that_a_layer_settles(grad: bool) -> None:
     """A layer that takes no symbolic sizes fixes the batch in the middle of the graph; before and after it is written
     in symbols."""
     torch.manual_seed(0)
@@ -98,4 +99,5 @@ def test_sizes_that_a_layer_settles() -> None:
     jitted = jitpy.jit(fn)
     for batch in (2, 3, 4, 3):
         x = torch.randn(batch, 4, 3, 5)
-        torch.testing.assert_close(jitted(x), fn(x), rtol=1e-4, atol=1e-5)
+        with torch.set_grad_enabled(grad):
+            torch.testing.assert_close(jitted(x), fn(x), rtol=1e-4, atol=1e-5)
