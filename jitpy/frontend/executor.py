@@ -428,6 +428,11 @@ def _cut_context(chain: Value, value: ExceptionValue) -> None:
 _POLYFILLS = os.path.join(os.path.dirname(__file__), "polyfills", "")
 
 
+def stands_for_c(code: types.CodeType) -> bool:
+    """Whether code is the library's own, for what plain Python runs without a frame."""
+    return code.co_filename.startswith(_POLYFILLS)
+
+
 def is_polyfill(code: types.CodeType) -> bool:
     """Whether code stands for a C function, and must not be seen by the program."""
     return code.co_filename.startswith(_POLYFILLS) and not code.co_filename.endswith("construct.py")

@@ -12,7 +12,6 @@ import operator
 import sys
 import types
 import typing
-import warnings
 from typing import Any
 
 import torch
@@ -584,69 +583,7 @@ def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         raise ex.raise_real(error) from None
 
 
-# -- effects on the outside ---------------------------------------------------------------------------------
-
-
-def host_call(function: Any) -> Any:
-    """A call whose result does not matter and whose effect is on the outside: carried out after the graph, in order."""
-
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        frozen = [freeze(ex, a) for a in args]
-        ex.host_calls.append((function, frozen, {k: freeze(ex, v) for k, v in kwargs.items()}))
-        ex.world.writes += 1
-        return NONE
-
-    return handler
-
-
-def freeze(ex: Executor, value: Value) -> Value:
-    """The value as it is now, so that a later change does not show in a deferred call."""
-    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
-        return value
-    if isinstance(value, TensorValue):
-        return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
-            if not value.traced.spec.requires_grad else _refuse(value)
-    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
-        return TupleValue([freeze(ex, ex.world.force(v)) for v in value.items], None, value.cls)
-    if isinstance(value, ListValue) and value.cls is list:
-        return ListValue([freeze(ex, ex.world.force(v)) for v in value.items])
-    if isinstance(value, DictValue) and value.cls is dict:
-        made = DictValue()
-        for key, item in ex.world.dict_items(value):
-            ex.world.dict_set(made, key, freeze(ex, item), ex.world.dict_key_value(value, key))
-        return made
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
-        return value
-    return _refuse(value)
-
-
-def _refuse(value: Value) -> Any:
-    raise GraphBreak("unsupported_call", f"an effect on the outside that shows {value.describe()}")
-
-
-_print = host_call(print)
-
-
-@builtin(print)
-def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
-        raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
-    if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \
-            any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs) or \
-            "file" in kwargs and not hasattr(kwargs["file"].cls, "write") and kwargs["file"].cls is not type(None):
-        raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
-    return _print(ex, args, kwargs)
-
-
-def wants_frames(ex: Executor) -> bool:
-    """Whether a function that looks at its callers has to run where frames stand for them: inlined calls have none,
-    unless plain Python goes on from there."""
-    return len(ex.frames) > 1
-
-
-@builtin(warnings.warn)
-def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
+# -- frames -------------------------------------------------------------------------------------------------
 
 
 @builtin(sys._getframe, *([sys._getframemodulename] if hasattr(sys, "_getframemodulename") else []))

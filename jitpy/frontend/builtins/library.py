@@ -7,7 +7,6 @@ import collections
 import dataclasses
 import enum
 import functools
-import logging
 import reprlib
 import typing
 from typing import Any
@@ -16,8 +15,7 @@ from ..breaks import GraphBreak
 from ..calls import CODE_MODELS, builtin, call
 from ..executor import Executor
 from ..source import constant
-from ..values.base import NONE, ConstValue, DictValue, FunctionValue, ObjectValue, PyValue, Value, const
-from .functions import wants_frames
+from ..values.base import DictValue, FunctionValue, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -90,45 +88,3 @@ _DECORATED = [decorate(lambda self: "") for decorate in (
     reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr", reprlib.recursive_repr()))]
 for _function in _DECORATED:
     CODE_MODELS[id(_function.__code__)] = _repr
-
-
-# -- logging --------------------------------------------------------------------------------------------------
-
-
-class _Disabled:
-    """Guard predicate: a logger drops messages of this level."""
-
-    def __init__(self, level: int) -> None:
-        self.level = level
-
-    def __call__(self, logger: Any) -> bool:
-        return not logger.isEnabledFor(self.level)
-
-
-def _is_disabled(ex: Executor, logger: Value, level: int) -> bool:
-    """Whether a logger drops messages of a level; guarded if it does."""
-    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
-            logger.attrs.log or logger.real.isEnabledFor(level):
-        return False
-    ex.world.guard(logger.source, "python", _Disabled(level))
-    return True
-
-
-def _log_method(name: str, level: int) -> None:
-    @builtin(getattr(logging.Logger, name))
-    def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        if args and _is_disabled(ex, args[0], level):
-            return NONE
-        raise GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(ex))
-
-
-for _name in ("debug", "info", "warning", "error", "critical"):
-    _log_method(_name, getattr(logging, _name.upper()))
-
-
-@builtin(logging.Logger.isEnabledFor)
-def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    level = args[1] if len(args) > 1 else kwargs.get("level")
-    if isinstance(level, ConstValue) and isinstance(level.value, int) and _is_disabled(ex, args[0], level.value):
-        return const(False)
-    raise GraphBreak("skipped", "logging.Logger.isEnabledFor")

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..breaks import GraphBreak
 from ..builtins import (  # noqa: F401  (registers models)
+    effects,
     exceptions,
     functions,
     instance_checks,

@@ -1,0 +1,317 @@
+"""Effects on the outside: what is printed, warned of and logged.
+
+Compiled code makes these calls behind the graph, in the program's order. Those that look at their callers are told what
+these were."""
+
+from __future__ import annotations
+
+import enum
+import io
+import logging
+import sys
+import types
+import warnings
+from typing import Any
+
+import torch
+
+from ..breaks import GraphBreak
+from ..calls import builtin, record
+from ..executor import Executor, Frame, stands_for_c
+from ..finish.resume import origin_code
+from ..source import attr, constant, item
+from ..values.base import (
+    NONE,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    FunctionValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+)
+from .texts import TextValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+def host_call(function: Any) -> Any:
+    """A call whose result does not matter and whose effect is on the outside: carried out after the graph, in order."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        frozen = [freeze(ex, a) for a in args]
+        ex.host_calls.append((function, frozen, {k: freeze(ex, v) for k, v in kwargs.items()}))
+        ex.world.writes += 1
+        return NONE
+
+    return handler
+
+
+def freeze(ex: Executor, value: Value) -> Value:
+    """The value as it is now, so that a later change does not show in a deferred call."""
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
+        return value
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
+            if not value.traced.spec.requires_grad else _refuse(value)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return TupleValue([freeze(ex, ex.world.force(v)) for v in value.items], None, value.cls)
+    if isinstance(value, ListValue) and value.cls is list:
+        return ListValue([freeze(ex, ex.world.force(v)) for v in value.items])
+    if isinstance(value, DictValue) and value.cls is dict:
+        made = DictValue()
+        for key, item in ex.world.dict_items(value):
+            ex.world.dict_set(made, key, freeze(ex, item), ex.world.dict_key_value(value, key))
+        return made
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
+        return value
+    return _refuse(value)
+
+
+def _refuse(value: Value) -> Any:
+    raise GraphBreak("unsupported_call", f"an effect on the outside that shows {value.describe()}")
+
+
+_print = host_call(print)
+
+
+@builtin(print)
+def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
+        raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
+    if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \
+            any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs) or \
+            "file" in kwargs and not hasattr(kwargs["file"].cls, "write") and kwargs["file"].cls is not type(None):
+        raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
+    return _print(ex, args, kwargs)
+
+
+# -- callers --------------------------------------------------------------------------------------------------
+
+
+def caller(ex: Executor, level: int, hidden: str = "") -> Frame | int:
+    """The frame `level` levels above a C function that is called now, 1 being its caller; those of the file `hidden` do
+    not count. Where it is above all that is traced, how far it is above the root."""
+    frames = [frame for frame in ex.frames if not stands_for_c(frame.code) and frame.code.co_filename != hidden]
+    return frames[-level] if level <= len(frames) else level - len(frames)
+
+
+def wants_frames(ex: Executor) -> bool:
+    """Whether a function that looks at its callers has to run where frames stand for them: inlined calls have none,
+    unless plain Python goes on from there."""
+    return len(ex.frames) > 1
+
+
+# -- warnings -------------------------------------------------------------------------------------------------
+
+
+class _NoError:
+    """Guard predicate: warnings of a category go where warnings go; they are no errors, and no code of the program's
+    sees them."""
+
+    def __init__(self, category: type[Warning]) -> None:
+        self.category = category
+        self.known: list[Any] | None = None
+
+    def __call__(self, module: Any) -> bool:
+        if module.showwarning is not module._showwarning_orig or module.defaultaction == "error":
+            return False
+        if module.filters != self.known:
+            if any(action == "error" and issubclass(self.category, kind) for action, _, kind, *_ in module.filters):
+                return False
+            self.known = list(module.filters)
+        return True
+
+
+@builtin(warnings.warn)
+def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
+    message, level = given.pop("message", None), given.pop("stacklevel", const(1))
+    category = _category(ex, message, given.pop("category", NONE))
+    others = [value for value in given.values() if not isinstance(value, ConstValue) or value.value is not None]
+    if message is None or category is None or others or not isinstance(level, ConstValue) or \
+            type(level.value) is not int or _is_changed(ex, warnings) or _is_changed(ex, sys, "stderr"):
+        raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
+    no_error = _NoError(category)
+    if not no_error(warnings):
+        raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it",
+                         tail=wants_frames(ex))
+    ex.world.guard(constant(warnings, "warnings"), "python", no_error)
+    place = caller(ex, max(level.value, 1))
+    shown = message if isinstance(message, ExceptionValue) else freeze(ex, message)
+    if isinstance(place, Frame):
+        where = [const(place.code.co_filename), const(place.line()), place.globals]
+        _note(ex, _warn_at, [shown, ex.world.const_object(category), *where])
+    else:
+        _note(ex, _warn_above, [shown, ex.world.const_object(category), const(place)])
+    return NONE
+
+
+def _category(ex: Executor, message: Value | None, category: Value) -> type[Warning] | None:
+    """The class of a warning; None for what `warn` refuses or what may print as the program says."""
+    if isinstance(message, ExceptionValue) and issubclass(message.cls, Warning):
+        plain = ex.world.class_lookup(message.cls, "__str__") is BaseException.__str__
+        return message.cls if plain and all(isinstance(arg, ConstValue) for arg in message.args) else None
+    if not isinstance(message, (ConstValue, TextValue)) or not issubclass(message.cls, str):
+        return None
+    if isinstance(category, ConstValue) and category.value is None:
+        return UserWarning
+    cls = ex.world.pin(category) if isinstance(category, PyValue) else None
+    if not isinstance(cls, type) or not issubclass(cls, Warning):
+        return None
+    hooks = [ex.world.class_lookup(cls, name) for name in ("__new__", "__init__", "__str__")]
+    return None if any(isinstance(hook, (types.FunctionType, staticmethod)) for hook in hooks) else cls
+
+
+def _is_changed(ex: Executor, module: types.ModuleType, *names: str) -> bool:
+    """Whether the traced program has changed a module's attributes (any of them, or those named)."""
+    return any(not names or key in names for key, _ in ex.world.module_dict(module).log)
+
+
+def _note(ex: Executor, function: Any, args: Args) -> None:
+    ex.host_calls.append((function, args, {}))
+    ex.world.writes += 1
+
+
+def _warn_at(message: Any, category: type[Warning], filename: str, line: int, space: dict[str, Any]) -> None:
+    """What `warnings.warn` does for a caller there, with these globals."""
+    registry = space.setdefault("__warningregistry__", {})
+    module = space.get("__name__") or "<string>"
+    warnings.warn_explicit(message, category, filename, line, module, registry)
+
+
+def _warn_above(message: Any, category: type[Warning], above: int) -> None:
+    warnings.warn(message, category, above + 3)  # above the generated code, whose helper calls this function
+
+
+# -- logging --------------------------------------------------------------------------------------------------
+
+
+class _EnabledFor:
+    """Guard predicate: whether a logger drops messages of this level."""
+
+    def __init__(self, level: int, answer: bool) -> None:
+        self.level = level
+        self.answer = answer
+
+    def __call__(self, logger: Any) -> bool:
+        return logger.isEnabledFor(self.level) is self.answer
+
+
+def _is_enabled(ex: Executor, logger: Value, level: int) -> bool | None:
+    """Whether a logger takes messages of a level; guarded. None where that is not known."""
+    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
+            logger.attrs.log:
+        return None
+    answer = bool(logger.real.isEnabledFor(level))
+    ex.world.guard(logger.source, "python", _EnabledFor(level, answer))
+    return answer
+
+
+_HANDLERS = {logging.StreamHandler, logging.FileHandler, logging.NullHandler, type(logging.lastResort)}
+_LOGGERS = {logging.Logger, logging.RootLogger}
+
+
+def _writes_only(logger: Any) -> bool:
+    """Guard predicate: what a logger takes is written to files; no code of the program's sees it."""
+    if type(logger) not in _LOGGERS or logging.getLogRecordFactory() is not logging.LogRecord:
+        return False
+    level: Any = logger
+    while level is not None:
+        if level.filters and level is logger or not all(map(_is_plain, level.handlers)):
+            return False
+        level = level.parent if level.propagate else None
+    return True
+
+
+def _is_plain(handler: Any) -> bool:
+    formatter = handler.formatter
+    return type(handler) in _HANDLERS and not handler.filters and type(formatter) in (type(None), logging.Formatter) \
+        and isinstance(getattr(handler, "stream", None), (type(None), io.TextIOWrapper, io.StringIO))
+
+
+def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs: Kwargs) -> Value:
+    """`logger.log(level, *args, **kwargs)`."""
+    enabled = _is_enabled(ex, logger, level)
+    if enabled is False:
+        return NONE
+    refused = GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(ex))
+    above = kwargs.get("stacklevel", const(1))
+    if not enabled or not args or not isinstance(above, ConstValue) or type(above.value) is not int or \
+            kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or _is_changed(ex, sys, "stderr"):  # type: ignore
+        raise refused
+    place = caller(ex, max(above.value, 1), logging._srcfile)
+    if not isinstance(place, Frame):
+        raise refused
+    assert isinstance(logger, ObjectValue)
+    ex.world.guard(logger.source, "python", _writes_only)
+    where = [const(place.code.co_filename), const(place.line()), const(origin_code(place.code).co_name)]
+    _note(ex, _log_at, [logger, const(level), *where, freeze(ex, args[0]), freeze(ex, TupleValue(args[1:]))])
+    return NONE
+
+
+def _log_at(logger: logging.Logger, level: int, filename: str, line: int, function: str, message: Any,
+            args: tuple[Any, ...]) -> None:
+    """What `logger.log` does for a caller there."""
+    logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, None, function))
+
+
+def _log_method(name: str, level: int) -> None:
+    @builtin(getattr(logging.Logger, name))
+    def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not args:
+            raise GraphBreak("skipped", f"logging.Logger.{name}")
+        return _log(ex, name, args[0], level, args[1:], kwargs)
+
+    @builtin(getattr(logging, name))
+    def log_to_root(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not _has_handlers(logging.root):  # it would make one
+            raise GraphBreak("skipped", f"logging.{name}", tail=wants_frames(ex))
+        source = constant(logging.root, "logging.root")
+        ex.world.guard(source, "python", _has_handlers)
+        return _log(ex, name, ex.world.wrap(logging.root, source), level, args, kwargs)
+
+
+def _has_handlers(logger: Any) -> bool:
+    return bool(logger.handlers)
+
+
+for _name in ("debug", "info", "warning", "error", "critical"):
+    _log_method(_name, getattr(logging, _name.upper()))
+
+
+@builtin(logging.Logger.log)
+def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) < 2 or not isinstance(args[1], ConstValue) or type(args[1].value) is not int:
+        raise GraphBreak("skipped", "logging.Logger.log", tail=wants_frames(ex))
+    return _log(ex, "log", args[0], args[1].value, args[2:], kwargs)
+
+
+@builtin(logging.Logger.isEnabledFor)
+def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    level = args[1] if len(args) > 1 else kwargs.get("level")
+    if isinstance(level, ConstValue) and type(level.value) is int:
+        enabled = _is_enabled(ex, args[0], level.value)
+        if enabled is not None:
+            return const(enabled)
+    raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
+
+
+@builtin(logging.getLogger)
+def get_logger(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """A logger that is there already."""
+    name = args[0] if args else kwargs.get("name", NONE)
+    if isinstance(name, ConstValue) and not name.value:
+        return ex.world.wrap(logging.root, constant(logging.root, "logging.root"))
+    known = logging.Logger.manager.loggerDict
+    if not isinstance(name, ConstValue) or not isinstance(known.get(name.value), logging.Logger):
+        raise GraphBreak("skipped", "logging.getLogger of a logger that is not there yet")
+    table = attr(constant(logging.Logger.manager, "logging.Logger.manager"), "loggerDict")
+    return ex.world.wrap(known[name.value], item(table, name.value))
