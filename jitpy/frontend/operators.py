@@ -276,7 +276,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
     if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, str):
         return format_percent(ex, a.value, b)
     if isinstance(a, SetValue) or isinstance(a, DictViewValue) and name in ("AND", "OR", "SUBTRACT", "XOR"):
-        return set_binary(ex, name, a, b, inplace)
+        return None if _operated_by_program(ex, name, a, b, inplace) else set_binary(ex, name, a, b, inplace)
     if name == "OR" and isinstance(a, DictValue) and isinstance(b, DictValue) and a.cls is dict and b.cls is dict:
         target = a if inplace else DictValue()
         if not inplace:
@@ -292,6 +292,18 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
     if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
         return fold_constants(ex, BINARY[name][0], world.pin(a), world.pin(b))
     return None
+
+
+def _operated_by_program(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> bool:
+    """Whether an operator calls a method in Python before what a builtin class of `a` knows."""
+    _, dunder, reflected, inplace_dunder = BINARY[name]
+    first = [(a.cls, inplace_dunder)] if inplace else []
+    swapped = (b.cls, reflected)
+    if not isinstance(b, (SetValue, DictViewValue)):
+        first += [(a.cls, dunder), swapped]  # a builtin one says NotImplemented
+    else:
+        first += [swapped, (a.cls, dunder)] if a.cls is not b.cls and issubclass(b.cls, a.cls) else [(a.cls, dunder)]
+    return any(isinstance(ex.world.class_lookup(cls, method), types.FunctionType) for cls, method in first)
 
 
 def _is_builtin(ex: Executor, value: Value, *methods: str) -> bool:

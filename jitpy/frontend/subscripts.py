@@ -14,11 +14,13 @@ from .arrays.values import ArrayValue
 from .breaks import GraphBreak
 from .builtins.growing import change_list, has_item, list_item, number_of_items
 from .builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
-from .builtins.plain_parts import is_boxed, plain_part, whole_plain_part
+from .builtins.plain_parts import answers, is_boxed, plain_part, whole_plain_part
 from .calls import as_int, call, range_items, record
 from .executor import Executor
 from .guards import MISSING
 from .operators import (
+    BINARY,
+    binary,
     compare_builtin,
     constant_of,
     equal,
@@ -320,9 +322,27 @@ def _wrapper_compare(symbol: str) -> Any:
     return handler
 
 
+def _wrapper_binary(name: str, method: str, swapped: bool = False, inplace: bool = False) -> Any:
+    def handler(ex: Executor, owner: type, a: Value, b: Value) -> Any:
+        from .builtins.sets import set_binary
+
+        left, right = (b, a) if swapped else (a, b)
+        if owner in (set, frozenset):
+            if not isinstance(left, SetValue) or not isinstance(right, SetValue):
+                return const(NotImplemented)
+            return set_binary(ex, name, left, right, inplace)
+        return binary(ex, name, left, right) if answers(ex, method, a, b) else None
+
+    return handler
+
+
 #: C slot wrappers by name, for explicit calls such as `dict.__setitem__(d, k, v)` and `super().__getitem__(k)`
 SLOT_WRAPPERS: dict[str, Callable[..., Any]] = {
     "__getitem__": _wrapper_getitem, "__setitem__": _wrapper_setitem, "__delitem__": _wrapper_delitem,
     "__iter__": _wrapper_iter, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
     "__eq__": _wrapper_compare("=="), "__ne__": _wrapper_compare("!="),
 }
+for _name, (_, _dunder, _reflected, _inplace) in BINARY.items():
+    SLOT_WRAPPERS[_dunder] = _wrapper_binary(_name, _dunder)
+    SLOT_WRAPPERS[_reflected] = _wrapper_binary(_name, _reflected, swapped=True)
+    SLOT_WRAPPERS[_inplace] = _wrapper_binary(_name, _inplace, inplace=True)

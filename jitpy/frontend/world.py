@@ -23,7 +23,7 @@ from ..runtime.dispatch import PythonDispatcher
 from ..runtime.lifetimes import is_mortal
 from .arrays.values import SameNumber, is_number, wrap_array
 from .breaks import GraphBreak, Skip
-from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic
+from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic, plain_set
 from .builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
@@ -549,7 +549,7 @@ class World:
         return BuiltinMethodValue(descriptor, self.wrap(owner, attr(source, "__self__")))
 
     def _wrap_set(self, obj: Any, cls: type, source: Source) -> Value:
-        if not all(map(is_set_key, obj)):
+        if not all(map(is_set_key, plain_set(obj))):
             return PyValue(obj, source, pinned=False)
         value = SetValue(None, source, cls, obj)
         value.unread = UnreadSet(self, obj, source)
@@ -584,7 +584,7 @@ class World:
         if d.complete:
             return None
         assert d.source is not None
-        if key in d.real_dict:
+        if dict.__contains__(d.real_dict, key):
             real_value = dict.__getitem__(d.real_dict, key)
             value = self.wrap(real_value, item(d.source, key))
             d.vals[key] = value

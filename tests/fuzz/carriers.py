@@ -30,7 +30,7 @@ PAUSES = (
     "ticks.append(sys.exc_info()[0])\nshared.append(str(ticks[-1]))",
 )
 
-_TOPICS = ("shared", "functions", "classes", "containers", "generators", "exceptions")
+_TOPICS = ("shared", "functions", "classes", "containers", "generators", "exceptions", "values", "iterators")
 
 
 class _Definition(NamedTuple):

@@ -83,7 +83,7 @@ from ..values.base import (
 )
 from .generators import resume_sync
 from .iteration import get_iter, next_sync
-from .plain_parts import plain_part, transparent_part, whole_plain_part
+from .plain_parts import plain_part, whole_plain_part
 from .texts import TextValue, is_made_of_numbers, text
 
 Args = list[Value]
@@ -119,9 +119,11 @@ def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _name(ex: Executor, value: Value) -> str:
-    value = transparent_part(ex, value)
+    value = plain_part(ex, value, "__hash__", "__eq__")
     if isinstance(value, ConstValue) and isinstance(value.value, str):
         return value.value
+    if isinstance(value, BoxedValue) and value.base is str:
+        raise unsupported(value, "the name of an attribute")
     if isinstance(value, PyValue) and type(value.obj) is str:
         return ex.world.pin(value)
     raise ex.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))

@@ -207,7 +207,7 @@ def _dict_count(world: World, target: DictValue) -> Any:
             target.length = Length(world, target.source, dict, len_of(target.real_dict))
         count = target.length.read()
         for key in dict.fromkeys(key for key, _ in target.log):
-            before = key in target.real_dict
+            before = dict.__contains__(target.real_dict, key)
             world.guard(target.source, "haskey" if before else "nokey", key)
             count += (not isinstance(target.vals.get(key), Missing)) - before
         return count
@@ -247,7 +247,7 @@ class UnreadSet:
 
     def __init__(self, world: World, real: Any, source: Source) -> None:
         self.world: World = weakref.proxy(world)
-        self.real = real
+        self.real = plain_set(real)
         self.source = source
         self.length = Length(world, source, set if isinstance(real, set) else frozenset, len_of(real))
         self.known: dict[Any, bool] = {}
@@ -321,6 +321,12 @@ class UnreadSet:
         return found
 
 
+def plain_set(real: Any) -> Any:
+    """A set of an exact type with the elements of another one, whose class may have methods of its own."""
+    kind = set if isinstance(real, set) else frozenset
+    return real if type(real) is kind else kind(real)  # which asks no method of a set
+
+
 def is_set_key(element: Any) -> bool:
     """Whether tracing can tell elements of this kind apart."""
     return type(element) in CONST_TYPES or isinstance(element, (type, enum.Enum))
@@ -336,6 +342,7 @@ class SameSet:
         self.in_order = False  # whether its order was looked at
 
     def __call__(self, value: Any) -> bool:
+        value = plain_set(value)
         return (len(value) == len(self.snapshot) and all(map(is_set_key, value))
                 and value == self.snapshot and all(self.kinds[e] is type(e) for e in value)
                 and (not self.in_order or tuple(value) == self.order))
@@ -352,7 +359,7 @@ class _Holds:
         self.expected = expected
 
     def __call__(self, value: Any) -> bool:
-        return (self.key in value) is self.expected
+        return (self.key in plain_set(value)) is self.expected
 
     def __repr__(self) -> str:
         return f"{'has' if self.expected else 'has no'} {self.key!r}"

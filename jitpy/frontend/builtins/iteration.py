@@ -34,6 +34,9 @@ from ..values.base import (
 )
 from .plain_parts import is_boxed, whole_plain_part
 
+#: the index of a list's iterator that has said that it is at its end: it stays there
+END_OF_LIST = 1 << 60
+
 
 class ListIterator(IteratorValue):
     """Over a list, re-reading it as it goes, as CPython does."""
@@ -48,7 +51,7 @@ class ListIterator(IteratorValue):
 
     def step(self, ex: Any) -> Value:
         if self.index >= len(self.of.items):
-            self.index = 1 << 60
+            self.index = END_OF_LIST
             raise Exhausted
         value = ex.world.force(self.of.items[self.index])
         self.of.items[self.index] = value
@@ -80,25 +83,22 @@ class ReverseIterator(IteratorValue):
 
 
 class SequenceIterator(IteratorValue):
-    """Over values fixed when it was made (tuples, ranges, strings, dict views, sets)."""
+    """Over values fixed when it was made (tuples, ranges, strings, sets)."""
 
     __slots__ = ("cls", "guarded", "index", "items", "of", "size")
 
-    def __init__(self, items: list[Any], cls: type, guarded: Any = None) -> None:
+    def __init__(self, items: list[Any], cls: type, guarded: SetValue | None = None) -> None:
         self.source = None
         self.items = items
         self.index = 0
         self.cls = cls
-        self.guarded = guarded  # the dict or set iterated over: it must not change its size meanwhile
-        self.of: Value | None = None  # what `iter` was called with, for dicts and strings
+        self.guarded = guarded  # the set iterated over: it must not change its size meanwhile
+        self.of: Value | None = None  # what `iter` was called with, for strings
         self.size = len(items)
 
     def step(self, ex: Any) -> Value:
-        if self.guarded is not None:
-            now = len(ex.world.dict_items(self.guarded) if isinstance(self.guarded, DictValue) else self.guarded.items)
-            if now != self.size:
-                kind = "dictionary" if isinstance(self.guarded, DictValue) else "Set"
-                raise ex.throw(RuntimeError, f"{kind} changed size during iteration")
+        if self.guarded is not None and len(self.guarded.items) != self.size:
+            raise ex.throw(RuntimeError, "Set changed size during iteration")
         if self.index >= len(self.items):
             self.guarded = None
             raise Exhausted
@@ -106,6 +106,45 @@ class SequenceIterator(IteratorValue):
         self.index += 1
         ex.world.writes += 1
         return value
+
+
+class DictIterator(IteratorValue):
+    """Over the keys, values or items that a dict has when they are asked for; its size must not change meanwhile."""
+
+    __slots__ = ("_now", "_writes", "cls", "finished", "index", "keys", "kind", "of")
+
+    def __init__(self, ex: Executor, of: DictValue, kind: str) -> None:
+        self.source = None
+        self.of = of
+        self.kind = kind
+        self._now = ex.world.dict_items(of)
+        self._writes = ex.world.writes  # as of when `_now` was what the dict holds
+        self.keys = [key for key, _ in self._now]
+        self.index = 0
+        self.finished = False
+        self.cls = type(iter(getattr({}, kind)()))
+
+    def step(self, ex: Any) -> Value:
+        if self.finished:
+            raise Exhausted
+        if ex.world.writes != self._writes or self.of.unsettled:
+            self._now = ex.world.dict_items(self.of)
+        now = self._now
+        if len(now) != len(self.keys):
+            raise ex.throw(RuntimeError, "dictionary changed size during iteration")
+        if self.index >= len(self.keys):
+            self.finished = True
+            raise Exhausted
+        key, value = now[self.index]
+        if key is not self.keys[self.index] and key != self.keys[self.index]:
+            raise GraphBreak("unsupported_value", "iteration over a dict that has other keys than before")
+        self.index += 1
+        ex.world.writes += 1
+        self._writes = ex.world.writes
+        if self.kind == "values":
+            return value
+        shown = ex.world.dict_key_value(self.of, key)
+        return shown if self.kind == "keys" else TupleValue([shown, value])
 
 
 class ZipIterator(IteratorValue):
@@ -237,22 +276,9 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
     if isinstance(value, RangeValue):
         return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
     if isinstance(value, DictValue):
-        keys = [world.dict_key_value(value, k) for k, _ in world.dict_items(value)]
-        made = SequenceIterator(keys, type(iter({})), value)
-        made.of = value
-        return made
+        return DictIterator(ex, value, "keys")
     if isinstance(value, DictViewValue):
-        of = value.of
-        pairs = world.dict_items(of)
-        if value.kind == "keys":
-            items: list[Any] = [world.dict_key_value(of, k) for k, _ in pairs]
-        elif value.kind == "values":
-            items = [v for _, v in pairs]
-        else:
-            items = [TupleValue([world.dict_key_value(of, k), v]) for k, v in pairs]
-        made = SequenceIterator(items, type(iter({})), of)
-        made.of = value
-        return made
+        return DictIterator(ex, value.of, value.kind)
     if isinstance(value, SetValue):
         from .sets import ordered
 
@@ -296,14 +322,16 @@ def next_sync(ex: Executor, iterator: Value) -> Value:
         raise
 
 
-def each(ex: Executor, value: Value) -> Iterator[Value]:
+def each(ex: Executor, value: Value, hinted: bool = False) -> Iterator[Value]:
     """The items of an iterable one by one, for C functions that use each before they ask for the next: what yields them
-    sees it."""
+    sees it. `hinted` says that they ask for its length first, to make room."""
     if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
         value.items[:] = [ex.world.force(v) for v in value.items]
         yield from list(value.items)
         return
     iterator = get_iter_sync(ex, value)
+    if hinted:
+        _ask_length(ex, value)
     while True:
         try:
             item = next_sync(ex, iterator)
@@ -312,6 +340,23 @@ def each(ex: Executor, value: Value) -> Iterator[Value]:
         yield item
 
 
-def iterate(ex: Executor, value: Value) -> list[Value]:
+def iterate(ex: Executor, value: Value, hinted: bool = False) -> list[Value]:
     """All the items of an iterable, as C functions such as `list()` take them."""
-    return list(each(ex, value))
+    return list(each(ex, value, hinted))
+
+
+def _ask_length(ex: Executor, value: Value) -> None:
+    """`operator.length_hint(value)`, where that is code of the program's."""
+    for name in ("__len__", "__length_hint__"):
+        found = ex.world.class_lookup(value.cls, name)
+        if isinstance(found, types.FunctionType):
+            try:
+                hint = ex.call_sync(ex.world.const_object(found), [value])
+            except TracedException as error:
+                if issubclass(error.value.cls, TypeError):
+                    continue
+                raise
+            if not (isinstance(hint, ConstValue) and hint.value is NotImplemented):
+                if isinstance(hint, ConstValue) and isinstance(hint.value, int) and hint.value < 0:
+                    raise ex.throw(ValueError, f"{name}() should return >= 0")
+                return

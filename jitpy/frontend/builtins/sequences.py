@@ -20,19 +20,19 @@ Kwargs = dict[str, Value]
 
 @builtin(list)
 def make_list(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return ListValue(iterate(ex, args[0]) if args else [])
+    return ListValue(iterate(ex, args[0], hinted=True) if args else [])
 
 
 @builtin(tuple)
 def make_tuple(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
-    return TupleValue(iterate(ex, args[0]) if args else [])
+    return TupleValue(iterate(ex, args[0], hinted=True) if args else [])
 
 
 @builtin(torch.Size)
 def make_size(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return TupleValue(iterate(ex, args[0]) if args else [], None, torch.Size)
+    return TupleValue(iterate(ex, args[0], hinted=True) if args else [], None, torch.Size)
 
 
 @builtin(torch.Size.numel)
@@ -47,7 +47,7 @@ def size_numel(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def list_extend(ex: Executor, target: ListValue, other: Value) -> None:
-    for item in each(ex, other):
+    for item in each(ex, other, hinted=True):
         change_list(ex.world, target, "append", item)
 
 
@@ -168,7 +168,7 @@ def builtin_sorted(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     from ..operators import truth
     from ..polyfills.sequences import sorted_by_keys
 
-    values = iterate(ex, args[0])
+    values = iterate(ex, args[0], hinted=True)
     key, reverse = kwargs.get("key", NONE), truth(ex, kwargs.get("reverse", FALSE))
     plain_key = isinstance(key, ConstValue) and key.value is None
     keys = values if plain_key else [ex.call_sync(key, [v]) for v in values]

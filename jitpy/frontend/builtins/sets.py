@@ -13,7 +13,7 @@ from ..calls import BUILTINS, builtin
 from ..executor import Executor
 from ..operators import key_of, set_keys
 from ..values.base import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
-from .iteration import each, iterate
+from .iteration import each
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -22,7 +22,7 @@ Kwargs = dict[str, Value]
 def set_items(ex: Executor, iterable: Value) -> dict[Any, Value]:
     """What an iterable yields, by key, in its order."""
     items: dict[Any, Value] = {}
-    for value in iterate(ex, iterable):
+    for value in each(ex, iterable):
         items.setdefault(key_of(ex, value), value)
     return items
 

@@ -92,7 +92,7 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
     if new is list.__new__:
         return ListValue([], None, cls)
     if new is tuple.__new__:
-        return TupleValue(iterate(ex, args[0]) if args else [], None, cls)
+        return TupleValue(iterate(ex, args[0], hinted=True) if args else [], None, cls)
     if new is set.__new__:
         return SetValue({}, None, cls)
     if new is frozenset.__new__:
@@ -174,7 +174,8 @@ def dict_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(tuple.__new__)
 def tuple_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return TupleValue(iterate(ex, args[1]) if len(args) > 1 else [], None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+    items = iterate(ex, args[1], hinted=True) if len(args) > 1 else []
+    return TupleValue(items, None, ex.world.pin(args[0]))  # type: ignore[arg-type]
 
 
 @builtin(set.__new__)
@@ -309,7 +310,9 @@ def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     hook = ex.world.class_lookup(value.cls, "__reversed__")
     if isinstance(hook, types.FunctionType):
         return call(ex, ex.world.const_object(hook), [value], {})
-    if isinstance(value, (TupleValue, ListValue)):
+    own = [ex.world.class_lookup(value.cls, name) for name in ("__getitem__", "__len__")] \
+        if isinstance(value, TupleValue) else []
+    if isinstance(value, (TupleValue, ListValue)) and not any(isinstance(one, types.FunctionType) for one in own):
         return ReverseIterator(value)
     if isinstance(value, (DictValue, DictViewValue, RangeValue)):
         return get_iter(ex, TupleValue(iterate(ex, value)[::-1]))

@@ -23,15 +23,6 @@ from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
 from ...runtime.lifetimes import is_mortal
 from ..breaks import GraphBreak, Restart
-from ..builtins.iteration import (
-    EnumerateIterator,
-    FilterIterator,
-    ListIterator,
-    MapIterator,
-    ReverseIterator,
-    SequenceIterator,
-    ZipIterator,
-)
 from ..builtins.texts import TextValue
 from ..code import param_names
 from ..polyfills import ORIGINALS
@@ -285,6 +276,20 @@ class Emitter:
         self._held.append(value)
         self.emit("COPY", 1)
         self._memo[id(value)] = self.store_temp()
+
+    def load_early(self, value: Value, load: Callable[[], None]) -> None:
+        """Push an object that `load` makes in the prelude."""
+        before, self.out = self.out, self.prelude
+        load()
+        name = self.store_temp()
+        self.out = before
+        self._held.append(value)
+        self._memo[id(value)] = name
+        self.emit("LOAD_FAST", name)
+
+    def afterwards(self, write: Callable[[], None]) -> None:
+        """Have something written once all changes of existing objects are replayed."""
+        self._afterwards.append(write)
 
     def _load_live(self, payload: Any) -> None:
         position = self._live_ids.get(id(payload))
@@ -563,84 +568,6 @@ class Emitter:
     def _build_view(self, value: DictViewValue) -> None:
         self.call(getattr(dict, value.kind), lambda: self.load(value.of))
 
-    def _build_list_iterator(self, value: ListIterator) -> None:
-        self.call(iter, lambda: self.load(value.of))
-        self.remember(value)
-        if value.index:
-            self._advance_at_the_end(value)
-
-    def _build_reverse_iterator(self, value: ReverseIterator) -> None:
-        self.call(reversed, lambda: self.load(value.of))
-        self.remember(value)
-        self._advance_at_the_end(value)
-
-    def _advance_at_the_end(self, value: ListIterator | ReverseIterator) -> None:
-        """Put an iterator where it was: not beyond the end of its list, so once that has its items."""
-        name = self._memo[id(value)]
-
-        def advance() -> None:
-            self.call(value.cls.__setstate__, lambda: self.emit("LOAD_FAST", name),  # type: ignore[attr-defined]
-                      lambda: self.const(min(value.index, sys.maxsize)))
-            self.emit("POP_TOP")
-
-        self._afterwards.append(advance)
-
-    def _build_sequence_iterator(self, value: SequenceIterator) -> None:
-        if value.guarded is not None and value.of is not None and value.guarded.source is not None:
-            self._load_dict_iterator(value)
-            return
-        if isinstance(value.guarded, DictValue) and value.of is not None:
-            kind = value.of.kind if isinstance(value.of, DictViewValue) else "keys"
-            self.call(iterator_of_size, _later(self.load, value.guarded), lambda: self.const(kind),
-                      lambda: self.const(value.index), lambda: self.const(value.size))
-            self.remember(value)
-            return
-        if isinstance(value.of, (ConstValue, BoxedValue)):
-            text = value.of
-            self.call(iter, lambda: self.load(text))
-            self.remember(value)
-            name = self._memo[id(value)]
-            self.call(value.cls.__setstate__, lambda: self.emit("LOAD_FAST", name), lambda: self.const(value.index))
-            self.emit("POP_TOP")
-            return
-        rest = [self.world.force(v) for v in value.items[value.index:]]
-        numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
-        if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
-            step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
-            self.call(iter, lambda: self.const(range(numbers[0], numbers[-1] + (1 if step > 0 else -1), step)
-                                               if numbers else range(0)))
-        else:
-            self.call(iter, lambda: self.emit("BUILD_TUPLE", self.load_many(rest)))
-        self.remember(value)
-
-    def _load_dict_iterator(self, value: SequenceIterator) -> None:
-        """A real iterator, advanced before the dict is changed, so that it notices the change."""
-        before, self.out = self.out, self.prelude
-        self.call(advanced, lambda: self.load_source(value.guarded.source),  # type: ignore[union-attr]
-                  lambda: self.const(value.of.kind if isinstance(value.of, DictViewValue) else "keys"),
-                  lambda: self.const(value.index))
-        name = self.store_temp()
-        self.out = before
-        self._held.append(value)
-        self._memo[id(value)] = name
-        self.emit("LOAD_FAST", name)
-
-    def _build_zip(self, value: ZipIterator) -> None:
-        self.call(zip, *(_later(self.load, it) for it in value.iterators))
-        self.remember(value)
-
-    def _build_enumerate(self, value: EnumerateIterator) -> None:
-        self.call(enumerate, lambda: self.load(value.iterator), lambda: self.load(value.count))
-        self.remember(value)
-
-    def _build_map(self, value: MapIterator) -> None:
-        self.call(map, lambda: self.load(value.function), *(_later(self.load, it) for it in value.iterators))
-        self.remember(value)
-
-    def _build_filter(self, value: FilterIterator) -> None:
-        self.call(filter, lambda: self.load(value.function), lambda: self.load(value.iterator))
-        self.remember(value)
-
     # -- effects --------------------------------------------------------------------------------------------
 
     def replay(self) -> None:
@@ -783,27 +710,6 @@ class Emitter:
         return assemble(bytecode)
 
 
-def advanced(mapping: dict[Any, Any], kind: str, count: int) -> Any:
-    """An iterator over a dict's keys, values or items, `count` steps in (run by compiled code)."""
-    iterator = iter(getattr(dict, kind)(mapping))
-    for _ in range(count):
-        next(iterator)
-    return iterator
-
-
-def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, size: int) -> Any:
-    """`advanced`, made when the dict had `size` items: where it has another number now, the next step raises."""
-    if len(mapping) == size:
-        return advanced(mapping, kind, count)
-    items = list(dict.items(mapping))
-    dict.clear(mapping)
-    dict.update(mapping, dict.fromkeys(object() for _ in range(size)))
-    iterator = advanced(mapping, kind, count)
-    dict.clear(mapping)
-    dict.update(mapping, items)
-    return iterator
-
-
 #: what instructions that leave more on the stack than they take begin with
 _PUSHING = ("LOAD_", "PUSH_", "COPY", "BUILD_", "FOR_ITER", "BEFORE_WITH", "IMPORT_FROM", "GET_LEN", "MATCH_")
 
@@ -867,8 +773,5 @@ _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
     FunctionValue: Emitter._build_function, CellValue: Emitter._build_cell, MethodValue: Emitter._build_method,
     BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
     SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,
-    ListIterator: Emitter._build_list_iterator, SequenceIterator: Emitter._build_sequence_iterator,
-    ReverseIterator: Emitter._build_reverse_iterator,
-    ZipIterator: Emitter._build_zip, EnumerateIterator: Emitter._build_enumerate, MapIterator: Emitter._build_map,
-    FilterIterator: Emitter._build_filter, TextValue: Emitter._build_text,
+    TextValue: Emitter._build_text,
 }

@@ -24,7 +24,7 @@ from ..source import attr
 from ..traced import Uncapturable
 from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, TensorValue, Value
 from ..world import World
-from . import live_generators  # noqa: F401  (registers how generators are rebuilt)
+from . import iterators, live_generators  # noqa: F401  (register how iterators and generators are rebuilt)
 from .checked import Checked, run_plainly, runs_once
 from .codegen import Emitter
 from .resume import (

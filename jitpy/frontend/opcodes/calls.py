@@ -71,7 +71,7 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
     if not is_iterable(ex, starred):
         called = function_text(ex, frame.stack[-2 if frame.kw_null_last else -1])
         raise ex.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
-    positional = iterate(ex, starred)
+    positional = iterate(ex, starred, hinted=True)
     fn = frame.stack.pop()
     other = frame.stack.pop()
     if isinstance(fn, NullValue):

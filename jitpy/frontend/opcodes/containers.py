@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ..breaks import GraphBreak
@@ -17,7 +18,7 @@ from ..builtins import (  # noqa: F401  (registers models)
     weak_references,
 )
 from ..builtins.growing import change_list
-from ..builtins.iteration import is_iterable, iterate
+from ..builtins.iteration import each, is_iterable
 from ..builtins.mappings import dict_update
 from ..builtins.sequences import list_extend
 from ..builtins.sets import make_set, set_add, set_update
@@ -161,7 +162,7 @@ def _list_to_tuple(ex: Executor, frame: Frame, ins: Any) -> None:
 @opcode("UNPACK_SEQUENCE")
 def _unpack_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    items = _unpackable(ex, value)
+    items = list(itertools.islice(each(ex, _unpackable(ex, value)), ins.arg + 1))  # no more are asked for
     if len(items) != ins.arg:
         if len(items) < ins.arg:
             raise ex.throw(ValueError, f"not enough values to unpack (expected {ins.arg}, got {len(items)})")
@@ -169,16 +170,16 @@ def _unpack_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.extend(reversed(items))
 
 
-def _unpackable(ex: Executor, value: Value) -> list[Value]:
+def _unpackable(ex: Executor, value: Value) -> Value:
     if not is_iterable(ex, value):
         raise ex.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
-    return iterate(ex, value)
+    return value
 
 
 @opcode("UNPACK_EX")
 def _unpack_ex(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    items = _unpackable(ex, value)
+    items = list(each(ex, _unpackable(ex, value)))
     before, after = ins.arg & 0xFF, ins.arg >> 8
     if len(items) < before + after:
         raise ex.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got "

@@ -611,6 +611,8 @@ class Recorder:
         real: torch.Tensor = entry.value
         if real.is_inference() and not self.state.inference_mode:
             raise Uncapturable("input_mutation", "an inference tensor is changed outside inference mode")
+        if self._may_overlap(self.graph.inputs[index].tensor):
+            raise Uncapturable("input_mutation", "a part of a tensor is changed whose elements share memory")
         shared = len(self._storages.get(real.untyped_storage()._cdata, ())) > 1
         if shared or sharing_arrays(self, real, entry.source):
             raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")

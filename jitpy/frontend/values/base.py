@@ -269,7 +269,7 @@ class SetValue(ObjectValue):
         self.log: list[tuple[str, type, list[Value]]] = []
         self.exact = True  # whether the twin's order is sure to be the real one's
         self.same: Any = None  # the guard predicate of a set from outside
-        self._twin: Any = real
+        self._twin: Any = real if type(real) in (set, frozenset) else None
 
     @property
     def items(self) -> dict[Any, Value]:
@@ -287,7 +287,10 @@ class SetValue(ObjectValue):
         if self._items is None:
             self.unread.read_all(self)
         if self._twin is None:
-            self._twin = (frozenset if issubclass(self.cls, frozenset) else set)(self.items)
+            kind = frozenset if issubclass(self.cls, frozenset) else set
+            self._twin = kind(self.items)
+            if self.real is not None:
+                self.exact = list(self._twin) == list(kind.__iter__(self.real))
         return self._twin
 
     @twin.setter

@@ -1,0 +1,278 @@
+"""Iterators that live while something else happens: graph breaks, changes of what they go over. PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+
+import torch
+
+import jitpy
+from tests.semantics.harness import case, make_test
+
+ASKED: list[str] = []
+
+
+def one():
+    return (torch.randn(4),)
+
+
+class Source:
+    def __init__(self, *items):
+        self.items = items
+        self.at = 0
+
+    def __iter__(self):
+        ASKED.append("iter")
+        return self
+
+    def __next__(self):
+        ASKED.append("next")
+        if self.at == len(self.items):
+            raise StopIteration
+        self.at += 1
+        return self.items[self.at - 1]
+
+
+class Sized:
+    def __init__(self, *items):
+        self.items = items
+
+    def __len__(self):
+        ASKED.append("len")
+        return len(self.items)
+
+    def __iter__(self):
+        ASKED.append("iter")
+        return iter(self.items)
+
+
+class Hinting(Source):
+    def __length_hint__(self):
+        ASKED.append("hint")
+        return NotImplemented
+
+
+class Unsure(Sized):
+    def __len__(self):
+        ASKED.append("len")
+        raise TypeError("no length")
+
+
+class Middle(tuple):
+    def __getitem__(self, i):
+        ASKED.append("item")
+        return tuple.__getitem__(self, i) * 10
+
+
+class Listed(list):
+    def __iter__(self):
+        yield from ("own", *super().__iter__())
+
+    def base(self):
+        return super().__iter__()
+
+
+class Keys(frozenset):
+    def __or__(self, other):
+        ASKED.append("or")
+        return type(self)(frozenset.__or__(self, other))
+
+    def __rsub__(self, other):
+        ASKED.append("rsub")
+        return "reflected"
+
+
+class Changed(set):
+    def __ior__(self, other):
+        ASKED.append("ior")
+        self.add(99)
+        return self
+
+
+@case(one)
+def exhausted_list_iterator_stays_exhausted(x):
+    items = []
+    it = iter(items)
+    first = next(it, None)
+    jitpy.graph_break()
+    items.append(1)
+    return first, next(it, "end"), x * 2
+
+
+@case(one)
+def list_iterator_at_the_end_but_not_told_so(x):
+    items = [1]
+    it = iter(items)
+    first = next(it, None)
+    jitpy.graph_break()
+    items.append(2)
+    return first, next(it, "end"), next(it, "end"), x * 2
+
+
+@case(lambda: (torch.ones(2), [1, 2]))
+def exhausted_iterator_of_a_list_from_outside(x, items):
+    it = iter(items)
+    total = sum(it)
+    items.append(3)
+    jitpy.graph_break()
+    return total, next(it, "end"), x * 2
+
+
+@case(one, breaks=())
+def dict_views_show_what_is_there_now(x):
+    table = {"a": 1, "b": 2, "c": 3}
+    found = []
+    for key, value in table.items():
+        found.append((key, value))
+        table["c"] = value * 10
+    values = iter(table.values())
+    next(values)
+    table["b"] = x
+    return found, next(values) is x, table
+
+
+@case(lambda: (torch.ones(2), {"a": 1, "b": 2}), lambda: (torch.ones(2), {"a": 3, "b": 2}), breaks=())
+def dict_views_of_dicts_from_outside(x, table):
+    total = x
+    for key, value in table.items():
+        total = total * value
+        table["b"] = value + 5
+    return total, table
+
+
+@case(lambda: (torch.ones(2), {"a": 1, "b": 2}))
+def dict_views_across_breaks(x, table):
+    found = []
+    for key, value in table.items():
+        found.append((key, value))
+        table["b"] = value + 5
+        jitpy.graph_break()
+    it = iter(table.values())
+    next(it)
+    jitpy.graph_break()
+    table["b"] = "new"
+    return found, next(it), x * 2
+
+
+@case(one)
+def dict_with_other_keys_of_the_same_number(x):
+    table = {"a": 1, "b": 2, "c": 3}
+    found = []
+    for key in table:
+        found.append(key)
+        if key == "a":
+            del table["b"]
+            table["d"] = 4
+    return found, x * 2
+
+
+@case(one)
+def dict_that_grows(x):
+    table = {"a": 1}
+    it = iter(table)
+    jitpy.graph_break()
+    table["b"] = 2
+    try:
+        next(it)
+    except RuntimeError as error:
+        return str(error), x * 2
+
+
+@case(one)
+def finished_dict_iterator(x):
+    table = {"a": 1}
+    it = iter(table.items())
+    got = list(it)
+    table["b"] = 2
+    jitpy.graph_break()
+    return got, next(it, "end"), x * 2
+
+
+@case(one)
+def ordered_dict_in_its_own_order(x):
+    table = collections.OrderedDict(a=1, b=2, c=3)
+    table.move_to_end("a")
+    found = []
+    for key in table:
+        found.append(key)
+        jitpy.graph_break()
+    return found, x * 2
+
+
+@case(one, globals={"ASKED": list})
+def builtin_iterators_ask_for_an_iterator_once(x):
+    pairs = zip([1, 2, 3], Source(0, 1, 2))
+    numbered = enumerate(Source("a", "b"))
+    mapped = map(lambda v: v + 1, Source(1, 2))
+    chosen = filter(None, Source(0, 5, 6))
+    first = next(pairs), next(numbered), next(mapped), next(chosen)
+    jitpy.graph_break()
+    return first, next(pairs), next(numbered), next(mapped), next(chosen), x * 2
+
+
+@case(one, globals={"ASKED": list}, breaks=())
+def lengths_are_asked_for(x):
+    a, b = Sized(1, 2)
+    return (x, list(Sized(1)), tuple(Sized(2)), [*Sized(3)], (*Sized(4),), max(*Sized(1, 2)), sorted(Sized(2, 1)),
+            set(Sized(1)), {*Sized(5)}, "".join(Sized("a")), list(Hinting(1)), list(Unsure(1)), sum(Sized(1)), (a, b),
+            [v for v in Sized(7)], dict(zip(Sized("k"), Sized(1))), collections.deque(Sized(1)), [*Hinting(2), 1])
+
+
+@case(one, globals={"ASKED": list})
+def unpacking_takes_no_more_than_it_needs(x):
+    it = iter([1, 2, 3, 4, 5])
+    try:
+        a, b = it
+    except ValueError as error:
+        shown = str(error)
+    try:
+        a, b = itertools.count()
+    except ValueError as error:
+        shown += str(error)
+    try:
+        a, b, c = Source(1, 2)
+    except ValueError as error:
+        shown += str(error)
+    return shown, next(it), x * 2
+
+
+@case(one, globals={"ASKED": list}, breaks=())
+def reversed_tuple_of_a_class(x):
+    return [*reversed(Middle((1, 2)))], x * 2
+
+
+@case(one)
+def base_iterator_of_a_list_of_a_class(x):
+    items = Listed([1, 2, 3])
+    it = items.base()
+    first = next(it)
+    jitpy.graph_break()
+    return first, next(it), [*items], x * 2
+
+
+@case(lambda: (torch.ones(2), Keys({1})), globals={"ASKED": list}, breaks=())
+def operators_of_sets_of_a_class(x, keys):
+    made = keys | {2}
+    again = Keys({3}) | frozenset()
+    changed = Changed({1})
+    changed |= {5}
+    return (made, type(again).__name__, type(keys & {1}).__name__, {1, 2} | keys, frozenset({7}) - keys, {7} - keys,
+            sorted(changed), x * 2)
+
+
+@case(lambda: (torch.ones(2).expand(2, -1),))
+def part_of_an_expanded_tensor(h):
+    h[0] = 0.5
+    return h.sum()
+
+
+@case(one)
+def part_of_an_expanded_tensor_across_a_break(x):
+    h = (x + x).expand(2, -1)
+    jitpy.graph_break()
+    h[0] = 0.5
+    return h, h * 2
+
+
+test_kept_iterators = make_test(__name__)
