@@ -26,7 +26,7 @@ from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS,
 from .polyfills.classes import call_type
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .tensors.calls import is_user_op, writes
-from .tensors.functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_disabled_for_compiler
+from .tensors.functions import SKIPPED, SUBSTITUTES, WRAPPERS, wrapped_for_compiler
 from .tensors.known_numbers import pin, pinned_arguments
 from .tensors.state import torch_state_functions
 from .values.base import (
@@ -593,8 +593,9 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
         wrapped = WRAPPED.get(id(code))
         if wrapped is not None:
             return wrapped(ex, fn, args, kwargs)
-        if is_disabled_for_compiler(real):
-            return call(ex, _wrapped_by(ex, fn, "fn"), args, kwargs)
+        variable = wrapped_for_compiler(real)
+        if variable is not None:
+            return call(ex, _wrapped_by(ex, fn, variable), args, kwargs)
         if id(code) in SKIPPED:
             raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
         if real in SUBSTITUTES:

@@ -140,16 +140,18 @@ _wrapper(torch._disable_dynamo(_step), "fn", None)  # type: ignore[arg-type]
 _wrapper(_use_grad_for_differentiable(_step), "func", _step)  # type: ignore[arg-type]
 
 
-def is_disabled_for_compiler(function: types.FunctionType) -> bool:
-    """Whether a function is the closure around `fn` that keeps torch's own compiler out of it. The first use of that
-    compiler in a process puts such closures around parts of the optimizers; they say nothing about other tracers.
+def wrapped_for_compiler(function: types.FunctionType) -> str | None:
+    """The free variable with the function that one of the closures wraps which torch's own compiler puts around parts
+    of torch when a process uses it first: around what it is to be kept out of (parts of the optimizers), and around
+    what it counts (modules that are made). They say nothing about other tracers.
 
     The closure's attributes alone do not tell: `functools.wraps` copies them to what a program wraps around it."""
-    return (
-        function.__globals__.get("__name__") == "torch._dynamo.eval_frame"
-        and "_torchdynamo_disable" in function.__dict__
-        and "fn" in function.__code__.co_freevars
-    )
+    module, variables = function.__globals__.get("__name__"), function.__code__.co_freevars
+    if module == "torch._dynamo.eval_frame":
+        return "fn" if "_torchdynamo_disable" in function.__dict__ and "fn" in variables else None
+    if module == "torch._dynamo.mutation_guard":
+        return next((name for name in ("init", "setstate") if name in variables), None)
+    return None
 
 
-__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "is_disabled_for_compiler"]
+__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "wrapped_for_compiler"]
