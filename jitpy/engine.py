@@ -44,6 +44,7 @@ from .frontend.tensors import (
     backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
     checkpoints,  # noqa: F401  (registers torch.utils.checkpoint)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
+    hooks,  # noqa: F401  (registers the hooks of tensors and the handles of all)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
     size_checks,  # noqa: F401  (registers torch._check)
     transforms,  # noqa: F401  (registers torch.func)

@@ -7,7 +7,8 @@ statistics the backward pass reads), or gets a rule derived from torch's autogra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..ir.alias import needs_grad
@@ -25,7 +26,8 @@ Gradients = list[Node | None]
 
 
 def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node],
-        *, into: list[Node] | None = None, create_graph: bool = False) -> list[Node | None]:
+        *, into: list[Node] | None = None, create_graph: bool = False,
+        hooks: GradientHooks | None = None) -> list[Node | None]:
     """Append to `graph` the nodes that compute the gradients of `outputs` with respect to `wrt`.
 
     outputs       nodes of the graph, each a floating point tensor
@@ -33,6 +35,7 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
     wrt           nodes of the graph; an output that is one of them passes its gradient on
     into          a list that receives the new nodes instead of `graph.nodes`
     create_graph  whether the new nodes have grad mode on: the graph can be differentiated again, through them
+    hooks         are called in the order of eager's engine
 
     Returns for each of `wrt` a node of the same shape and dtype, or None where no output depends on it in a way that
     autograd sees: through nodes that ran with grad mode on, and whose specs require grad. The new nodes have the
@@ -48,9 +51,18 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output in active:
             _accumulate(graph, made, gradients, output, cotangent, create_graph)
-    for position in range(end - 1, -1, -1):
-        node = graph.nodes[position]
+    ready = _ready_leaves(graph.nodes[:end], active, hooks) if hooks is not None else {}
+    for position in range(end, -1, -1):
+        for node in ready.get(position, ()):
+            assert hooks is not None
+            if node in gradients:
+                gradients[node] = [hooks.run(node, gradients[node][0])]  # type: ignore[arg-type]
+        if position == 0:
+            break
+        node = graph.nodes[position - 1]
         grads = gradients.get(node) if node in active else None
+        if hooks is not None and grads is not None and node in hooks.nodes:
+            grads = gradients[node] = [hooks.run(node, grads[0])]  # type: ignore[arg-type]
         if grads is not None and any(n in active for n in node.input_nodes()):
             for source, grad in _pull(Pullback(graph, made, node, active, create_graph), grads):
                 _accumulate(graph, made, gradients, source, grad, create_graph)
@@ -59,6 +71,31 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
         maker, index = place(node)
         results.append(gradients[maker][index] if maker in gradients else None)
     return results
+
+
+@dataclass(frozen=True)
+class GradientHooks:
+    """What happens to the gradients of some nodes before they are passed on."""
+
+    #: nodes whose gradients go through `run` where eager's engine comes to the ops that made them, the last one first
+    nodes: Collection[Node]
+    #: nodes at which a history begins: their gradients go through `run` as soon as they are complete
+    leaves: Collection[Node]
+    run: Callable[[Node, Node], Node]
+
+
+def _ready_leaves(nodes: list[Node], active: set[Node], hooks: GradientHooks) -> dict[int, list[Node]]:
+    """The leaves with hooks by the position of the first node that reads them, behind which the pass has all of their
+    gradients. Raises NotCovered where two become complete at once: which comes first is the engine's."""
+    ready: dict[int, list[Node]] = {}
+    for leaf in hooks.leaves:
+        if leaf in active:
+            readers = (i for i, node in enumerate(nodes) if node in active and leaf in node.input_nodes())
+            first = next(readers, len(nodes))
+            ready.setdefault(first, []).append(leaf)
+    if any(len(leaves) > 1 for leaves in ready.values()):
+        raise NotCovered("hooks of two leaves whose gradients are complete at once")
+    return ready
 
 
 def active_nodes(nodes: Iterable[Node], wrt: Collection[Node], outputs: Collection[Node]) -> set[Node]:

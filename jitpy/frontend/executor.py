@@ -435,7 +435,7 @@ def stands_for_c(code: types.CodeType) -> bool:
 
 def is_polyfill(code: types.CodeType) -> bool:
     """Whether code stands for a C function, and must not be seen by the program."""
-    return code.co_filename.startswith(_POLYFILLS) and not code.co_filename.endswith("construct.py")
+    return stands_for_c(code) and not code.co_filename.endswith("construct.py")
 
 
 _LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")

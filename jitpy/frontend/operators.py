@@ -33,6 +33,7 @@ from .values.base import (
     DictValue,
     DictViewValue,
     FunctionValue,
+    Identity,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -803,7 +804,7 @@ def key_of(ex: Executor, value: Value) -> Any:
             raise unsupported(value, "hash()")
         return obj  # tensors of the kinds that are not captured: found by identity, as others are
     if isinstance(value, FunctionValue):
-        return value.real if value.real is not None else _Identity(value)
+        return value.real if value.real is not None else Identity(value)
     if isinstance(value, TupleValue):
         if value.cls is not tuple and not _is_builtin(ex, value, "__hash__", "__eq__"):
             raise unsupported(value, "hash()")
@@ -831,24 +832,9 @@ def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
     """The key of something that is equal to itself only: the real object where there is one, which is another object
     than all other keys in later calls too."""
     if value.real is None or value.source is None:
-        return _Identity(value)
+        return Identity(value)
     ex.world.guard(value.source, "distinct")
     return value.real
-
-
-class _Identity:
-    """A dict key that is one Value."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 def _is_frozen_dataclass(cls: type) -> bool:

@@ -58,6 +58,7 @@ from .values.base import (
     DictValue,
     ExceptionValue,
     FunctionValue,
+    Identity,
     Lazy,
     ListValue,
     MethodValue,
@@ -694,7 +695,9 @@ class World:
             del d.vals[key]
         else:
             d.vals[key] = DELETED
-        if d.source is not None:
+        if type(key) is Identity:  # made while tracing: the dict did not have it before
+            d.log = [entry for entry in d.log if entry[0] is not key and entry[0] != key]
+        elif d.source is not None:
             d.log.append((key, DELETED))
             self.touch(d)
 

@@ -4,6 +4,8 @@
 parameter that was changed under no_grad. A graph has no form for that, but needs none where backward passes that are
 captured have used the history up.
 
+*Hooks* of tensors are called by the passes that are captured, and by no others.
+
 *Spoiled* nodes: autograd keeps for them what was written to since. Eager raises when a backward pass comes through one,
 and most never do.
 
@@ -13,13 +15,13 @@ step that made it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import Node
+from jitpy.ir import INPUT, Node
 from jitpy.ir.alias import needs_grad
 
 from ..breaks import GraphBreak, Restart
@@ -52,15 +54,39 @@ class Leaf:
     bet: Bet
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The hooks that the program has given a tensor: a dict, whose values `run` calls with a gradient."""
+
+    tensor: TracedTensor
+    hooks: Any
+    is_leaf: bool
+    bet: Bet
+    #: (gradient, whether the pass is recorded, nodes whose memory others hold) -> what the hooks make of the gradient
+    run: Callable[[Node, bool, set[Node]], Node]
+
+
 class Bets:
     """leaves: by the node that stands for the value. based: what became a leaf, as the base of views that were made of
-    it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to."""
+    it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to. hooked: by the
+    node of the tensor's value. handed: gradients that hooks were given, by the node in whose memory they are in eager.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.leaves: dict[Node, Leaf] = {}
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
+        self.hooked: dict[Node, Hooks] = {}
+        self.handed: dict[Node, list[tuple[TracedTensor, Bet]]] = {}
+        self._shared: list[tuple[TracedTensor, Bet]] = []
+        #: whether a hook of a pass is running
+        self.in_pass = False
+
+    def hook(self, node: Node, hooks: Hooks) -> None:
+        """A tensor gets its first hook."""
+        self.hooked[node] = hooks
+        self._recorder._journal.append(lambda: self.hooked.pop(node))  # type: ignore[arg-type,return-value]
 
     def spoil(self, nodes: Iterable[Node], detail: str) -> None:
         """What autograd keeps for `nodes` is written to."""
@@ -75,6 +101,18 @@ class Bets:
         for node in nodes:
             if node in self.spoiled:
                 raise self.spoiled[node].lost()
+
+    def hand(self, memory: Node, tensor: TracedTensor, bet: Bet, is_shared: bool) -> None:
+        """A hook gets a gradient in memory of its own, which in eager is that of `memory`: shared with other hooks that
+        were given it, and perhaps with the program. Nobody sees the difference unless it is kept or written to."""
+        others = self.handed.setdefault(memory, [])
+        if is_shared:
+            self._shared += [*others, (tensor, bet)]
+        others.append((tensor, bet))
+
+    def share(self, memory: Node) -> None:
+        """In eager a tensor of the program's is in this memory, which hooks may have been given."""
+        self._shared += self.handed.get(memory, ())
 
     def begin_again(self, storage: Storage) -> None:
         """A leaf from outside that was changed under no_grad is read: its history begins at its present value."""
@@ -152,6 +190,13 @@ class Bets:
             if needs_grad(node.spec):
                 raise bet.lost()
         live = list(live)
+        for node, hooked in self.hooked.items():
+            seen = node.op is INPUT or needs_grad(node.spec) or any(value is hooked.tensor for value in live)
+            if hooked.hooks.vals and seen:
+                raise hooked.bet.lost()
+        for tensor, bet in self._shared:
+            if tensor.storage.written or any(value is tensor for value in live):
+                raise bet.lost()
         for tensor in live:
             if isinstance(tensor, TracedTensor) and tensor.root in self.based:
                 raise self.based[tensor.root].lost()
@@ -167,4 +212,4 @@ class Bets:
         graph.replace(mapping)
 
 
-__all__ = ["Bet", "Bets", "Leaf"]
+__all__ = ["Bet", "Bets", "Hooks", "Leaf"]

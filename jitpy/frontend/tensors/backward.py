@@ -195,7 +195,6 @@ def _watches(function: Any, detail: str) -> None:
         raise GraphBreak("autograd", detail)
 
 
-_watches(torch.Tensor.register_hook, "Tensor.register_hook")
 _watches(torch.Tensor.retain_grad, "Tensor.retain_grad")
 
 
@@ -213,13 +212,12 @@ def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[Tr
         _check_histories(recorder, _output_nodes(recorder, outputs), list(asked))
         _check_roots(recorder, [value.traced for value in only], reached)
         reached = [node for node in reached if node in asked]
-    leaves = [_leaf(ex, node) for node in reached]
+    leaves = [leaf_of(ex, node) for node in reached]
     if len(set(map(id, leaves))) < len(leaves):
         raise Uncapturable("autograd", _BOTH)
     before = [_present_grad(ex, leaf, create_graph) for leaf in leaves]
-    old = frozenset(recorder.graph.all_nodes())
-    grads = gradients(recorder, outputs, cotangents, reached, retain, create_graph)
-    taken = set(old)
+    taken = set(recorder.graph.all_nodes())
+    grads = gradients(recorder, outputs, cotangents, reached, retain, create_graph, taken)
     made: list[Value | None] = []
     for leaf, grad, present in zip(leaves, grads, before, strict=True):
         if grad is None:
@@ -246,7 +244,7 @@ def _reached_inputs(recorder: Recorder, outputs: Sequence[Node]) -> list[Node]:
     return [node for node in inputs if node in active]
 
 
-def _leaf(ex: Executor, node: Node) -> TensorValue:
+def leaf_of(ex: Executor, node: Node) -> TensorValue:
     """The program's tensor that a node stands for, if its gradient can be left in `.grad`."""
     recorder = ex.recorder
     begun = recorder.bets.leaves.get(node)
@@ -304,13 +302,13 @@ def _own_memory(recorder: Recorder, grad: Node, spec: TensorSpec, taken: set[Nod
     layout = spec.with_(requires_grad=False, offset=0)
     if dense_order(recorder.sizes, spec) is None:
         layout = layout.with_(stride=contiguous_stride(spec.shape))
-    if grad in taken or _memory(recorder, grad) is not grad or not same_layout(grad.tensor, layout):
+    if grad in taken or memory_of(recorder, grad) is not grad or not same_layout(grad.tensor, layout):
         grad = recorder.copy_into(grad, layout, recorder.fresh(grad))
     taken.add(grad)
     return grad
 
 
-def _memory(recorder: Recorder, node: Node) -> Node | None:
+def memory_of(recorder: Recorder, node: Node) -> Node | None:
     """The node in whose memory a value is: itself, or what it is a view of. None where that is not known."""
     kind = alias_kind(recorder.graph, node)
     while kind == "view" and node.op is not GETITEM:
@@ -334,13 +332,16 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
     wrt = [recorder.node(tensor) for tensor in inputs]
     _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
     _check_roots(recorder, inputs, _reached_inputs(recorder, _output_nodes(recorder, outputs)))
+    if any(node in recorder.bets.hooked for node in wrt):
+        raise Uncapturable("autograd", "the gradient of a tensor with hooks: it is what they get, or what they return")
     taken = set(recorder.graph.all_nodes())
     found: list[TracedTensor | None] = []
-    grads = gradients(recorder, outputs, cotangents, wrt, retain, create_graph)
+    grads = gradients(recorder, outputs, cotangents, wrt, retain, create_graph, taken)
     for position, (tensor, grad) in enumerate(zip(inputs, grads, strict=True)):
         if grad is not None:
-            memory = _memory(recorder, grad)
+            memory = memory_of(recorder, grad)
             if memory is None or memory in taken:
+                recorder.bets.share(memory or grad)
                 memory = grad = recorder.emit(_aten.clone.default, (grad,))
             taken.add(memory)
             found.append(recorder.fresh(grad))
@@ -397,10 +398,10 @@ _BOTH = "a pass to a leaf that was changed under no_grad after it was read"
 
 
 def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: Sequence[TracedTensor | None],
-              wrt: Sequence[Node], retain: bool, create_graph: bool = False) -> list[Node | None]:
-    """Record the backward pass from `outputs` to `wrt`. Raises UserError where eager raises, Uncapturable for what
-    there are no rules for."""
-    from jitpy.autograd.reverse import active_nodes, vjp
+              wrt: Sequence[Node], retain: bool, create_graph: bool, taken: set[Node]) -> list[Node | None]:
+    """Record the backward pass from `outputs` to `wrt`. Memory that it hands to hooks is added to `taken`. Raises
+    UserError where eager raises, Uncapturable for what there are no rules for."""
+    from jitpy.autograd.reverse import GradientHooks, active_nodes, vjp
 
     nodes = _output_nodes(recorder, outputs)
     given = [_cotangent(recorder, output, grad, create_graph)
@@ -409,12 +410,26 @@ def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: S
     active = active_nodes(graph.nodes, wrt, nodes)
     if recorder.history.is_spent(active):
         raise UserError(RuntimeError(TWICE))
-    recorder.bets.check_pass(active)
+    bets = recorder.bets
+    if bets.in_pass:
+        raise Uncapturable("autograd", "a backward pass in a hook of another")
+    bets.check_pass(active)
     _remember(recorder)
+    hooked = {node: hooks for node, hooks in bets.hooked.items() if node in active and hooks.hooks.vals}
+    hooks = None
+    if hooked:
+        hooks = GradientHooks(
+            [node for node, one in hooked.items() if not one.is_leaf], [n for n, one in hooked.items() if one.is_leaf],
+            lambda node, grad: hooked[node].run(grad, create_graph, taken))
+    bets.in_pass = True
     try:
-        found = vjp(graph, nodes, given, wrt, create_graph=create_graph)
+        found = vjp(graph, nodes, given, wrt, create_graph=create_graph, hooks=hooks)
     except (NotCovered, SizeUnknown) as error:
         raise Uncapturable("autograd", str(error)) from None
+    finally:
+        bets.in_pass = False
+    if hooked:
+        bets.check_pass(active)  # a hook may write to what is kept
     if not retain:
         recorder.history.free(active_nodes(graph.nodes, wrt, nodes))  # by now in the ops that have rules
     return found

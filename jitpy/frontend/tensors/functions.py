@@ -18,6 +18,8 @@ import torch.utils.hooks
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import _use_grad_for_differentiable
 
+from ..polyfills import hooks
+
 #: code objects (by identity) that are run as plain Python, with the reason
 SKIPPED: dict[int, str] = {}
 
@@ -45,13 +47,13 @@ _skip(
     torch.Tensor.register_post_accumulate_grad_hook,
     torch.autograd.graph.register_multi_grad_hook,
 )
+_CAPTURED_HOOKS = (torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook)
 _skip(
-    "it registers or removes a hook of modules",
+    "it registers a hook of modules",
     *(function for name, function in vars(torch.nn.Module).items()
-      if name.startswith("register_") and name.endswith("_hook")),
+      if name.startswith("register_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
     *(function for name, function in vars(_module).items()
       if name.startswith("register_module_") and name.endswith("_hook")),
-    torch.utils.hooks.RemovableHandle.remove,
 )
 _skip(
     "inference mode starts or ends",
@@ -110,6 +112,7 @@ _skip("a check failed", _failed_check)
 
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     torch._check_with: _check_with,
+    torch.utils.hooks.RemovableHandle.__init__: hooks.initialize,
     record_function.__init__: _range_init,
     record_function.__enter__: _range_enter,
     record_function.__exit__: _range_exit,

@@ -27,6 +27,7 @@ _NAMES = (
     "default_device",
     "autocast_cache_enabled",
     "autocast_nesting",
+    "hooks_registered",
 )
 
 #: Device types whose autocast mode is tracked.
@@ -61,7 +62,8 @@ class TorchState:
     """Modes that change what torch calls do.
 
     grad_enabled, inference_mode, default_dtype, deterministic, default_device (a `torch.device` or None),
-    autocast (device type -> AutocastState), autocast_cache_enabled, autocast_nesting.
+    autocast (device type -> AutocastState), autocast_cache_enabled, autocast_nesting,
+    hooks_registered.
 
     `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
     """
@@ -82,6 +84,8 @@ class TorchState:
         self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
         self.autocast_nesting = AutocastNesting(torch.autocast_increment_nesting() - 1)
         torch.autocast_decrement_nesting()
+        #: handles of hooks that were made since the start of the frame: torch numbers them
+        self.hooks_registered = 0
         #: how many transforms of torch.func the function that is being traced is under
         self.transforms = 0
         #: whether torch calls mean something else here, so that none can be captured
@@ -481,6 +485,8 @@ def apply_change(name: str, value: Any) -> None:
             torch.set_autocast_dtype(device, state.dtype)
     elif name == "autocast_cache_enabled":
         torch.set_autocast_cache_enabled(value)
+    elif name == "hooks_registered":
+        torch.utils.hooks.RemovableHandle.next_id += value
     elif name == "autocast_nesting":
         if value.forgotten:
             torch.clear_autocast_cache()

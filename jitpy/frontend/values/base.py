@@ -120,6 +120,21 @@ class TensorValue(Value):
         self.grad_assigned = False
 
 
+class Identity:
+    """A key of a dict or set that is one Value: an object that the program made while it was traced."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 class PyValue(Value):
     """A real object whose identity is all that is known: a class, module, C function, or something opaque.
 
