@@ -45,6 +45,7 @@ from .frontend.tensors import (
     checkpoints,  # noqa: F401  (registers torch.utils.checkpoint)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     hooks,  # noqa: F401  (registers the hooks of tensors and the handles of all)
+    leaves,  # noqa: F401  (registers requires_grad_)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
     size_checks,  # noqa: F401  (registers torch._check)
     transforms,  # noqa: F401  (registers torch.func)

@@ -638,11 +638,10 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
         if name == "__doc__":
             value.doc = new
             return None
-    if name == "requires_grad" and isinstance(value, TensorValue) and isinstance(new, ConstValue):
-        from .calls import recording
+    if name == "requires_grad" and isinstance(value, TensorValue):
+        from .tensors.leaves import store_requires_grad
 
-        with recording(ex, ".requires_grad = ..."):
-            ex.recorder.call(torch.Tensor.requires_grad_, (value.traced, bool(new.value)), {}, ex.loc())
+        store_requires_grad(ex, value, new)
         return None
     if name == "cell_contents" and isinstance(value, CellValue):
         store_cell(ex, value, new)

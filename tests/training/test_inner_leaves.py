@@ -327,6 +327,197 @@ def questions_about_leaves(wrap: Wrap) -> Any:
     return wrap(step)(data(3))
 
 
+def toggled(turn: Callable[[Any, bool], Any]) -> Program:
+    """The generator's pass goes through a critic that does not learn by it."""
+
+    def run(wrap: Wrap) -> Any:
+        n = Networks()
+
+        def step(x: torch.Tensor, z: torch.Tensor) -> Any:
+            n.of_critic.zero_grad()
+            made = n.generator(z)
+            loss = n.critic(made.detach()).mean() - n.critic(x).mean()
+            loss.backward()
+            n.of_critic.step()
+            turn(n.critic, False)
+            flags = [p.requires_grad for p in n.critic.parameters()], n.critic(x).requires_grad
+            n.of_generator.zero_grad()
+            other = -n.critic(made).mean()
+            other.backward()
+            n.of_generator.step()
+            turn(n.critic, True)
+            return loss.detach(), other.detach(), flags, [p.is_leaf and p.requires_grad for p in n.critic.parameters()]
+
+        return steps(wrap(step), n), [p.requires_grad for p in n.critic.parameters()]
+
+    return run
+
+
+def of_each(module: nn.Module, flag: bool) -> None:
+    for p in module.parameters():
+        p.requires_grad = flag
+
+
+PROGRAMS["critic_turned_off"] = toggled(nn.Module.requires_grad_), True
+PROGRAMS["critic_turned_off_by_attribute"] = toggled(of_each), True
+
+
+@program()
+def attack_on_an_argument(wrap: Wrap) -> Any:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double().requires_grad_(False)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.requires_grad_()
+        F.cross_entropy(model(x), y).backward()
+        return (x + 0.1 * x.grad.sign()).detach()
+
+    run, results = wrap(step), []
+    for _ in range(3):
+        x = data(5, 4)
+        results.append([run(x, torch.tensor([0, 1, 2, 1, 0])), x.detach(), x.grad, x.requires_grad])
+    return results
+
+
+@program()
+def gradient_of_an_argument(wrap: Wrap) -> Any:
+    """Forces: the energy's gradient by positions that came without history, also when they have one the second time."""
+    def step(x: torch.Tensor) -> Any:
+        x.requires_grad_(True)
+        energy = (x.cos() * x).sum()
+        force, = torch.autograd.grad(energy, x)
+        return -force, energy.detach(), x.grad is None
+
+    run, x = wrap(step), data(4)
+    return [run(x), run(x), run(data(4))], x.requires_grad, x.grad
+
+
+@program(whole=False)
+def argument_with_a_history_that_leaves(wrap: Wrap) -> Any:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x.requires_grad_()
+        return (x * 2).sin()
+
+    run, x = wrap(step), data(3)
+    run(x).sum().backward()
+    run(x).sum().backward()
+    return x.grad, x.requires_grad
+
+
+@program(whole=False)
+def views_of_an_argument_that_requires_grad(wrap: Wrap) -> Any:
+    def step(x: torch.Tensor) -> Any:
+        row = x[0]
+        x.requires_grad_()
+        (x * x).sum().backward()
+        return row, x.detach()[1], x.grad
+
+    x = data(3, 2)
+    row, other, grad = wrap(step)(x)
+    x.detach().add_(1)
+    return row.detach(), other, grad, x.detach()
+
+
+@program(whole=False)
+def turned_off_before_the_pass(wrap: Wrap) -> Any:
+    """Eager's engine looks at the flag when the gradient arrives."""
+    w, v = nn.Parameter(data(3)), nn.Parameter(data(3))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = (w * v * x).sum()
+        w.requires_grad_(False)
+        loss.backward()
+        w.requires_grad_(True)
+        return loss.detach()
+
+    run = wrap(step)
+    return [run(data(3)) for _ in range(3)], w.grad, v.grad, w.requires_grad
+
+
+@program()
+def turned_off_for_good(wrap: Wrap) -> Any:
+    """What freezes its layers at some step, and hands out a history through those that are left."""
+    n = Networks()
+
+    def step(x: torch.Tensor, freeze: bool) -> torch.Tensor:
+        if freeze:
+            n.critic[0].requires_grad_(False)
+        return n.critic(x).square().mean()
+
+    run = wrap(step)
+    for at in range(4):
+        run(data(5, 4), at == 2).backward()
+    return n.left(), [p.requires_grad for p in n.critic.parameters()]
+
+
+@program(whole=False)
+def break_while_turned_off(wrap: Wrap) -> Any:
+    w = nn.Parameter(data(3))
+
+    def step(x: torch.Tensor) -> Any:
+        w.requires_grad_(False)
+        a = (w * x).sin()
+        jitpy.graph_break()
+        flag = w.requires_grad, (w * a).requires_grad
+        w.requires_grad = True
+        (w * a).sum().backward()
+        return a, flag
+
+    run = wrap(step)
+    return [run(data(3)) for _ in range(3)], w.grad, w.requires_grad
+
+
+@program(whole=False)
+def flags_that_are_refused(wrap: Wrap) -> Any:
+    w = nn.Parameter(data(3))
+
+    def step(x: torch.Tensor) -> Any:
+        found = []
+        for change in (lambda: (w * x).requires_grad_(False), lambda: torch.arange(3).requires_grad_(),
+                       lambda: x.requires_grad_("yes")):
+            try:
+                change()
+            except (RuntimeError, TypeError) as error:
+                found.append(str(error)[:40])
+        return found
+
+    return wrap(step)(data(3))
+
+
+@program()
+def written_while_turned_off(wrap: Wrap) -> Any:
+    w = nn.Parameter(data(3))
+
+    def step(x: torch.Tensor) -> Any:
+        w.requires_grad_(False)
+        w.mul_(0.5)
+        y = (w * x).sum()
+        w.requires_grad_(True)
+        return y
+
+    run = wrap(step)
+    return [run(data(3)) for _ in range(3)], w.detach(), w.requires_grad
+
+
+@program()
+def inner_loop_by_names(wrap: Wrap) -> Any:
+    """Gradients with respect to a dict's values, and to what a generator gives."""
+    net = nn.Linear(3, 2).double()
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        named = dict(net.named_parameters())
+        for _ in range(2):
+            loss = F.mse_loss(torch.func.functional_call(net, named, x), y)
+            grads = torch.autograd.grad(loss, named.values(), create_graph=True)
+            named = {name: p - 0.1 * g for (name, p), g in zip(named.items(), grads, strict=True)}
+        loss = F.mse_loss(torch.func.functional_call(net, named, x), y)
+        found = torch.autograd.grad(loss, (p for p in net.parameters()), retain_graph=True)
+        loss.backward()
+        return loss.detach(), *found
+
+    run = wrap(step)
+    return [run(data(4, 3), data(4, 2)) for _ in range(2)], [p.grad for p in net.parameters()]
+
+
 def run(name: str, wrap: Wrap) -> Any:
     torch.manual_seed(0)
     return PROGRAMS[name][0](wrap)

@@ -592,10 +592,15 @@ class Emitter:
                     self.emit("DELETE_ATTR", "cell_contents")
             elif isinstance(value, StandInValue):
                 self._replay_stand_in(value)
-            elif isinstance(value, TensorValue) and value.grad_assigned and value.grad is not None:
-                self.load(value.grad)
-                self.load(value)
-                self.emit("STORE_ATTR", "grad")
+            elif isinstance(value, TensorValue):
+                if value.flag is not None:
+                    self.const(value.flag)
+                    self.load(value)
+                    self.emit("STORE_ATTR", "requires_grad")
+                if value.grad_assigned and value.grad is not None:
+                    self.load(value.grad)
+                    self.load(value)
+                    self.emit("STORE_ATTR", "grad")
             if isinstance(value, ObjectValue) and value.dirty_slots:
                 for descriptor in value.dirty_slots:
                     self._replay_slot(value, descriptor)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 _ALIAS = torch.ops.aten.alias.default
+_TURNED = "requires_grad_() that changes a tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Bets:
     """leaves: by the node that stands for the value. based: what became a leaf, as the base of views that were made of
     it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to. hooked: by the
     node of the tensor's value. handed: gradients that hooks were given, by the node in whose memory they are in eager.
+    off: leaves from outside that were told not to require grad, with their states before.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -77,6 +79,7 @@ class Bets:
         self.leaves: dict[Node, Leaf] = {}
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
+        self.off: dict[TracedTensor, tuple[Any, ...]] = {}
         self.hooked: dict[Node, Hooks] = {}
         self.handed: dict[Node, list[tuple[TracedTensor, Bet]]] = {}
         self._shared: list[tuple[TracedTensor, Bet]] = []
@@ -128,11 +131,41 @@ class Bets:
         storage.values = (*storage.values, storage.base)
         storage.generation += 1
 
-    def begin(self, tensor: TracedTensor) -> None:
-        """A tensor of the program's own is told to require grad. From then on nothing may write to its memory."""
-        recorder, detail = self._recorder, "requires_grad_() that changes a tensor"
-        if tensor.storage.input is not None and not tensor.chain or not tensor.dtype.is_floating_point or \
-                recorder.state.inference_mode:
+    def turn_off(self, tensor: TracedTensor) -> None:
+        """A leaf from outside is told not to require grad: from now on it is seen through `detach()`."""
+        recorder, storage = self._recorder, tensor.storage
+        if tensor.input is None or storage.frozen:
+            raise Uncapturable("unsupported_op", _TURNED)
+        state = tensor.state()
+        view = recorder.record(torch.ops.aten.detach.default, (tensor,), {})
+        recorder._save(tensor)
+        tensor.restore(view.state())
+        tensor.is_leaf = True
+        self.off[tensor] = state
+        recorder._journal.append(lambda: self.off.pop(tensor))  # type: ignore[arg-type,return-value]
+
+    def turn_on(self, tensor: TracedTensor) -> None:
+        """A tensor from outside is told to require grad: as it did before it was told not to, or for the first time."""
+        recorder = self._recorder
+        before = self.off.get(tensor)
+        if before is None:
+            if tensor.input is None:
+                raise Uncapturable("unsupported_op", _TURNED)
+            self.begin(tensor, tensor.input)
+            return
+        storage, generation = before[0], tensor.storage.generation
+        recorder._save(tensor)
+        tensor.restore(before)
+        tensor.generation, tensor.node = generation, storage.base
+        del self.off[tensor]
+        recorder._journal.append(lambda: self.off.__setitem__(tensor, before))
+
+    def begin(self, tensor: TracedTensor, number: int | None = None) -> None:
+        """A tensor of the program's own, or input `number`, is told to require grad. From then on nothing may write to
+        its memory."""
+        recorder, detail = self._recorder, _TURNED
+        if tensor.storage.input is not None and not tensor.chain and number is None or \
+                not tensor.dtype.is_floating_point or recorder.state.inference_mode:
             raise Uncapturable("unsupported_op", detail)
         source = recorder.node(tensor)
         recorder._save(tensor)
@@ -142,7 +175,7 @@ class Bets:
         if not tensor.chain or tensor.chain[-1] is root[1]:
             self.based[root] = bet
             recorder._journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
-        node = self._begin(source, tensor, None, bet)
+        node = self._begin(source, tensor, number, bet)
         tensor.storage, tensor.chain = Storage(node), ()
         tensor.storage.frozen = True
         tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = node, 0, True, True
@@ -200,6 +233,10 @@ class Bets:
         for tensor in live:
             if isinstance(tensor, TracedTensor) and tensor.root in self.based:
                 raise self.based[tensor.root].lost()
+            if isinstance(tensor, TracedTensor) and tensor.storage.base in self.leaves:
+                leaf = self.leaves[tensor.storage.base]
+                if leaf.tensor is not tensor and tensor.storage.input is None:  # it shares memory with an input
+                    raise leaf.bet.lost()
         kept = set(map(id, live))
         mapping: dict[Node, Node] = {}
         for node, leaf in self.leaves.items():

@@ -238,15 +238,6 @@ def _is_inference(recorder: Any, self: TracedTensor) -> bool:
     return bool(recorder.state.inference_mode)
 
 
-def _requires_grad_(recorder: Recorder, self: TracedTensor, requires_grad: bool = True) -> TracedTensor:
-    if self.spec.requires_grad == requires_grad:
-        return self
-    if requires_grad and not self.spec.requires_grad:
-        recorder.bets.begin(self)
-        return self
-    raise Uncapturable("unsupported_op", "requires_grad_() that changes a tensor")
-
-
 def _refuse_method(name: str) -> Callable[..., Any]:
     def handler(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
         raise Uncapturable("unsupported_call", f"Tensor.{name}()")
@@ -271,7 +262,6 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.is_complex: lambda recorder, self: self.spec.dtype.is_complex,
     _Base.is_signed: lambda recorder, self: self.spec.dtype.is_signed,
     _Base.is_inference: _is_inference,
-    _Base.requires_grad_: _requires_grad_,
     _Base.__len__: _length,
     torch.numel: _numel,
     torch.is_floating_point: lambda recorder, input: input.spec.dtype.is_floating_point,

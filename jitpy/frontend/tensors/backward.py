@@ -22,11 +22,12 @@ from jitpy.ir.spec import contiguous_stride
 
 from ...runtime.autograd_node import accumulation_has_hooks
 from ..breaks import GraphBreak
+from ..builtins.iteration import iterate
 from ..calls import builtin, from_payload, recording
 from ..recording.history import TWICE
 from ..recording.recorder import dense_order, same_layout
 from ..traced import GraphInput, TracedTensor, Uncapturable, UserError
-from ..values.base import ConstValue, ListValue, TensorValue, TupleValue, Value, const
+from ..values.base import ConstValue, TensorValue, TupleValue, Value, const
 from .objects import assign_grad, load_grad
 
 if TYPE_CHECKING:
@@ -174,9 +175,7 @@ def _tensors(ex: Executor, value: Value) -> list[TensorValue]:
 
 
 def _items(ex: Executor, value: Value) -> list[Value]:
-    if not isinstance(value, (ListValue, TupleValue)):
-        raise GraphBreak("autograd", f"a {value.cls.__name__} of tensors")
-    return [ex.world.force(v) for v in value.items]
+    return [ex.world.force(v) for v in iterate(ex, value)]
 
 
 def _tensor(value: Value) -> TensorValue:
@@ -256,6 +255,8 @@ def leaf_of(ex: Executor, node: Node) -> TensorValue:
         node = recorder.graph.inputs[begun.input]
     entry = recorder._inputs[recorder.graph.inputs.index(node)]
     value = ex.world.value_of(entry.value)
+    if entry.payload in recorder.bets.off:
+        raise Uncapturable("autograd", f"{entry.source} was told not to require grad after it was used")
     if not entry.payload.is_leaf:
         raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
     if not isinstance(value, TensorValue) or value.source is None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..source import attr
-from ..values.base import ConstValue, TensorValue, Value, unsupported
+from ..values.base import ConstValue, TensorValue, Value, const, unsupported
+from .attributes import has_no_grad
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -18,9 +19,13 @@ def load_grad(ex: Executor, value: TensorValue) -> Value:
     from ..calls import from_payload, recording
 
     if value.grad is None:
-        real = value.real.grad if value.source is not None and value.real.is_leaf else None
+        is_leaf = value.source is not None and value.real.is_leaf
+        real = value.real.grad if is_leaf else None
         if isinstance(real, torch.Tensor):
             value.grad = ex.world.wrap(real, attr(value.source, "grad"))  # type: ignore[arg-type]
+        elif is_leaf:
+            ex.recorder.guards.add(value.source, "python", has_no_grad, "grad was read")
+            value.grad = const(None)
         else:
             with recording(ex, "Tensor.grad"):
                 value.grad = from_payload(ex, ex.recorder.attribute(value.traced, "grad"))

@@ -105,10 +105,11 @@ class ScalarValue(Value):
 class TensorValue(Value):
     """A tensor; `traced` is the recorder's `TracedTensor`, `real` the object that came from outside.
 
-    `attrs` is the instance dict, once it was looked at; `grad` what `.grad` is, once it was read or assigned.
+    `attrs` is the instance dict, once it was looked at; `grad` what `.grad` is, once it was read or assigned; `flag`
+    what `.requires_grad` of a tensor from outside was told to be.
     """
 
-    __slots__ = ("cls", "traced", "attrs", "real", "grad", "grad_assigned")
+    __slots__ = ("cls", "traced", "attrs", "real", "grad", "grad_assigned", "flag")
 
     def __init__(self, traced: Any, cls: type, source: Source | None = None, real: Any = None) -> None:
         self.source = source
@@ -118,6 +119,7 @@ class TensorValue(Value):
         self.real = real
         self.grad: Value | None = None
         self.grad_assigned = False
+        self.flag: bool | None = None
 
 
 class Identity:

@@ -1,0 +1,61 @@
+"""`requires_grad_()` and `.requires_grad = ...`: histories that begin, or end, at a tensor while tracing.
+
+A tensor from outside gets its flag when the graph has run, as all changes of objects do. In the graph, one that is told
+not to require grad is seen through `detach()` from then on; one that is told to require grad is a bet that no history
+from it leaves the graph (`recording/bets.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..breaks import GraphBreak
+from ..calls import builtin, recording
+from ..inputs import is_leaf
+from ..traced import Uncapturable, UserError
+from ..values.base import ConstValue, TensorValue, Value, const
+
+if TYPE_CHECKING:
+    from ..executor import Executor
+
+
+@builtin(torch.Tensor.requires_grad_)
+def _requires_grad_(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(("self", "requires_grad"), args, strict=False)) | kwargs
+    value, flag = given.pop("self", None), given.pop("requires_grad", const(True))
+    if given or len(args) > 2 or not isinstance(value, TensorValue):
+        raise GraphBreak("exception", "arguments of requires_grad_()")
+    store_requires_grad(ex, value, flag)
+    return value
+
+
+def store_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
+    """`value.requires_grad = flag`."""
+    if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
+        raise GraphBreak("unsupported_op", "requires_grad_() with a flag that is not known while tracing")
+    with recording(ex, "requires_grad_()"):
+        _turn(ex, value, flag.value)
+
+
+def _turn(ex: Executor, value: TensorValue, flag: bool) -> None:
+    recorder, tensor = ex.recorder, value.traced
+    if recorder.attribute(tensor, "requires_grad") == flag:
+        return
+    if flag and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        raise UserError(RuntimeError("only Tensors of floating point dtype can require gradients"))
+    if value.source is None or value.real is None:  # made here
+        if not flag:
+            raise Uncapturable("unsupported_op", "requires_grad_(False) on a tensor that was made inside")
+        recorder.bets.begin(tensor)
+        return
+    if not recorder.attribute(tensor, "is_leaf"):
+        raise Uncapturable("unsupported_op", "requires_grad_(False) on a tensor that is no leaf")
+    recorder.guards.add(value.source, "python", is_leaf, "requires_grad was changed")
+    if flag:
+        recorder.bets.turn_on(tensor)
+    else:
+        recorder.bets.turn_off(tensor)
+    value.flag = flag
+    ex.world.touch(value)
