@@ -26,6 +26,7 @@ from .values.base import (
     BuiltinMethodValue,
     CellValue,
     ClassValue,
+    ClassWrites,
     ConstValue,
     DictValue,
     ExceptionValue,
@@ -195,7 +196,7 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
 
 def is_data_descriptor(ex: Executor, obj: Any) -> bool:
     cls = type(obj)
-    if cls in _FUNCTION_LIKE or cls in _C_METHODS:
+    if cls in _FUNCTION_LIKE or cls in _C_METHODS or cls is ClassWrites:
         return False
     return ex.world.has_slot(cls, "__set__", "__delete__")
 
@@ -211,6 +212,8 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class."""
     world = ex.world
     kind = type(descr)
+    if kind is ClassWrites:
+        return world.class_item(owner, name)
     if kind is types.FunctionType:
         original = STAND_IN_ORIGINALS.get(descr)
         if original is not None:
@@ -362,6 +365,8 @@ def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
     if name == "__class__":
         return ex.world.const_object(super)
     for owner in mro[mro.index(value.start) + 1:]:
+        if owner in ex.world.class_writes:
+            raise unsupported(value, f"super().{name} of a class that the program changed")
         if name in owner.__dict__:
             found = owner.__dict__[name]
             ex.world.class_lookup(owner, name)
@@ -560,6 +565,10 @@ def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
             from .builtins.local_classes import store_class_attr
 
             return store_class_attr(ex, value, name, new)
+        if isinstance(value.obj, type):
+            from .builtins import class_writes
+
+            return class_writes.store_class_attr(ex, value, name, new)
         raise unsupported(value, f".{name} = ...")
     if isinstance(value, StandInValue) and name in value.body.state and ex.in_polyfill():
         store_hidden(ex, value, name, new)
@@ -667,6 +676,10 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
             from .builtins.local_classes import store_class_attr
 
             return store_class_attr(ex, value, name, None)
+        if isinstance(value.obj, type):
+            from .builtins import class_writes
+
+            return class_writes.store_class_attr(ex, value, name, None)
         raise unsupported(value, f"del .{name}")
     hook = world.class_lookup(value.cls, "__delattr__")
     if isinstance(hook, types.FunctionType):

@@ -14,6 +14,7 @@ import sys
 import types
 import typing
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ from .values.base import (
     UNBOUND,
     BuiltinMethodValue,
     CellValue,
+    ClassWrites,
     ConstValue,
     DictValue,
     ExceptionValue,
@@ -107,6 +109,8 @@ class World:
         self._kept: list[Any] = []
         self._module_keys: set[Any] = set()  # of sources
         self._lookups: dict[type, ClassLookup] = {}
+        #: attributes of classes from outside that the program wrote: see `builtins/class_writes.py`
+        self.class_writes: dict[type, ClassWrites] = {}
         self._not_registered: NotRegistered | None = None
         #: what the program makes as real objects while it is traced, and what they hold: see `local_classes.py`
         self.made: dict[int, Value] = {}
@@ -161,7 +165,8 @@ class World:
         return real
 
     def class_lookup(self, cls: type, name: str) -> Any:
-        """What `cls.__mro__` holds under `name` (no descriptor called), or MISSING; guarded."""
+        """What `cls.__mro__` holds under `name` (no descriptor called), or MISSING; guarded. What the program wrote
+        there shows as a `ClassWrites`: `class_item` tells its Value."""
         found: Any = MISSING
         for owner in cls.__mro__:
             if name in owner.__dict__:
@@ -172,8 +177,34 @@ class World:
         else:
             lookup = self._lookup(cls)
             if lookup is not None and not isinstance(lookup.names.get(name), HeldBy):
-                lookup.names[name] = found
+                lookup.names[name] = HeldBy(owner) if self._is_written(owner, name) and found is not MISSING else found
+        if self.class_writes:
+            holder = self._holder(cls, name)
+            if holder is None:
+                return MISSING
+            if self._is_written(holder, name):
+                return self.class_writes[holder]
+            if holder is not owner:  # which is rid of it
+                return self.class_lookup(holder, name)
         return STAND_IN_METHODS.get(found, found) if type(found) in _C_METHODS else found
+
+    def _is_written(self, owner: type, name: str) -> bool:
+        writes = self.class_writes.get(owner)
+        return writes is not None and name in writes.items
+
+    def _holder(self, cls: type, name: str) -> type | None:
+        """The class along `cls.__mro__` that holds `name` by now."""
+        for owner in cls.__mro__:
+            if self._is_written(owner, name):
+                if self.class_writes[owner].items[name] is not DELETED:
+                    return owner
+            elif name in owner.__dict__:
+                return owner
+        return None
+
+    def lookups(self) -> Iterable[ClassLookup]:
+        """The guards on classes so far."""
+        return self._lookups.values()
 
     def _lookup(self, cls: type) -> ClassLookup | None:
         """The guard on a class from outside; None for one that cannot change."""
@@ -225,7 +256,10 @@ class World:
 
     def class_item(self, cls: type, name: str) -> Value:
         """What `class_lookup` found, by the path to it. A number that changes from call to call may have any value."""
-        owner = next(owner for owner in cls.__mro__ if name in owner.__dict__)
+        owner = self._holder(cls, name)
+        assert owner is not None
+        if self._is_written(owner, name):
+            return self.class_writes[owner].items[name]
         if id(owner) in self.made:
             return self.const_object(owner.__dict__[name])
         source = item(instance_dict(constant(owner, _name_of(owner))), name)

@@ -41,6 +41,7 @@ from ..values.base import (
     unsupported,
 )
 from ..world import World
+from . import class_writes
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -343,9 +344,14 @@ def set_class_attr(ex: Executor, value: ClassValue, name: str, new: Value | None
 @builtin(type.__setattr__)
 def type_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
     cls, name, new = args
-    if not isinstance(cls, ClassValue) or not isinstance(name, ConstValue):
+    if not isinstance(cls, PyValue) or not isinstance(cls.obj, type) or not isinstance(name, ConstValue):
         raise unsupported(cls, ".__setattr__()")
-    set_class_attr(ex, cls, name.value, new)
+    if isinstance(cls, ClassValue):
+        set_class_attr(ex, cls, name.value, new)
+        return NONE
+    done = class_writes.set_class_attr(ex, cls, name.value, new)
+    if done is not None:
+        ex.finish_sync(done)  # a setter of the metaclass
     return NONE
 
 

@@ -32,6 +32,7 @@ from ..values.base import (
     BoxedValue,
     BuiltinMethodValue,
     CellValue,
+    ClassWrites,
     ConstValue,
     DictValue,
     DictViewValue,
@@ -592,6 +593,8 @@ class Emitter:
                     self.emit("DELETE_ATTR", "cell_contents")
             elif isinstance(value, StandInValue):
                 self._replay_stand_in(value)
+            elif isinstance(value, ClassWrites):
+                self._replay_class(value)
             elif isinstance(value, TensorValue):
                 if value.flag is not None:
                     self.const(value.flag)
@@ -665,6 +668,15 @@ class Emitter:
             else:
                 self.call(deleter, _later(self.load, value), _later(self.load, key_value))
                 self.emit("POP_TOP")
+
+    def _replay_class(self, value: ClassWrites) -> None:
+        for name, item in value.items.items():
+            if isinstance(item, Missing):
+                self.call(type.__delattr__, _later(self.const_object, value.obj), _later(self.const, name))
+            else:
+                self.call(type.__setattr__, _later(self.const_object, value.obj), _later(self.const, name),
+                          _later(self.load, item))
+            self.emit("POP_TOP")
 
     def _replay_set(self, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
         """One change of a set: `kind` is the type of the method's argument, NoneType for an element."""

@@ -22,7 +22,7 @@ from ..polyfills.classes import build_class
 from ..recording.history import without_history
 from ..source import attr
 from ..traced import Uncapturable
-from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, TensorValue, Value
+from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, PyValue, TensorValue, Value
 from ..world import World
 from . import iterators, live_generators  # noqa: F401  (register how iterators and generators are rebuilt)
 from .checked import Checked, run_plainly, runs_once
@@ -499,7 +499,9 @@ class Finisher:
         elif name == "LOAD_GLOBAL":
             arg = (False, arg[1])
         elif name == "LOAD_SUPER_ATTR":
-            arg = (False, *arg[1:])
+            # without arguments, `super` would look for them in the generated frame
+            plain = isinstance(frame.stack[-3], PyValue) and frame.stack[-3].obj is super
+            arg = (False, plain or arg[1], arg[2])
         if _PY313 and name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
             emitter.emit("TO_BOOL")
         if jump is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...ir.algebra import sympy
 from ..breaks import GraphBreak
-from ..source import Source
+from ..source import Source, constant
 
 
 class Value:
@@ -170,6 +170,18 @@ class ClassValue(PyValue):
         super().__init__(twin)
         self.names = names
         self.completions: list[Callable[[type], Any]] = []  # C functions called on the class once it was made
+
+
+class ClassWrites(Value):
+    """What the traced program wrote to a class from outside: name -> Value, or DELETED."""
+
+    __slots__ = ("items", "obj")
+    cls = type
+
+    def __init__(self, obj: type) -> None:
+        self.source = constant(obj, obj.__qualname__)
+        self.obj = obj
+        self.items: dict[str, Any] = {}
 
 
 class DescriptorValue(PyValue):
