@@ -263,7 +263,8 @@ class Writes(Expressions):
             [f"{t}.tag = {i}"], [f"{t}.data = {t}.data * {f}"], ["x.requires_grad_(False)"],
             [f"h = {t} * 2", "if h.requires_grad:", "    h.retain_grad()", "    h.sum().backward()",
              "    shared.append(h.grad is None)"],
-            [f"torch.set_grad_enabled({self.expr(scope, 'B')})"], [f"y.set_({t})"], [f"{t}.resize_(2)"],
+            [f"torch.set_grad_enabled({self.expr(scope, 'B')})"], [f"y.set_({t})"],
+            [f"h = {t}", "if h.numel() > 1:", "    h.resize_(2)"],  # what it adds is memory with anything in it
             [f"{t}.unsqueeze_(0).squeeze_(0)"], [f"{t}.detach_()"],
             [f"h = {t}.clone()", "h.t = 3", "shared.append(h.t)"], [f"torch._assert({t}.shape[0] > 1, 'short')"],
             [f"h = {t}.expand(2, -1)", f"h[0] = {f}"], [f"h = {t}[:2]", f"{t}.mul_({f})", f"h.add_({i})"],

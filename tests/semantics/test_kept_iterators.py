@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 
 import torch
@@ -217,6 +218,29 @@ def lengths_are_asked_for(x):
     return (x, list(Sized(1)), tuple(Sized(2)), [*Sized(3)], (*Sized(4),), max(*Sized(1, 2)), sorted(Sized(2, 1)),
             set(Sized(1)), {*Sized(5)}, "".join(Sized("a")), list(Hinting(1)), list(Unsure(1)), sum(Sized(1)), (a, b),
             [v for v in Sized(7)], dict(zip(Sized("k"), Sized(1))), collections.deque(Sized(1)), [*Hinting(2), 1])
+
+
+@case(one, globals={"ASKED": list}, breaks=())
+def library_iterators_ask_for_an_iterator_once(x):
+    def add(a, b):
+        return a + b
+
+    made = [
+        itertools.chain([1], Source(2, 3)),
+        itertools.chain.from_iterable(Source([1], [2])),
+        itertools.cycle(Source(1, 2)),
+        itertools.accumulate(Source(1, 2, 3)),
+        itertools.takewhile(bool, Source(1, 2, 3)),
+        itertools.dropwhile(lambda v: v < 2, Source(1, 2, 3, 4)),
+        itertools.pairwise(Source(1, 2, 3)),
+        itertools.starmap(add, Source((1, 2), (3, 4))),
+        itertools.tee(Source(1, 2, 3))[0],
+        itertools.filterfalse(lambda v: v == 2, Source(1, 2, 3)),
+        itertools.islice(Source(1, 2, 3), 2),
+        itertools.zip_longest(Source(1, 2), Source(1)),
+    ]
+    found = [(next(it), next(it)) for it in made]
+    return found, sum(Source(1, 2)), max(Source(1, 2)), functools.reduce(add, Source(1, 2)), any(Source(0, 1)), x * 2
 
 
 @case(one, globals={"ASKED": list})

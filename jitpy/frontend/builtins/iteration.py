@@ -12,10 +12,11 @@ import torch
 
 from ..arrays.values import ArrayValue
 from ..breaks import GraphBreak
-from ..calls import call, range_items, record
+from ..calls import builtin, call, range_items, record
 from ..executor import PUSHED, Executor, TracedException
 from ..guards import MISSING
 from ..operators import binary, known_text, truth
+from ..polyfills import rest_of
 from ..values.base import (
     ConstValue,
     DictValue,
@@ -213,6 +214,24 @@ class FilterIterator(IteratorValue):
             plain = isinstance(self.function, ConstValue) and self.function.value is None
             if truth(ex, value if plain else ex.call_sync(self.function, [value])):
                 return value
+
+
+class RestIterator(IteratorValue):
+    """The items that an iterator of the program's still has."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Value) -> None:
+        self.source = None
+        self.of = of
+
+    def step(self, ex: Any) -> Value:
+        return next_sync(ex, self.of)
+
+
+@builtin(rest_of)
+def _rest_of(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return args[0] if isinstance(args[0], (IteratorValue, GeneratorValue)) else RestIterator(args[0])
 
 
 def get_iter(ex: Executor, value: Value) -> Any:

@@ -14,6 +14,7 @@ from ..builtins.iteration import (
     FilterIterator,
     ListIterator,
     MapIterator,
+    RestIterator,
     ReverseIterator,
     SequenceIterator,
     ZipIterator,
@@ -91,6 +92,11 @@ def _iterator(emitter: Emitter, value: Value) -> Callable[[], None]:
     if isinstance(value, ObjectValue):
         return lambda: emitter.call(_Given, lambda: emitter.load(value))
     return lambda: emitter.load(value)
+
+
+@builds(RestIterator)
+def _rest(emitter: Emitter, value: RestIterator) -> None:
+    emitter.load(value.of)
 
 
 @builds(ZipIterator)

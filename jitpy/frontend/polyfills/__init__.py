@@ -34,6 +34,7 @@ from .registry import (
     Items,
     give_up,
     is_polyfill,
+    rest_of,
     stand_in_of,
     substitute,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "is_polyfill",
     "iterate_call",
     "mapping_fromkeys",
+    "rest_of",
     "stand_in_of",
     "subscript",
     "substitute",

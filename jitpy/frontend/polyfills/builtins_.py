@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 
-from .registry import substitute
+from .registry import rest_of, substitute
 
 _MISSING = object()
 _NEW_MESSAGES = sys.version_info >= (3, 12)
@@ -41,14 +41,14 @@ def sum(iterable, /, start=0):
         raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
     total = start
     if _COMPENSATED and type(total) is int:
-        for item in iterator:
+        for item in rest_of(iterator):
             whole = type(item) is int or type(item) is bool
             total = total + item
             if not whole:
                 break
     if _COMPENSATED and type(total) is float:
         return _sum_floats(iterator, total)
-    for item in iterator:
+    for item in rest_of(iterator):
         total = total + item
     return total
 
@@ -56,7 +56,7 @@ def sum(iterable, /, start=0):
 def _sum_floats(iterator, total):
     """The rest of a sum that has become a float: exact errors of the additions are added at the end (Neumaier)."""
     carry = 0.0
-    for item in iterator:
+    for item in rest_of(iterator):
         if type(item) is float:
             new = total + item
             back = new - total
@@ -66,7 +66,7 @@ def _sum_floats(iterator, total):
             total += float(item)
         else:
             total = _with_carry(total, carry) + item
-            for rest in iterator:
+            for rest in rest_of(iterator):
                 total = total + rest
             return total
     return _with_carry(total, carry)
@@ -90,7 +90,7 @@ def max(*args, key=None, default=_MISSING):
         iterator = iter(args[0])
     best = _MISSING
     best_key = None
-    for item in iterator:
+    for item in rest_of(iterator):
         item_key = item if key is None else key(item)
         if best is _MISSING or item_key > best_key:
             best = item
@@ -114,7 +114,7 @@ def min(*args, key=None, default=_MISSING):
         iterator = iter(args[0])
     best = _MISSING
     best_key = None
-    for item in iterator:
+    for item in rest_of(iterator):
         item_key = item if key is None else key(item)
         if best is _MISSING or item_key < best_key:
             best = item

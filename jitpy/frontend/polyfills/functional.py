@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from .registry import give_up, substitute
+from .registry import give_up, rest_of, substitute
 
 _MISSING = object()
 
@@ -18,7 +18,7 @@ def reduce(function, iterable, initial=_MISSING, /):
     except TypeError:
         raise TypeError("reduce() arg 2 must support iteration") from None
     value = initial
-    for item in iterator:
+    for item in rest_of(iterator):
         value = item if value is _MISSING else function(value, item)
     if value is _MISSING:
         raise TypeError("reduce() of empty iterable with no initial value")

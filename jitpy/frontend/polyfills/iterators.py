@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 
-from .registry import substitute
+from .registry import rest_of, substitute
 
 _MISSING = object()
 
@@ -22,7 +22,7 @@ def _as_index(value, message):
 
 @substitute(itertools.chain, iterator=True)
 def chain(*iterables):
-    return _chain(iterables)
+    return _chain(iter(iterables))
 
 
 @substitute(itertools.chain.from_iterable, iterator=True)
@@ -31,8 +31,8 @@ def chain_from_iterable(iterable, /):
 
 
 def _chain(iterables):
-    for iterable in iterables:
-        yield from iter(iterable)
+    for iterable in rest_of(iterables):
+        yield from rest_of(iter(iterable))
 
 
 @substitute(itertools.islice, iterator=True)
@@ -115,7 +115,7 @@ def cycle(iterable, /):
 
 def _cycle(iterator):
     saved = []
-    for item in iterator:
+    for item in rest_of(iterator):
         saved.append(item)
         yield item
     while saved:
@@ -151,7 +151,7 @@ def _accumulate(iterator, func, total):
         if total is _MISSING:
             return
     yield total
-    for item in iterator:
+    for item in rest_of(iterator):
         total = total + item if func is None else func(total, item)
         yield total
 
@@ -162,7 +162,7 @@ def starmap(function, iterable, /):
 
 
 def _starmap(function, iterator):
-    for arguments in iterator:
+    for arguments in rest_of(iterator):
         yield function(*(arguments if type(arguments) is tuple else tuple(arguments)))
 
 
@@ -172,7 +172,7 @@ def takewhile(predicate, iterable, /):
 
 
 def _takewhile(predicate, iterator):
-    for item in iterator:
+    for item in rest_of(iterator):
         if not predicate(item):
             return
         yield item
@@ -184,11 +184,11 @@ def dropwhile(predicate, iterable, /):
 
 
 def _dropwhile(predicate, iterator):
-    for item in iterator:
+    for item in rest_of(iterator):
         if not predicate(item):
             yield item
             break
-    yield from iterator
+    yield from rest_of(iterator)
 
 
 @substitute(itertools.filterfalse, iterator=True)
@@ -197,7 +197,7 @@ def filterfalse(function, iterable, /):
 
 
 def _filterfalse(function, iterator):
-    for item in iterator:
+    for item in rest_of(iterator):
         if not (item if function is None or function is bool else function(item)):
             yield item
 
@@ -228,7 +228,7 @@ def _pairwise(iterator):
     before = next(iterator, _MISSING)
     if before is _MISSING:
         return
-    for item in iterator:
+    for item in rest_of(iterator):
         yield before, item
         before = item
 
@@ -426,7 +426,7 @@ def _group(state, target, number):
 def tee(iterable, n=2, /):
     if n < 0:
         raise ValueError("n must be >= 0")
-    iterator = iter(iterable)
+    iterator = iter(iter(iterable)) if n else None  # asked twice
     queue = []
     return tuple([_tee(iterator, queue) for _ in range(n)])
 

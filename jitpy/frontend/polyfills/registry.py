@@ -114,6 +114,12 @@ class GiveUp(NotImplementedError):
     """Raised by `give_up` where no tracer stands in front of it."""
 
 
+def rest_of(iterator: Any) -> Any:
+    """For a loop in a body over an iterator that it has: tracing does not call its `__iter__` once more, as C code does
+    not."""
+    return iterator
+
+
 def give_up(reason: str) -> NoReturn:
     """Called by a body in a case that it does not cover. The executor must call the original in its place: it undoes
     what the body did so far and treats the call as one to an unknown C function."""

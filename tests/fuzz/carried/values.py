@@ -49,8 +49,7 @@ class Tag(str):
     def __iter__(self):
         yield from (1, 2)
 
-    def __lt__(self, other):
-        pause()
+    def __lt__(self, other):  # nobody promises how often sorting compares
         return str.__gt__(self, other)
 
 
