@@ -27,6 +27,7 @@ class CrossedEmitter(ReductionEmitter):
         """The first launch; adds the scratch memory that it needs, `[program, column]` for each column's reduction."""
         kernel, r, programs = self.kernel, self.r, self.launch.splits
         (x,) = self.launch.tiles
+        self.add("let_next_begin()")
         self.add("part = tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
         self.define(r, "0")
         self.emit(self._shared())

@@ -61,6 +61,8 @@ class KernelText:
     registers: int | None = None
     #: the sizes that are multiples of 16 as far as is known: launches check it
     divisible: frozenset[str] = frozenset()
+    #: it may begin before the launch in front of it has ended
+    overlaps: bool = False
 
     @property
     def anonymous(self) -> str:

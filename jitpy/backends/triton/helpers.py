@@ -13,6 +13,9 @@ from triton.language.extra import libdevice
 """
 
 _HELPERS: dict[str, str] = {}
+#: what helpers ask of the GPU that they are compiled for, and the answer where nobody gives one: its kind, and whether
+#: a launch may begin before the one in front of it has ended
+_SAID: dict[str, str | bool] = {"MACHINE": "cuda", "OVERLAPS": False}
 
 
 def _helper(text: str) -> None:
@@ -142,6 +145,22 @@ def again(x):
 
 _helper("""
 @triton.jit
+def let_next_begin():
+    # the next launch may take its place on the chip: it waits for the results of this one
+    if OVERLAPS:
+        tl.inline_asm_elementwise("griddepcontrol.launch_dependents; // $0", "=r", [], tl.int32, is_pure=False, pack=1)
+""")
+_helper("""
+@triton.jit
+def await_results():
+    # of the launch in front of this one, which may still run
+    if OVERLAPS:
+        tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], tl.int32, is_pure=False, pack=1)
+""")
+
+
+_helper("""
+@triton.jit
 def philox(seed, counter, stream):
     # Philox4x32-10: four numbers of 32 bits
     a, b = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
@@ -208,6 +227,7 @@ def module(body: str) -> str:
 
     visit(body)
     head = HEAD
-    if "again" in needed:
-        head += '#: what compiles this says so\nMACHINE = tl.constexpr("cuda")\n'
+    for name, value in _SAID.items():
+        if any(name in _HELPERS[helper] for helper in needed):
+            head += f"#: what compiles this says so\n{name} = tl.constexpr({value!r})\n"
     return "\n\n".join([head, *(_HELPERS[name] + "\n" for name in needed), body])

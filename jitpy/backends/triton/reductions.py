@@ -466,6 +466,7 @@ class ReductionEmitter(Emitter):
         """The first launch: each program reduces its part of `r` into scratch memory, `[part, result]`."""
         kernel, splits = self.kernel, self.launch.splits
         x = self.launch.tiles[0]
+        self.add("let_next_begin()")
         self.begin_program(splits)
         inner = [s for s in kernel.stores if is_inner(s)]
         for reduction, found in self._stage(kernel.reductions, inner, *self._share(splits)).items():
@@ -508,6 +509,7 @@ def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduc
     emitter.begin_program()
     emitter.define(p, "0")
     masks = emitter.masks([x, p])
+    emitter.add("await_results()")
     number = 0
     for reduction in reductions:
         running = []
@@ -519,4 +521,6 @@ def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduc
             number += 1
         emitter.conclude(reduction, emitter.fold(reduction, running))
     emitter.stores(stores)
-    return emitter.finish((x.count,), "_combine")
+    text = emitter.finish((x.count,), "_combine")
+    text.overlaps = True
+    return text

@@ -122,4 +122,4 @@ def _gpu_kernel(text: KernelText) -> GpuKernel:
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,
-                     max_registers=text.registers)
+                     max_registers=text.registers, overlaps=text.overlaps)

@@ -12,6 +12,9 @@ constexpr int kMaxDynamicSharedBytes = 8;
 // What every kernel may use without asking.
 constexpr uint32_t kFreeSharedBytes = 48 << 10;
 constexpr int kOutOfMemory = 2;
+// Of cuda.h: CUlaunchAttributeID.
+constexpr int kClusterDimension = 4, kOverlapsStream = 6;
+
 
 template <typename Function>
 void find(void* library, const char* name, Function* function) {
@@ -20,6 +23,20 @@ void find(void* library, const char* name, Function* function) {
 }
 
 }  // namespace
+
+// Of cuda.h: CUlaunchAttribute and CUlaunchConfig.
+struct LaunchAttribute {
+  int id;
+  int padding;
+  uint32_t value[16];
+};
+
+struct LaunchConfig {
+  uint32_t grid[3], block[3], shared;
+  CudaStream stream;
+  const LaunchAttribute* attributes;
+  uint32_t count;
+};
 
 const CudaDriver& CudaDriver::get() {
   static const CudaDriver driver;
@@ -40,6 +57,7 @@ CudaDriver::CudaDriver() {
   find(library, "cuModuleGetFunction", &module_function_);
   find(library, "cuFuncSetAttribute", &function_set_);
   find(library, "cuLaunchKernel", &launch_);
+  launch_with_ = reinterpret_cast<decltype(launch_with_)>(dlsym(library, "cuLaunchKernelEx"));
   check(init_(0), "cuInit");
 }
 
@@ -74,10 +92,20 @@ CudaFunction CudaDriver::load(const void* code, const char* entry, uint32_t shar
   return function;
 }
 
-void CudaDriver::launch(CudaFunction function, const uint32_t grid[3], uint32_t threads, uint32_t shared,
-                        CudaStream stream, void** parameters) const {
-  check(launch_(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream, parameters, nullptr),
-        "cuLaunchKernel");
+void CudaDriver::launch(CudaFunction function, const uint32_t grid[3], const LaunchShape& shape, CudaStream stream,
+                        void** parameters) const {
+  if (C10_LIKELY(shape.cluster == 1 && !shape.overlaps)) {
+    check(launch_(function, grid[0], grid[1], grid[2], shape.threads, 1, 1, shape.shared, stream, parameters, nullptr),
+          "cuLaunchKernel");
+    return;
+  }
+  TORCH_CHECK(launch_with_ != nullptr, "the CUDA driver has no cuLaunchKernelEx");
+  LaunchAttribute attributes[2] = {};
+  uint32_t count = 0;
+  if (shape.cluster > 1) attributes[count++] = {kClusterDimension, 0, {shape.cluster, 1, 1}};
+  if (shape.overlaps) attributes[count++] = {kOverlapsStream, 0, {1}};
+  LaunchConfig config = {{grid[0], grid[1], grid[2]}, {shape.threads, 1, 1}, shape.shared, stream, attributes, count};
+  check(launch_with_(&config, function, parameters, nullptr), "cuLaunchKernelEx");
 }
 
 }  // namespace jitpy

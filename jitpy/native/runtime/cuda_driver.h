@@ -12,6 +12,16 @@ namespace jitpy {
 using CudaFunction = void*;
 using CudaStream = void*;
 
+// How blocks become one launch.
+struct LaunchShape {
+  uint32_t threads = 0, shared = 0;
+  // Blocks, one after another, that run at the same time on neighbouring multiprocessors and may meet. From compute
+  // capability 9.0 on, as all that follows; 1: every block for itself.
+  uint32_t cluster = 1;
+  // The blocks may begin before the launch in front of them has ended; the code waits for its results itself.
+  bool overlaps = false;
+};
+
 // The entry points of libcuda.so.1. Thread-safe; the context of the calling thread is what the calls work on.
 class CudaDriver {
  public:
@@ -26,7 +36,7 @@ class CudaDriver {
   CudaFunction load(const void* code, const char* entry, uint32_t shared) const;
 
   // Blocks of the grid are not 0.
-  void launch(CudaFunction function, const uint32_t grid[3], uint32_t threads, uint32_t shared, CudaStream stream,
+  void launch(CudaFunction function, const uint32_t grid[3], const LaunchShape& shape, CudaStream stream,
               void** parameters) const;
 
  private:
@@ -44,6 +54,8 @@ class CudaDriver {
   int (*module_function_)(void**, void*, const char*);
   int (*function_set_)(void*, int, int);
   int (*launch_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+  // With attributes; null in drivers that are older than those.
+  int (*launch_with_)(const struct LaunchConfig*, void*, void**, void**);
 };
 
 }  // namespace jitpy

@@ -19,8 +19,8 @@ constexpr uint64_t kDivisor = 16;  // what Triton's `tt.divisibility` says
 // Machine code, loaded on each device where it is first launched.
 class GpuFunction {
  public:
-  GpuFunction(std::string code, std::string entry, uint32_t threads, uint32_t shared, uint32_t extra)
-      : threads(threads), shared(shared), extra(extra), code_(std::move(code)), entry_(std::move(entry)) {}
+  GpuFunction(std::string code, std::string entry, LaunchShape shape, uint32_t extra)
+      : shape(shape), extra(extra), code_(std::move(code)), entry_(std::move(entry)) {}
 
   // The device's context is the current one.
   CudaFunction on(int device) const {
@@ -30,13 +30,14 @@ class GpuFunction {
     std::lock_guard<std::mutex> held(lock_);
     function = loaded_[device].load(std::memory_order_relaxed);
     if (function == nullptr) {
-      function = CudaDriver::get().load(code_.data(), entry_.c_str(), shared);
+      function = CudaDriver::get().load(code_.data(), entry_.c_str(), shape.shared);
       loaded_[device].store(function, std::memory_order_release);
     }
     return function;
   }
 
-  const uint32_t threads, shared, extra;
+  const LaunchShape shape;
+  const uint32_t extra;
 
  private:
   const std::string code_, entry_;
@@ -159,9 +160,9 @@ class LaunchStep final : public Step {
       if (C10_UNLIKELY(callbacks.has_value())) {  // a profiler is on
         at::RecordFunction record(std::move(*callbacks));
         if (record.isActive()) record.before(name_);
-        driver.launch(handle, grid, function->threads, function->shared, stream, parameters.data());
+        driver.launch(handle, grid, function->shape, stream, parameters.data());
       } else {
-        driver.launch(handle, grid, function->threads, function->shared, stream, parameters.data());
+        driver.launch(handle, grid, function->shape, stream, parameters.data());
       }
     }
     for (const Argument& argument : arguments_)
@@ -287,15 +288,18 @@ Argument read_argument(PyObject* value, const std::vector<int32_t>& writes, cons
 PyObject* gpu_function_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* code;
   const char* entry;
-  unsigned threads, shared, extra;
-  static const char* names[] = {"code", "entry", "threads", "shared", "extra_parameters", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SsIII:GpuFunction", const_cast<char**>(names), &code, &entry,
-                                   &threads, &shared, &extra))
+  LaunchShape shape;
+  unsigned extra;
+  int overlaps = 0;
+  static const char* names[] = {"code",    "entry",    "threads", "shared", "extra_parameters",
+                                "cluster", "overlaps", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SsIII|Ip:GpuFunction", const_cast<char**>(names), &code, &entry,
+                                   &shape.threads, &shape.shared, &extra, &shape.cluster, &overlaps))
     return nullptr;
+  shape.overlaps = overlaps != 0;
   auto* self = reinterpret_cast<GpuFunctionObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->function = new GpuFunction(std::string(PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code)), entry, threads, shared,
-                                   extra);
+  self->function = new GpuFunction(std::string(PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code)), entry, shape, extra);
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -414,7 +418,8 @@ int init_launch(PyObject* module) {
   using namespace jitpy;
   PyTypeObject& type = gpu_function_type;
   type.tp_name = "_jitpy_runtime.GpuFunction";
-  type.tp_doc = "GpuFunction(code, entry, threads, shared, extra_parameters): a kernel as machine code for launches.";
+  type.tp_doc = "GpuFunction(code, entry, threads, shared, extra_parameters, cluster=1, overlaps=False): a kernel as machine "
+                "code for launches.";
   type.tp_basicsize = sizeof(GpuFunctionObject);
   type.tp_flags = Py_TPFLAGS_DEFAULT;
   type.tp_new = gpu_function_new;

@@ -67,6 +67,8 @@ class Binary:
     shared: int
     #: pointers (always null) that the entry takes behind the kernel's own parameters
     extra_parameters: int
+    #: whether it may begin before the launch in front of it has ended
+    overlaps: bool
 
 
 _lock = threading.Lock()
@@ -133,7 +135,7 @@ def key_of(kernel: GpuKernel, target: Target) -> str:
         raise KernelCompileError("Triton is not installed")
     environment = {name: value for name, value in os.environ.items()
                    if name.startswith("TRITON_") and name not in ("TRITON_CACHE_DIR", "TRITON_INTERPRET")}
-    return cache.key_of("gpu-kernel-1", version, json.dumps(_request(kernel, target), sort_keys=True),
+    return cache.key_of("gpu-kernel-2", version, json.dumps(_request(kernel, target), sort_keys=True),
                         json.dumps(environment, sort_keys=True))
 
 

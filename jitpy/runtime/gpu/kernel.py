@@ -35,6 +35,8 @@ class GpuKernel:
     flush_tiny: bool = False
     #: whether `tl.device_assert` counts: a failure stops the kernel with CUDA's error, as in eager's kernels
     checks: bool = False
+    #: it may begin before the launch in front of it has ended, and waits for its results itself (`OVERLAPS`)
+    overlaps: bool = False
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.signature]

@@ -57,7 +57,8 @@ def function_of(binary: Binary) -> Any:
         found = _functions.get(binary)
         if found is None:
             found = load_native("runtime").GpuFunction(
-                binary.code, binary.entry, binary.threads, binary.shared, binary.extra_parameters)
+                binary.code, binary.entry, binary.threads, binary.shared, binary.extra_parameters,
+                overlaps=binary.overlaps)
             _functions[binary] = found
         return found
 

@@ -30,7 +30,7 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     from triton.backends.compiler import GPUTarget
 
     signature = {name: kind for name, kind in request["signature"]}
-    function = _function(request["source"], request["name"], request["target"][0])
+    function = _function(request["source"], request["name"], request["target"])
     attributes = {(index,): [["tt.divisibility", 16]]
                   for index, name in enumerate(signature) if name in request["divisible"]}
     source = triton.compiler.ASTSource(function, signature, dict(request["constexprs"]), attributes)
@@ -53,6 +53,7 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
         "threads": facts.num_warps * warp_size,
         "shared": facts.shared,
         "extra_parameters": _parameters(text) - passed if backend == "cuda" else 0,
+        "overlaps": request["overlaps"] and _can_overlap(request["target"]),
     }, code, text.encode()
 
 
@@ -64,7 +65,12 @@ def _parameters(ptx: str) -> int:
     return found["parameters"].count(".param")
 
 
-def _function(source: str, name: str, backend: str) -> Any:
+def _can_overlap(target: tuple[str, Any, int]) -> bool:
+    """Whether a launch can begin before the one in front of it has ended: on NVIDIA's GPUs since Hopper."""
+    return target[0] == "cuda" and target[1] >= 90
+
+
+def _function(source: str, name: str, target: tuple[str, Any, int]) -> Any:
     """The kernel as Triton's decorator makes it. Triton reads the text back by the function's file name."""
     import triton.language as tl
 
@@ -73,7 +79,9 @@ def _function(source: str, name: str, backend: str) -> Any:
     namespace: dict[str, Any] = {"__name__": f"jitpy_kernel_{name}", "__file__": file}
     exec(compile(source, file, "exec"), namespace)
     if "MACHINE" in namespace:
-        namespace["MACHINE"] = tl.constexpr(backend)
+        namespace["MACHINE"] = tl.constexpr(target[0])
+    if "OVERLAPS" in namespace:
+        namespace["OVERLAPS"] = tl.constexpr(_can_overlap(target))
     return namespace[name]
 
 
