@@ -8,8 +8,10 @@ import threading
 import pytest
 import torch
 
+from jitpy.backends.triton import plan_graph
 from jitpy.runtime.executable import PythonExecutable, make_executable
 from jitpy.runtime.plan import AllocStep, LaunchStep, Plan, SlotRef
+from tests.graph_tools import trace
 from tests.runtime.gpu import kernels
 
 
@@ -65,6 +67,34 @@ def transpose(x, y, BLOCK: tl.constexpr):
     run = make_executable(Plan(1, 2, (1,), steps, device=cuda))
     x = torch.randn(128, 128, device=cuda)
     assert torch.equal(run(x)[0], x.T)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_launches_that_begin_early_wait_for_what_they_read(cuda: torch.device, captured: bool) -> None:
+    """Sums in two launches, behind one that writes what they read and in front of one that writes over it."""
+    def sums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(0), x.sum(), x[:64].sum(1)
+
+    x = torch.zeros(8192, 2048, device=cuda)
+    run = make_executable(plan_graph(trace(sums, (x,))))
+    results: list[tuple[torch.Tensor, ...]] = []
+
+    def calls() -> None:
+        for number in range(20):  # whole numbers: sums are exact
+            x.fill_(number % 7)
+            results.append(run(x))
+
+    calls()
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        results.clear()
+        with torch.cuda.graph(graph):
+            calls()
+        for _ in range(5):
+            graph.replay()
+    for number, found in enumerate(results):
+        for got, size in zip(found, (8192, 8192 * 2048, 2048), strict=True):
+            assert torch.equal(got, torch.full_like(got, number % 7 * size)), number
 
 
 def test_written_inputs_change_version(cuda: torch.device) -> None:
