@@ -63,6 +63,8 @@ class KernelText:
     divisible: frozenset[str] = frozenset()
     #: it may begin before the launch in front of it has ended
     overlaps: bool = False
+    #: programs that run side by side
+    cluster: int = 1
 
     @property
     def anonymous(self) -> str:
@@ -163,11 +165,13 @@ class Emitter:
         return [t for t in self.blocks if t in found]
 
     def begin_program(self, splits: int = 1) -> None:
-        """Where this program is along each tile but `r`; with splits, which part of `r` it has."""
+        """Where this program is along each tile but `r`; where programs share `r`, which part of it it has."""
         pid = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
         parts: list[tuple[str, Dim]] = [(tile.name, tile.count) for tile in self.launch.tiles]
         if splits > 1:
             parts.insert(0, ("part", splits))
+        if self.launch.cluster > 1:
+            parts.append(("part", self.launch.cluster))
         parts = [p for p in parts if not (type(p[1]) is int and p[1] == 1)]
         texts = {tile.name: "0" for tile in self.launch.tiles}
         if len(parts) == 1:
@@ -181,7 +185,7 @@ class Emitter:
                 if k:
                     self.add(f"pid_{k} = {left} // {self.size(count)}")
                     left = f"pid_{k}"
-        if splits > 1:
+        if "part" in texts:
             self.add(f"part = {texts.pop('part')}")
         for tile in self.launch.tiles:
             self.define(tile, texts[tile.name])
@@ -446,8 +450,9 @@ class Emitter:
             used.append(parameter)
         head = f"@triton.jit\ndef {name}({', '.join(text for text, _ in signature)}):\n"
         divisible = frozenset(text for size, text in self.sizes.items() if text in words and self._is_multiple(size))
-        return KernelText(module(head + body), name, signature, used, grid, self.launch.warps, self.checks,
-                          self.printer.short, self.values, self.launch.registers, divisible)
+        launch = self.launch
+        return KernelText(module(head + body), name, signature, used, grid, launch.warps, self.checks,
+                          self.printer.short, self.values, launch.registers, divisible, cluster=launch.cluster)
 
 
     def _is_multiple(self, size: Dim) -> bool:

@@ -161,6 +161,16 @@ def await_results():
 
 _helper("""
 @triton.jit
+def meet():
+    # all programs of the cluster: what each has written so far, the others can read afterwards
+    if MACHINE == "cuda":
+        tl.inline_asm_elementwise("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; // $0",
+                                  "=r", [], tl.int32, is_pure=False, pack=1)
+""")
+
+
+_helper("""
+@triton.jit
 def philox(seed, counter, stream):
     # Philox4x32-10: four numbers of 32 bits
     a, b = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)

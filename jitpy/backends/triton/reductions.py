@@ -19,11 +19,11 @@ from .printer import TYPES, cast, closed, literal, typed
 from .tiles import Launch, Tile, power_of_two, reduction_launch, variations
 
 
-def print_reduction(kernel: Kernel, tune: bool = False) -> Program:
-    """The kernel as one launch or, shared among programs, as two."""
+def print_reduction(kernel: Kernel, tune: bool = False, clusters: bool = False) -> Program:
+    """The kernel as one launch or, shared among programs, as two; by clusters of programs, where the GPU has those."""
     followers = find_followers(kernel)
     stages = _stages(kernel)
-    launch = reduction_launch(kernel, stages, stages - len(followers))
+    launch = reduction_launch(kernel, stages, stages - len(followers), clusters)
     scratch: list[int] = []
     program = Program([_print(kernel, launch, scratch)], scratch)
     if tune:
@@ -43,7 +43,7 @@ def _print(kernel: Kernel, launch: Launch, scratch: list[int]) -> KernelText:
     if type(r.size) is int and r.size <= r.block:
         return emitter.persistent()
     if launch.held:
-        return emitter.held()
+        return emitter.held(scratch)
     return emitter.looped(find_followers(kernel)) if launch.splits == 1 else emitter.parts(scratch)
 
 
@@ -218,17 +218,51 @@ class ReductionEmitter(Emitter):
 
     # a whole row at once, as it is in memory
 
-    def held(self) -> KernelText:
-        kernel = self.kernel
+    def held(self, scratch: list[int]) -> KernelText:
+        """One launch; adds the scratch memory that the programs of a cluster need for what they hand to each other."""
+        kernel, cluster = self.kernel, self.launch.cluster
         self.begin_program()
+        if cluster > 1:
+            assert type(self.r.size) is int
+            self.add(f"{self.r.name}_first = part * {self.r.size // cluster}")
         self._hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
         for stage in range(_stages(kernel)):
             reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
             stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
-            for reduction, found in self._stage(reductions, stores, "0", self.size(self.r.size)).items():
+            folded = self._stage(reductions, stores, "0", self.size(self.r.size))
+            for reduction, found in (self._exchanged(folded, scratch) if cluster > 1 else folded).items():
                 self.conclude(reduction, found)
-        self.stores([s for s in kernel.stores if not is_inner(s)])
-        return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
+        outer = [s for s in kernel.stores if not is_inner(s)]
+        if outer and cluster > 1:
+            self.add("meet()")  # others may still read what these write over
+            with self.block(f"if part == {cluster - 1}:"):
+                self.stores(outer)
+        else:
+            self.stores(outer)
+        return self.finish((prod(tuple(t.count for t in self.launch.tiles)) * cluster,))
+
+    def _exchanged(self, folded: dict[Reduce, list[str]], scratch: list[int]) -> dict[Reduce, list[str]]:
+        """What the programs of a cluster have found for each reduction, combined in order by each of them."""
+        if not folded:
+            return folded
+        x, cluster = self.launch.tiles[0], self.launch.cluster
+        pointers: dict[Reduce, list[str]] = {}
+        for reduction, names in folded.items():
+            pointers[reduction] = []
+            for name, dtype in zip(names, self.kept(reduction), strict=True):
+                pointer = self.scratch(len(scratch), dtype)
+                self.write(pointer, f"{x.name} * {cluster} + part", name, [])
+                scratch.append(cluster * self.kernel.hint(x.size) * dtype.itemsize)
+                pointers[reduction].append(pointer)
+        self.add("meet()")
+        found: dict[Reduce, list[str]] = {}
+        for reduction, areas in pointers.items():
+            theirs = [self.fresh("part_of") for _ in areas]
+            for name, pointer in zip(theirs, areas, strict=True):
+                at = f"{x.name} * {cluster} + tl.arange(0, {cluster})"
+                self.add(f'{name} = tl.load({pointer} + ({at}), cache_modifier=".cg")')
+            found[reduction] = self.fold(reduction, theirs)
+        return found
 
     def _hold(self, loads: list[Expr]) -> None:
         """Begin with all loads, so that all are under way at once."""
@@ -251,8 +285,12 @@ class ReductionEmitter(Emitter):
 
     def _blocks(self) -> Iterator[str]:
         """The starts of the blocks of a row."""
-        size = self.r.size
+        size, cluster = self.r.size, self.launch.cluster
         assert type(size) is int
+        if cluster > 1:
+            self.r.inside = True
+            yield from (f"{self.r.name}_first + {start}" for start in range(0, size // cluster, self.r.block))
+            size = 0
         for start in range(0, size, self.r.block):
             self.r.inside = start + self.r.block <= size
             yield str(start)

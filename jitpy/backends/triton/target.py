@@ -11,6 +11,7 @@ import torch
 from ...ir.algebra import sympy
 from ...ir.spec import Dim
 from ...runtime.gpu.kernel import GpuKernel
+from ...runtime.gpu.load import has_clusters
 from ...runtime.plan import LaunchStep, Size, SizeRef, SlotRef, Step, Workspace
 from ...schedule.fuse import Limits
 from ...schedule.loops import Kernel
@@ -31,8 +32,9 @@ LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, cost=80,
                 crossed_bytes=1 << 16, crossed_known=True)
 
 
-def print_program(kernel: Kernel, tune: bool = False) -> Program:
-    """A loop nest as launches, with `tune` also other launches to choose from. Raises NotCovered for operations that
+def print_program(kernel: Kernel, tune: bool = False, clusters: bool = False) -> Program:
+    """A loop nest as launches, with `tune` also other launches to choose from, and with `clusters` for a GPU that has
+    those. Raises NotCovered for operations that
     Triton lacks."""
     if kernel.style == "batch":
         return print_batch(kernel)
@@ -42,7 +44,7 @@ def print_program(kernel: Kernel, tune: bool = False) -> Program:
         return print_scatter(kernel)
     if kernel.columns:
         return print_crossed(kernel)
-    return print_reduction(kernel, tune) if kernel.reductions else print_map(kernel, tune)
+    return print_reduction(kernel, tune, clusters) if kernel.reductions else print_map(kernel, tune)
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class TritonTarget:
     def __init__(self, device: torch.device, tune: bool = False) -> None:
         self.device = device
         self.tune = tune
+        self.clusters = has_clusters(device)
         self.limits = LIMITS
         self._texts: dict[str, list[str]] = {}
         #: the text of each kernel, by what it is but for the names of values
@@ -68,7 +71,7 @@ class TritonTarget:
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]
     ) -> Printed:
         """The kernel as Triton functions; equal ones are printed once."""
-        program = print_program(kernel, self.tune)
+        program = print_program(kernel, self.tune, self.clusters)
         for text in itertools.chain(program.launches, *program.variations):
             text.source = self._same.setdefault(text.anonymous, text.source)
         for text in program.launches:
@@ -122,4 +125,4 @@ def _gpu_kernel(text: KernelText) -> GpuKernel:
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,
-                     max_registers=text.registers, overlaps=text.overlaps)
+                     max_registers=text.registers, overlaps=text.overlaps, cluster=text.cluster)

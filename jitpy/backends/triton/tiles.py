@@ -25,6 +25,12 @@ LARGE = 1 << 25
 CACHED_ROW = 3 << 16
 #: Bytes of a row that a program of 32 warps can hold, in half of its registers.
 HELD_ROW = 1 << 17
+#: Bytes of a row of which a program of a cluster holds a part: four such programs fill a multiprocessor.
+SHARED_PART = 1 << 15
+#: Bytes of a row that one program holds as fast.
+CLUSTERED_ROW = 1 << 16
+#: Programs of a cluster that every GPU with clusters can run.
+LARGEST_CLUSTER = 8
 #: The longest of these: the time for computing, when nothing is read, grows with it.
 LONGEST_HELD = 32768
 #: Side of the tiles of transposing kernels, in elements.
@@ -84,6 +90,8 @@ class Launch:
     backward: bool = False
     #: a program holds its whole row in registers, as it is in memory, in blocks of `r`
     held: bool = False
+    #: programs that hold a row together, each a part of it, and hand their results to each other
+    cluster: int = 1
     #: the most registers a thread, so that several programs share a multiprocessor; None: as the compiler likes
     registers: int | None = None
 
@@ -185,9 +193,9 @@ def _square_launch(kernel: Kernel, other: Axis, vector: Axis) -> Launch:
     return Launch(tiles, 8 if y.block * x.block >= 4096 else 4)
 
 
-def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
+def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = False) -> Launch:
     """Tiles of a kernel with reductions in so many stages, for which long rows are read in so many passes. One stage
-    can be shared by several programs."""
+    can be shared by several programs; where the GPU has clusters of programs, several stages can."""
     hint = kernel.hint
     reduced, parallel = kernel.reduced, kernel.parallel
     length: Dim = prod(tuple(a.size for a in reduced))
@@ -202,6 +210,10 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
             single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
             warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
+        if passes > 1 and clusters:
+            shared = _cluster_launch(kernel, length)
+            if shared is not None:
+                return shared
         if passes > 1 and row <= LONGEST_HELD and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
             warps = 32 if 2 * _row_bytes(kernel) > HELD_ROW else 16
             launch = _launch(parallel, 1, reduced, warps * 256, warps)  # a wide load or two a thread and block
@@ -241,6 +253,24 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int) -> Launch:
     if stages == 1 and launch.r is not None:
         launch.splits = _splits(kernel, launch, count)
     return launch
+
+
+def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
+    """Rows that are held by clusters, each program with an equal part in its registers, in whole blocks of wide loads;
+    None where rows are shorter or longer, or do not come out even."""
+    if type(length) is not int or any(type(a.size) is not int for a in kernel.parallel):
+        return None
+    bytes_ = _row_bytes(kernel)
+    cluster = power_of_two(-(-bytes_ // SHARED_PART))
+    if not 1 < cluster <= LARGEST_CLUSTER or bytes_ <= CLUSTERED_ROW:
+        return None
+    for warps in (8, 4):
+        block = warps * 32 * 16 // widest(kernel)
+        if length % (cluster * block) == 0:
+            launch = _launch(kernel.parallel, 1, kernel.reduced, block, warps)
+            launch.held, launch.registers, launch.cluster = True, 64, cluster
+            return launch
+    return None
 
 
 def crossed_launch(kernel: Kernel) -> Launch:
@@ -296,6 +326,8 @@ def variations(launch: Launch, kernel: Kernel) -> list[Launch]:
     """Launches of the same kernel that may be faster than `launch`: what tuning measures. Programs that share a
     reduction stay as many."""
     r = launch.r
+    if launch.cluster > 1:
+        return []  # its parts are as large as a program can hold
     found: dict[tuple[object, ...], Launch] = {}
 
     def add(warps: int, blocks: dict[str, int], together: int) -> None:

@@ -69,6 +69,8 @@ class Binary:
     extra_parameters: int
     #: whether it may begin before the launch in front of it has ended
     overlaps: bool
+    #: programs that run side by side
+    cluster: int
 
 
 _lock = threading.Lock()

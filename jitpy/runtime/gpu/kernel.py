@@ -37,6 +37,8 @@ class GpuKernel:
     checks: bool = False
     #: it may begin before the launch in front of it has ended, and waits for its results itself (`OVERLAPS`)
     overlaps: bool = False
+    #: programs, one after another, that run side by side and can wait for each other (`has_clusters`)
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.signature]

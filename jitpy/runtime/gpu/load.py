@@ -31,6 +31,11 @@ def target_of(device: torch.device) -> Target:
     return Target("cuda", major * 10 + minor)
 
 
+def has_clusters(device: torch.device) -> bool:
+    """Whether programs of a kernel can wait for each other, some at a time: on NVIDIA's GPUs since Hopper."""
+    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def load_kernels(plan: Plan) -> None:
     """Compile what the plan launches, all kernels side by side, and load it on the plan's device.
 
@@ -58,7 +63,7 @@ def function_of(binary: Binary) -> Any:
         if found is None:
             found = load_native("runtime").GpuFunction(
                 binary.code, binary.entry, binary.threads, binary.shared, binary.extra_parameters,
-                overlaps=binary.overlaps)
+                binary.cluster, binary.overlaps)
             _functions[binary] = found
         return found
 

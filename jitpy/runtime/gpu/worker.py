@@ -47,13 +47,16 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     scratch = getattr(facts, "global_scratch_size", 0) or getattr(facts, "profile_scratch_size", 0)
     if scratch or getattr(facts, "num_ctas", 1) != 1:
         raise ValueError(f"kernel {request['name']} needs {scratch} bytes of global scratch memory, or clusters")
+    if request["cluster"] > 1 and not _is_hopper(request["target"]):
+        raise ValueError(f"kernel {request['name']} needs clusters, which this GPU has not")
     passed = sum(kind != "constexpr" for kind in signature.values())
     return {
         "entry": facts.name,
         "threads": facts.num_warps * warp_size,
         "shared": facts.shared,
         "extra_parameters": _parameters(text) - passed if backend == "cuda" else 0,
-        "overlaps": request["overlaps"] and _can_overlap(request["target"]),
+        "overlaps": request["overlaps"] and _is_hopper(request["target"]),
+        "cluster": request["cluster"],
     }, code, text.encode()
 
 
@@ -65,8 +68,9 @@ def _parameters(ptx: str) -> int:
     return found["parameters"].count(".param")
 
 
-def _can_overlap(target: tuple[str, Any, int]) -> bool:
-    """Whether a launch can begin before the one in front of it has ended: on NVIDIA's GPUs since Hopper."""
+def _is_hopper(target: tuple[str, Any, int]) -> bool:
+    """Whether a launch can begin before the one in front of it has ended, and programs of a launch can wait for each
+    other: on NVIDIA's GPUs since Hopper."""
     return target[0] == "cuda" and target[1] >= 90
 
 
@@ -81,7 +85,7 @@ def _function(source: str, name: str, target: tuple[str, Any, int]) -> Any:
     if "MACHINE" in namespace:
         namespace["MACHINE"] = tl.constexpr(target[0])
     if "OVERLAPS" in namespace:
-        namespace["OVERLAPS"] = tl.constexpr(_can_overlap(target))
+        namespace["OVERLAPS"] = tl.constexpr(_is_hopper(target))
     return namespace[name]
 
 

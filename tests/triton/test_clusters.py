@@ -1,0 +1,95 @@
+"""Long rows held by clusters of programs, in Triton's interpreter and as machine code."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from jitpy import config
+from jitpy.backends.triton import plan_graph, target
+from jitpy.runtime.executable import PythonExecutable
+from jitpy.runtime.gpu.compile import KernelCompileError, Target, compile_kernels
+from jitpy.runtime.plan import LaunchStep, Plan
+from tests.graph_tools import trace
+from tests.triton.cases import BF16, Case, randn
+from tests.triton.test_interpreted import check
+
+pytest.importorskip("triton")
+Tensor = torch.Tensor
+
+
+def scaled_rows(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A result with an element a row may take the memory of an operand that has one, too."""
+    scale = y.cumsum(0)
+    scaled = x * scale[:, None]
+    return torch.softmax(scaled, -1), scale * scaled.amax(-1)
+
+
+#: What clusters do, with the programs of one.
+CLUSTERED = [
+    (Case("group_norm", lambda x, w, b: F.silu(F.group_norm(x, 2, w, b)),
+          lambda: (randn(2, 8, 128, 128, dtype=BF16), randn(8, dtype=BF16), randn(8, dtype=BF16))), 4),
+    (Case("softmax_of_two", lambda x, y: torch.softmax(x + y, -1) * y,
+          lambda: (randn(3, 40960, dtype=torch.float16), randn(3, 40960, dtype=torch.float16))), 8),
+    (Case("layer_norm", lambda x: torch.native_layer_norm(x + 3, (65536,), None, None, 1e-5),
+          lambda: (randn(5, 65536),)), 8),
+    (Case("first_of_the_largest", lambda x: x.round() - x.round().argmax(-1, keepdim=True),
+          lambda: (randn(3, 32768),), exact=True), 4),
+    (Case("over_its_operand", lambda x: torch.softmax(x.cumsum(-1) / 99, -1), lambda: (randn(2, 32768),),
+          units=200), 4),
+    (Case("over_an_operand_of_rows", scaled_rows, lambda: (randn(5, 32768), randn(5)), units=50), 4),
+    (Case("one_row", lambda x: x / x.std(), lambda: (randn(32768),), units=50), 4),
+]
+IDS = [case.name for case, _ in CLUSTERED]
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are as good as many."""
+    monkeypatch.setattr(target, "LIMITS", dataclasses.replace(target.LIMITS, few_rows=1))
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are for a GPU that has them."""
+    monkeypatch.setattr(target, "has_clusters", lambda device: True)
+
+
+def sizes(plan: Plan) -> list[int]:
+    """The clusters of a plan's launches."""
+    return [step.kernel.cluster for step in plan.steps if isinstance(step, LaunchStep)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("case", "cluster"), CLUSTERED, ids=IDS)
+def test_like_eager(clusters: None, case: Case, cluster: int) -> None:
+    inputs = case.make()
+    plan = plan_graph(trace(case.fn, inputs))
+    assert max(sizes(plan)) == cluster
+    with config.patch(triton_on_cpu=True):
+        for _ in range(2):
+            check(case, list(PythonExecutable(plan)(*inputs)), inputs)
+
+
+def test_rows_that_do_not_come_out_even_and_gpus_without_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(*shape: int) -> list[int]:
+        return sizes(plan_graph(trace(lambda x: torch.softmax(x, -1), [torch.empty(shape, device="meta")])))
+
+    assert planned(8, 65536) == [1]
+    monkeypatch.setattr(target, "has_clusters", lambda device: True)
+    assert [planned(8, n) for n in (65536, 65540, 1 << 18, 8192)] == [[8], [1], [1], [1]]
+
+
+def test_machine_code(clusters: None) -> None:
+    """Each element is read once, 16 bytes at a time."""
+    (case, _), *_ = CLUSTERED
+    plan = plan_graph(trace(case.fn, case.make()))
+    kernels = [step.kernel for step in plan.steps if isinstance(step, LaunchStep)]
+    (binary,) = compile_kernels(kernels, Target("cuda", 90))
+    assert binary.cluster == 4 and binary.assembly.count("barrier.cluster.wait") == 2
+    assert binary.assembly.count("ld.global.v4.b32") + binary.assembly.count("ld.global.v2.b64") == 8
+    with pytest.raises(KernelCompileError, match="needs clusters"):
+        compile_kernels(kernels, Target("cuda", 80))
