@@ -162,10 +162,22 @@ def await_results():
 _helper("""
 @triton.jit
 def meet():
-    # all programs of the cluster: what each has written so far, the others can read afterwards
+    # all programs of the cluster: what each does in front of this happens in front of what the others do behind it
     if MACHINE == "cuda":
         tl.inline_asm_elementwise("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; // $0",
                                   "=r", [], tl.int32, is_pure=False, pack=1)
+""")
+_helper("""
+@triton.jit
+def hand_over():
+    # what each program of the cluster has written, the others can read now
+    meet()
+""")
+_helper("""
+@triton.jit
+def await_readers():
+    # what each program of the cluster has read, the others can write over now
+    meet()
 """)
 
 

@@ -226,15 +226,18 @@ class ReductionEmitter(Emitter):
             assert type(self.r.size) is int
             self.add(f"{self.r.name}_first = part * {self.r.size // cluster}")
         self._hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
+        inner = [s for s in kernel.stores if is_inner(s)]
         for stage in range(_stages(kernel)):
             reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
-            stores = [s for s in kernel.stores if kernel.stage[s.expr] == stage and is_inner(s)]
+            stores = [s for s in inner if kernel.stage[s.expr] == stage] if cluster == 1 else []
             folded = self._stage(reductions, stores, "0", self.size(self.r.size))
             for reduction, found in (self._exchanged(folded, scratch) if cluster > 1 else folded).items():
                 self.conclude(reduction, found)
+        if cluster > 1:
+            self._stage([], inner, "0", self.size(self.r.size))
         outer = [s for s in kernel.stores if not is_inner(s)]
         if outer and cluster > 1:
-            self.add("meet()")  # others may still read what these write over
+            self.add("await_readers()")
             with self.block(f"if part == {cluster - 1}:"):
                 self.stores(outer)
         else:
@@ -254,7 +257,7 @@ class ReductionEmitter(Emitter):
                 self.write(pointer, f"{x.name} * {cluster} + part", name, [])
                 scratch.append(cluster * self.kernel.hint(x.size) * dtype.itemsize)
                 pointers[reduction].append(pointer)
-        self.add("meet()")
+        self.add("hand_over()")
         found: dict[Reduce, list[str]] = {}
         for reduction, areas in pointers.items():
             theirs = [self.fresh("part_of") for _ in areas]

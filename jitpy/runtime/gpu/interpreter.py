@@ -55,6 +55,46 @@ def number(value: int | float | bool, kind: str) -> Any:
     return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
 
 
+class _Handed(Exception):
+    """Ends a program's turn."""
+
+
+_IN_TURNS = """
+def in_turns({parameters}):
+    _begin()
+    try:
+        _whole({parameters})
+    except _Handed:
+        pass
+"""
+
+
+def run_in_turns(function: Any, grid: tuple[int, ...], arguments: dict[str, Any], times: int) -> None:
+    """A kernel whose programs hand results to each other, so many times. The interpreter runs one program after the
+    other: all of them from the beginning until they first do so, then until the second time, ..., at last to the end.
+    So what a program reads is there; in front of the last handing over it writes nothing but what it hands over."""
+    from triton.runtime.interpreter import GridExecutor
+
+    namespace, names = function.fn.__globals__, list(arguments)
+    last, handed = 0, 0
+
+    def begin() -> None:
+        nonlocal handed
+        handed = 0
+
+    def hand_over() -> None:
+        nonlocal handed
+        handed += 1
+        if handed == last:
+            raise _Handed
+
+    namespace.update(hand_over=hand_over, _begin=begin, _whole=function.rewrite(), _Handed=_Handed)
+    exec(_IN_TURNS.format(parameters=", ".join(names)), namespace)
+    for turn in [*range(1, times + 1), 0]:
+        last = turn
+        GridExecutor(namespace["in_turns"], names, grid, [])(**arguments)
+
+
 @functools.cache
 def install() -> None:
     """Let reductions and scans with combinations of one's own run on whole slices, not element by element; let

@@ -10,7 +10,7 @@ import functools
 import importlib
 import linecache
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,10 +27,6 @@ POINTEES = {
     "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64,
     "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2,
 }
-#: what parameters are called through which the programs of a kernel hand results to each other
-PARTIAL = "partial"
-
-
 def interpreted() -> bool:
     """Does Triton run kernels in its interpreter, on the CPU?"""
     return config.triton_on_cpu or os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
@@ -58,22 +54,11 @@ def launch(kernel: GpuKernel, grid: Sequence[int], arguments: Sequence[Any]) -> 
                  "sanitize_overflow": False}
     if kernel.cluster > 1 and not on_cpu:
         raise RuntimeError(f"kernel {kernel.name}: Triton's launcher makes no clusters of programs")
-    run = functools.partial(load(kernel.source, kernel.name, on_cpu)[tuple(grid)], **named, **dict(kernel.constexprs),
-                            **extra)
+    function = load(kernel.source, kernel.name, on_cpu)
     if kernel.cluster > 1:
-        _run_to_each_meeting(kernel, named, run)
-    run()
-
-
-def _run_to_each_meeting(kernel: GpuKernel, named: dict[str, Any], run: Callable[[], Any]) -> None:
-    """The interpreter runs one program after the other, so that none finds what later ones hand to it. It runs all as
-    often as they meet: each time more of that is there, and all but that is put back."""
-    for _ in range(kernel.source.count("    meet()\n")):
-        kept = {name: value.clone() for name, value in named.items() if isinstance(value, torch.Tensor)}
-        run()
-        for name, value in kept.items():
-            if not name.startswith(PARTIAL):
-                named[name].copy_(value)
+        interpreter.run_in_turns(function, tuple(grid), named, kernel.source.count("    hand_over()\n"))
+    else:
+        function[tuple(grid)](**named, **dict(kernel.constexprs), **extra)
 
 
 @functools.lru_cache(maxsize=1024)

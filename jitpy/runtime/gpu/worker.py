@@ -29,6 +29,8 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     import triton
     from triton.backends.compiler import GPUTarget
 
+    if request["cluster"] > 1 and not _is_hopper(request["target"]):
+        raise ValueError(f"kernel {request['name']} needs clusters of programs, which this GPU has not")
     signature = {name: kind for name, kind in request["signature"]}
     function = _function(request["source"], request["name"], request["target"])
     attributes = {(index,): [["tt.divisibility", 16]]
@@ -47,8 +49,6 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     scratch = getattr(facts, "global_scratch_size", 0) or getattr(facts, "profile_scratch_size", 0)
     if scratch or getattr(facts, "num_ctas", 1) != 1:
         raise ValueError(f"kernel {request['name']} needs {scratch} bytes of global scratch memory, or clusters")
-    if request["cluster"] > 1 and not _is_hopper(request["target"]):
-        raise ValueError(f"kernel {request['name']} needs clusters, which this GPU has not")
     passed = sum(kind != "constexpr" for kind in signature.values())
     return {
         "entry": facts.name,
