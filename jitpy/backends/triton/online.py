@@ -76,9 +76,23 @@ class Follower:
         """The name of the result; `running` and `first` are the other one's values and result."""
         raise NotImplementedError
 
+    def held(self, emitter: ReductionEmitter, first: str) -> str:
+        """What a program of a cluster finds in its part of a row, which it holds; `first` is the other one's result
+        in this part. Returns a name."""
+        raise NotImplementedError
+
+    def across(self, emitter: ReductionEmitter, parts: list[str], first: str) -> str:
+        """The result from those of all parts, of the other one and of this; `first` is the other one's result."""
+        raise NotImplementedError
+
     def _full(self, emitter: ReductionEmitter, value: str) -> str:
         name = emitter.fresh("acc")
         emitter.add(f"{name} = tl.full({emitter.shape}, {value}, tl.float32)")
+        return name
+
+    def _sum(self, emitter: ReductionEmitter, given: str) -> str:
+        name = emitter.fresh("sum")
+        self._folded(emitter, given, "combine_sum", [name])
         return name
 
     def _folded(self, emitter: ReductionEmitter, given: str, combine: str, names: list[str]) -> None:
@@ -109,6 +123,16 @@ class Exponentials(Follower):
         name = emitter.fresh("sum")
         self._folded(emitter, f"{self.total} * {self.exp(emitter)}({running} - {first})", "combine_sum", [name])
         return name
+
+    def held(self, emitter: ReductionEmitter, first: str) -> str:
+        top, total = emitter.fresh("top"), self._full(emitter, "0.0")
+        emitter.add(f'{top} = tl.where({first} == float("-inf"), 0.0, {first})')
+        for x in emitter.held_operands(self.first):
+            emitter.add(f"{total} += {self.exp(emitter)}({x} - {top})")
+        return self._sum(emitter, total)
+
+    def across(self, emitter: ReductionEmitter, parts: list[str], first: str) -> str:
+        return self._sum(emitter, f"{parts[1]} * {self.exp(emitter)}({parts[0]} - {first})")
 
     @staticmethod
     def exp(emitter: ReductionEmitter) -> str:
@@ -172,3 +196,22 @@ class Squares(Follower):
         given = f"({self.mean}, {self.squares}, {count})"
         self._folded(emitter, given, "combine_moments", [mean, name, counted])
         return name
+
+    def held(self, emitter: ReductionEmitter, first: str) -> str:
+        apart, mean, squares = emitter.fresh("apart"), emitter.fresh("mean"), self._full(emitter, "0.0")
+        emitter.add(f"{mean} = {first} / {self._part(emitter)}")
+        for x in emitter.held_operands(self.first):
+            emitter.add(f"{apart} = {x} - {mean}")
+            emitter.add(f"{squares} += {apart} * {apart}")
+        return self._sum(emitter, squares)
+
+    def across(self, emitter: ReductionEmitter, parts: list[str], first: str) -> str:
+        apart, part = emitter.fresh("apart"), self._part(emitter)
+        emitter.add(f"{apart} = ({parts[0]} - {first} / {float(emitter.launch.cluster)}) / {part}")
+        return self._sum(emitter, f"{parts[1]} + {apart} * {apart} * {part}")
+
+    @staticmethod
+    def _part(emitter: ReductionEmitter) -> float:
+        """How many elements a program of a cluster has."""
+        assert type(emitter.r.size) is int
+        return float(emitter.r.size // emitter.launch.cluster)

@@ -227,14 +227,17 @@ class ReductionEmitter(Emitter):
             self.add(f"{self.r.name}_first = part * {self.r.size // cluster}")
         self._hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
         inner = [s for s in kernel.stores if is_inner(s)]
+        self.followers = find_followers(kernel) if cluster > 1 else {}
         for stage in range(_stages(kernel)):
-            reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage]
-            stores = [s for s in inner if kernel.stage[s.expr] == stage] if cluster == 1 else []
-            folded = self._stage(reductions, stores, "0", self.size(self.r.size))
-            for reduction, found in (self._exchanged(folded, scratch) if cluster > 1 else folded).items():
+            reductions = [r for r in kernel.reductions if kernel.stage[r.expr] == stage and r not in self.followers]
+            if cluster > 1:
+                self._across(self._stage(reductions, [], "0", ""), scratch)
+                continue
+            stores = [s for s in inner if kernel.stage[s.expr] == stage]
+            for reduction, found in self._stage(reductions, stores, "0", "").items():
                 self.conclude(reduction, found)
         if cluster > 1:
-            self._stage([], inner, "0", self.size(self.r.size))
+            self._stage([], inner, "0", "")
         outer = [s for s in kernel.stores if not is_inner(s)]
         if outer and cluster > 1:
             self.add("await_readers()")
@@ -244,28 +247,45 @@ class ReductionEmitter(Emitter):
             self.stores(outer)
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)) * cluster,))
 
-    def _exchanged(self, folded: dict[Reduce, list[str]], scratch: list[int]) -> dict[Reduce, list[str]]:
-        """What the programs of a cluster have found for each reduction, combined in order by each of them."""
+    def held_operands(self, reduction: Reduce) -> Iterator[str]:
+        """What is reduced, for each block of what is held."""
+        outer = dict(self.names)
+        for start in self._blocks():
+            self.names = dict(outer)
+            self._begin_block(start)
+            self.emit([reduction.expr])
+            yield self._named(self.operand_of(reduction))
+        self.names = outer
+
+    def _across(self, folded: dict[Reduce, list[str]], scratch: list[int]) -> None:
+        """Conclude the reductions of a stage, and those that follow them: the programs of a cluster hand over what each
+        has found in its part, and each combines that in order."""
         if not folded:
-            return folded
+            return
+        followers = {second: follower for second, follower in self.followers.items() if follower.first in folded}
+        found = dict(folded)
+        for second, follower in followers.items():
+            found[second] = [follower.held(self, folded[follower.first][0])]
         x, cluster = self.launch.tiles[0], self.launch.cluster
-        pointers: dict[Reduce, list[str]] = {}
-        for reduction, names in folded.items():
-            pointers[reduction] = []
-            for name, dtype in zip(names, self.kept(reduction), strict=True):
+        parts: dict[Reduce, list[str]] = {}
+        loads = []
+        for reduction, names in found.items():
+            parts[reduction] = [self.fresh("parts") for _ in names]
+            for name, part, dtype in zip(names, parts[reduction], self.kept(reduction), strict=True):
                 pointer = self.scratch(len(scratch), dtype)
                 self.write(pointer, f"{x.name} * {cluster} + part", name, [])
-                scratch.append(cluster * self.kernel.hint(x.size) * dtype.itemsize)
-                pointers[reduction].append(pointer)
-        self.add("hand_over()")
-        found: dict[Reduce, list[str]] = {}
-        for reduction, areas in pointers.items():
-            theirs = [self.fresh("part_of") for _ in areas]
-            for name, pointer in zip(theirs, areas, strict=True):
                 at = f"{x.name} * {cluster} + tl.arange(0, {cluster})"
-                self.add(f'{name} = tl.load({pointer} + ({at}), cache_modifier=".cg")')
-            found[reduction] = self.fold(reduction, theirs)
-        return found
+                loads.append(f'{part} = tl.load({pointer} + ({at}), cache_modifier=".cg")')
+                scratch.append(cluster * self.kernel.hint(x.size) * dtype.itemsize)
+        self.add("hand_over()")
+        for load in loads:
+            self.add(load)
+        whole = {reduction: self.fold(reduction, parts[reduction]) for reduction in folded}
+        for second, follower in followers.items():
+            both = [parts[follower.first][0], parts[second][0]]
+            whole[second] = [follower.across(self, both, whole[follower.first][0])]
+        for reduction, names in whole.items():
+            self.conclude(reduction, names)
 
     def _hold(self, loads: list[Expr]) -> None:
         """Begin with all loads, so that all are under way at once."""
