@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph, target
+from jitpy.backends.triton import plan_graph, target, tiles
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import KernelCompileError, Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep, Plan
@@ -48,7 +48,8 @@ IDS = [case.name for case, _ in CLUSTERED]
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows are as good as many."""
+    """Few rows are as good as many, and half as long ones as the longest."""
+    monkeypatch.setattr(tiles, "CLUSTERED_ROW", 1 << 16)
     monkeypatch.setattr(target, "LIMITS", dataclasses.replace(target.LIMITS, few_rows=1))
 
 

@@ -27,8 +27,8 @@ CACHED_ROW = 3 << 16
 HELD_ROW = 1 << 17
 #: Bytes of a row of which a program of a cluster holds a part: four such programs fill a multiprocessor.
 SHARED_PART = 1 << 15
-#: Bytes of a row from which on a cluster is faster than a program that reads it once more.
-CLUSTERED_ROW = 3 << 15
+#: Bytes of a row up to which one program that reads it once more, from the cache, is as fast as a cluster.
+CLUSTERED_ROW = CACHED_ROW
 #: Programs of a cluster that every GPU with clusters can run.
 LARGEST_CLUSTER = 8
 #: The longest of these: the time for computing, when nothing is read, grows with it.
@@ -262,7 +262,7 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
         return None
     bytes_ = _row_bytes(kernel)
     cluster = power_of_two(-(-bytes_ // SHARED_PART))
-    if not 1 < cluster <= LARGEST_CLUSTER or bytes_ < CLUSTERED_ROW:
+    if not 1 < cluster <= LARGEST_CLUSTER or bytes_ <= CLUSTERED_ROW:
         return None
     for warps in (8, 4):
         block = warps * 32 * 16 // widest(kernel)
