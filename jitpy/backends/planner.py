@@ -403,7 +403,7 @@ class Planner(Arrangement):
 
     def _conform(self, node: Node, made: Stored) -> None:
         """Kernels and views rely on the strides of the spec; eager may have its own mind about those of a result."""
-        if node.op.name in _ROW_MAJOR or len(made.shape) < 2 or _is_plain_matmul(node):
+        if node.op.name in _ROW_MAJOR or made.stride in ((), (1,)) or _is_plain_matmul(node):
             return
         before, slot = self.slots[made], self._new_slot()
         stride = tuple(map(self.table.ref, made.stride))

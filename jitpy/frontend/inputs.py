@@ -211,6 +211,17 @@ def is_no_leaf(tensor: torch.Tensor) -> bool:
     return not tensor.is_leaf
 
 
+def shows_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a view of a leaf that requires grad."""
+    base = tensor._base
+    return base is not None and base.requires_grad and base.is_leaf
+
+
+def shows_no_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is no view of a leaf that requires grad."""
+    return not shows_leaf(tensor)
+
+
 def check_write_under_grad(recorder: Recorder, entry: GraphInput, through_view: bool) -> None:
     """An in-place operation on an input, recorded by autograd. Raises UserError where eager would."""
     real: torch.Tensor = entry.value

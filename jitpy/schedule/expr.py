@@ -54,7 +54,7 @@ COST = {
     "pow": 30,
     "drawn_below": 30,
 }
-_FREE = ("const", "load", "index", "size", "reduced", "cast", "cell")
+_FREE = ("const", "load", "index", "size", "reduced", "cast", "cell", "behind")
 _MATH = {
     "exp2",
     "expm1",

@@ -11,7 +11,7 @@ from ..ir.op import NotCovered
 from ..ir.ops.layout import normalize_dim
 from ..ir.ops.philox import MASK
 from ..ir.spec import Dim, contiguous_stride
-from .expr import BOOL, INT, Expr
+from .expr import BOOL, INT, Expr, index_expressions, walk
 from .index import Index, flatten, of
 from .lower import Lowering, lowering
 from .values import IndexTuple, Trace, Value
@@ -28,6 +28,17 @@ def position(trace: Trace, ids: Value, index: IndexTuple, size: Dim, wrap: bool 
     return of(e.make("check", operands, INT))
 
 
+def read_at(trace: Trace, x: Value, index: IndexTuple) -> Expr:
+    """An element of `x` at an index with checked positions. Where `x` is the same everywhere, the element would not
+    depend on these, and nobody would make the checks."""
+    result = trace.read(x, index)
+    used = set(walk([result]))
+    for check in walk(expr for one in index for expr in index_expressions(one)):
+        if check.op == "check" and check not in used:
+            result = trace.e.make("behind", (result, check), result.dtype)
+    return result
+
+
 def require_integers(ids: Value) -> None:
     if ids.dtype not in (torch.int64, torch.int32):
         raise NotCovered("index dtype")
@@ -39,7 +50,7 @@ def embedding(low: Lowering, node: Any, weight: Value, ids: Value, *args: Any, *
     return low.pointwise(
         node.tensor.shape,
         node.tensor.dtype,
-        lambda trace, index: trace.read(weight, (position(trace, ids, index[:-1], weight.shape[0]), index[-1])),
+        lambda trace, index: read_at(trace, weight, (position(trace, ids, index[:-1], weight.shape[0]), index[-1])),
     )
 
 
@@ -68,7 +79,7 @@ def index_select(low: Lowering, node: Any, x: Value, dim: int, ids: Value) -> Va
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         place = position(trace, ids, (index[axis],) if ids.shape else (), x.shape[axis])
-        return trace.read(x, (*index[:axis], place, *index[axis + 1 :]))
+        return read_at(trace, x, (*index[:axis], place, *index[axis + 1 :]))
 
     return low.pointwise(node.tensor.shape, node.tensor.dtype, body)
 
@@ -82,8 +93,8 @@ def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_g
     return low.pointwise(
         node.tensor.shape,
         node.tensor.dtype,
-        lambda trace, index: trace.read(
-            x, (*index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1 :])
+        lambda trace, index: read_at(
+            trace, x, (*index[:axis], position(trace, ids, index, x.shape[axis]), *index[axis + 1 :])
         ),
     )
 
@@ -103,7 +114,8 @@ def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | N
     def body(trace: Trace, index: IndexTuple) -> Expr:
         at = index[first : first + count]
         rest = iter(index[:first] + index[first + count :])
-        return trace.read(
+        return read_at(
+            trace,
             x,
             tuple(
                 position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)

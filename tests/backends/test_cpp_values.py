@@ -148,6 +148,31 @@ def test_index_out_of_range(bad: int) -> None:
     assert torch.equal(compiled(table, ids)[0], table[ids] * 2)
 
 
+@pytest.mark.parametrize("of_a_sum", [False, True])
+def test_index_into_what_is_the_same_everywhere(of_a_sum: bool) -> None:
+    def fill(x: torch.Tensor) -> torch.Tensor:
+        return x.sum().expand(4, 2) if of_a_sum else torch.ones(4, 2)
+
+    reads: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+        lambda x, i: fill(x)[i], lambda x, i: fill(x).index_select(0, i), lambda x, i: torch.embedding(fill(x), i),
+        lambda x, i: fill(x)[:, 0].gather(0, i)]
+    x, ids = torch.randn(3), torch.tensor([1, 2, 3])
+    for read in reads:
+        compiled = make_executable(plan_graph(trace(lambda x, i, read=read: read(x, i) * 2, [x, ids])))
+        torch.testing.assert_close(compiled(x, ids)[0], read(x, ids) * 2)
+        with pytest.raises((IndexError, RuntimeError), match="out of"):
+            compiled(x, torch.tensor([1, 4, 3]))
+
+
+def test_results_of_calls_lie_as_the_rule_says() -> None:
+    x = torch.zeros(6)
+    compiled = make_executable(plan_graph(trace(lambda x: torch.ops.aten.uniform(x[::2]) + 1, [x])))
+    torch.manual_seed(5)
+    expected = torch.ops.aten.uniform(x[::2]) + 1
+    torch.manual_seed(5)
+    assert torch.equal(compiled(x)[0], expected)
+
+
 def test_negative_indices_count_from_the_end() -> None:
     table, ids = torch.randn(10, 4), torch.tensor([[-1, 2], [3, -10]])
     assert torch.equal(run(lambda t, i: t[i] + 1, table, ids), table[ids] + 1)

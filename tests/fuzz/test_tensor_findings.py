@@ -633,6 +633,52 @@ _finding("write_to_a_view_that_a_list_had_twice", """
     """, "t1")
 
 
+# Numbers for memory with gaps were read as if the copy that has them had the gaps, too.
+_finding("random_numbers_for_memory_with_gaps", """
+    t2 = z[..., ::2]
+    t2.uniform_()
+    t3 = torch.complex(g, g).imag.detach()
+    t3.uniform_()
+    t4 = torch.zeros(40, 5)[:, 1:3]
+    t4.normal_()
+    """, "t2, t3, t4", alias=6)
+
+# What torch refuses of a pending conjugation was made all the same, or raised before the writes in front of it.
+_finding("real_view_of_a_pending_conjugation", """
+    v.data.sigmoid_()
+    t1 = c.conj()
+    torch.view_as_real(t1).add_(1)
+    """, "t1", alias=2)
+_finding("unread_real_view_of_a_pending_conjugation", """
+    t1 = c.conj()
+    torch.view_as_real(t1)
+    """, "t1")
+
+# The check of an index that no result depends on, since all elements are the same.
+_finding("index_into_one_element", """
+    t1 = s.unsqueeze(0)
+    t3 = t1[i % 2]
+    t4 = torch.ones(2)[i * 2]
+    """, "t4", alias=6)
+_finding("unread_index_into_one_element", """
+    t1 = s.unsqueeze(0)
+    t3 = t1[i % 2]
+    t4 = i.sum()
+    """, "t4")
+
+# A view of a leaf, made before the graph began: eager says that first.
+_finding("refused_write_to_an_argument_that_shows_a_leaf", """
+    t1 = w[..., None]
+    t2 = w[:, 0]
+    torch._C._is_tracing()
+    for write in (lambda: t1.scatter_(0, t1, 1.0), lambda: t2.add_(torch.ones(2, 5, 1, 7))):
+        try:
+            write()
+        except RuntimeError as error:
+            log.append(str(error))
+    """, "t1")
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

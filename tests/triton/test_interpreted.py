@@ -98,6 +98,14 @@ def test_index_out_of_range_stops_the_kernel() -> None:
         PythonExecutable(plan)(torch.randn(5), torch.tensor([1, 7]))
 
 
+def test_index_out_of_range_of_what_is_the_same_everywhere_stops_the_kernel() -> None:
+    plan = plan_graph(trace(lambda x, i: x.sum().expand(4)[i] + torch.ones(4)[i], [torch.randn(5), torch.tensor([1, 2])]))
+    with config.patch(triton_on_cpu=True):
+        PythonExecutable(plan)(torch.randn(5), torch.tensor([1, 2]))
+        with pytest.raises(Exception, match="index out of range"):
+            PythonExecutable(plan)(torch.randn(5), torch.tensor([1, 7]))
+
+
 def test_sums_that_must_repeat_are_not_added_atomically() -> None:
     inputs = [torch.randn(5, 30), torch.randint(0, 9, (5,))]
 

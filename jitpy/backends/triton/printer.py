@@ -150,6 +150,8 @@ class ExprPrinter:
             return cast(self.tensor(args[0]), args[0].dtype, expr.dtype)
         if op == "round_to":
             return f"{self.tensor(args[0])}.to({TYPES[expr.attr]}).to({TYPES[expr.dtype]})"
+        if op == "behind":
+            return self.argument(args[0])
         if op == "where":
             return f"tl.where({self.argument(args[0])}, {self.argument(args[1])}, {self.argument(args[2])})"
         if op in ("lt", "le", "gt", "ge") and dtype is torch.bool:

@@ -11,6 +11,7 @@ from jitpy.ir import Dim, SizeEnv, SizeUnknown
 from jitpy.ir.ops.quiet import without_compiler_import
 
 from ...ir.algebra import sympy
+from ..inputs import shows_leaf
 from ..traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 from .shadow import (
     Constant,
@@ -294,8 +295,10 @@ def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
 def _shows_leaf(recorder: Recorder, value: TracedTensor) -> bool:
     """Whether it is a view of a leaf from outside."""
     index = value.storage.input
-    return bool(value.chain) and index is not None and recorder._inputs[index].payload.is_leaf and \
-        recorder._inputs[index].value.requires_grad
+    if index is None:
+        return False
+    entry = recorder._inputs[index]
+    return shows_leaf(entry.value) or bool(value.chain) and entry.payload.is_leaf and entry.value.requires_grad
 
 
 def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:

@@ -33,7 +33,7 @@ from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.graph import OWN_VERSIONS
 from jitpy.ir.ops.functional import check_write
-from jitpy.ir.ops.random_order import filling_order, fills_by_index
+from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 
 from ...ir.algebra import sympy
 from ..finish.graphs import finish_graph
@@ -46,6 +46,8 @@ from ..inputs import (
     is_no_leaf,
     make_tensor_input,
     sharing_arrays,
+    shows_leaf,
+    shows_no_leaf,
 )
 from ..source import Source
 from ..tensors import calls as torch_calls
@@ -85,6 +87,9 @@ __all__ = [
     "is_torch_callable",
 ]
 
+
+#: Views that torch refuses of tensors whose conjugation or negation is pending.
+_OF_RESOLVED = frozenset({_aten.view_as_real.default, _aten.view_as_complex.default, _aten.view.dtype})
 
 #: How far the recording was: numbers of nodes, inputs, relations, guards and journal entries.
 Mark = tuple[int, int, int, int, int]
@@ -300,6 +305,8 @@ class Recorder:
         overload = facts.overload
         if overload is _aten.as_strided.default:
             base, args, kwargs = self._strided_base(base, args, kwargs)
+        elif overload in _OF_RESOLVED and True in base.lazy_bits:
+            raise Uncapturable("exception", f"{overload} of a tensor whose conjugation or negation is pending")
         source = self.node(base, detached=overload is _aten.detach.default)
         node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
         grad = self.state.grad_enabled
@@ -375,6 +382,8 @@ class Recorder:
         overlap.check_operands(self, facts, args, kwargs)
         if not facts.outs:
             check_written(facts.overload, self.to_node(args), self.to_node(kwargs))
+        if facts.overload is _aten.normal_.default and not fills_alike(self.sizes, args[0].spec):
+            raise Uncapturable("unsupported_op", "normal_() of memory with gaps, which draws its own numbers")
         if facts.overload is _aten.copy_.default:
             target, source = args[:2]
             if not isinstance(source, TracedTensor):  # a number
@@ -716,6 +725,7 @@ class Recorder:
             entry = None if payload.storage.input is None else self._inputs[payload.storage.input]
             if entry is not None and entry.value.requires_grad:
                 self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
+                self.guards.add(entry.source, "python", shows_leaf if shows_leaf(entry.value) else shows_no_leaf, why)
             self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
         elif isinstance(payload, sympy.Basic):
             self.sizes.specialize(payload, why)

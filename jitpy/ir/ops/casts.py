@@ -28,6 +28,14 @@ def _clone(env: SizeEnv, x: TensorSpec, *, memory_format: torch.memory_format | 
 define("aten.clone.default", kind="pointwise", infer=_clone, scalar=_identity, operands=1, compute=_own)
 
 
+def _filled(env: SizeEnv, x: TensorSpec, low: float = 0, high: float = 1, *, generator: Any = None) -> TensorSpec:
+    """A clone that is filled with random numbers. (torch's own rule has the strides of `x`, gaps and all.)"""
+    return _clone(env, x)
+
+
+define("aten.uniform.default", infer=_filled)
+
+
 def _has_format(x: TensorSpec, memory_format: torch.memory_format | None) -> bool:
     if memory_format is None or memory_format is torch.preserve_format:
         return True

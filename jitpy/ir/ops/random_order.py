@@ -1,7 +1,8 @@
 """In which order random numbers fill a tensor.
 
 `bernoulli_` of torch's CPU library walks memory; on some processors it takes the numbers of another library, in the
-order of the indices. Functional forms always fill row-major memory.
+order of the indices. Functional forms always fill row-major memory. `normal_` draws many numbers at once where memory
+is contiguous, which a copy without the gaps of a tensor may be.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ def _walks_memory() -> bool:
 def fills_by_index(x: TensorSpec) -> bool:
     """Whether `bernoulli_` fills memory like that of `x` as it fills row-major memory."""
     return x.device.type != "cpu" or is_contiguous(x.shape, x.stride) or not _walks_memory()
+
+
+def fills_alike(env: SizeEnv, x: TensorSpec) -> bool:
+    """Whether `normal_` fills a tensor with the numbers that it fills a copy with."""
+    copied = preserved_stride(env, x.shape, x.stride)
+    return x.device.type != "cpu" or is_contiguous(x.shape, x.stride) or not is_contiguous(x.shape, copied)
 
 
 def filling_order(env: SizeEnv, x: TensorSpec) -> list[int]:
