@@ -79,6 +79,9 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
+    if torch.is_inference_mode_enabled() and tensor.requires_grad and tensor._base is not None:
+        # autograd would bring the view's history up to date, which inference mode does not let it
+        return False
     try:
         leaf = tensor.is_leaf
     except RuntimeError:

@@ -265,11 +265,12 @@ class GraphInput:
 class Finished:
     """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, `('output', k)`,
     or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`). `gone` has the inputs
-    of which it was computed."""
+    of which it was computed. `connected`: inputs of which something was computed under autograd that nothing needs."""
 
     graph: Graph
     places: list[tuple[str, int]]
     gone: dict[int, list[Node]]
+    connected: list[Node]
 
 
 def tensors_in(value: Any) -> Iterable[TracedTensor]:

@@ -679,6 +679,22 @@ _finding("refused_write_to_an_argument_that_shows_a_leaf", """
     """, "t1")
 
 
+# A view of what came to require grad counts as a leaf until something is computed of it, be it that nobody reads it.
+_finding("view_of_a_written_tensor_that_nobody_reads", """
+    x[0].add_(v)
+    t4 = torch.stack([z, z * 2], -1)
+    t6 = x * 2
+    """, "t6", alias=1, after=("args['z'].mul_(2)",))
+
+# Autograd cannot make the history of a view anew in inference mode, where tracing asked for it.
+_finding("view_written_in_inference_mode", """
+    t1 = torch.view_as_real(torch.complex(g, g * 2))
+    t5 = t1[..., 1:]
+    with torch.inference_mode():
+        t6 = t5.mul_(2)
+    """, "t5", alias=8)
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

@@ -19,7 +19,7 @@ from ..builtins.generators import abandoned
 from ..code import Ins, all_positional, param_names
 from ..executor import Executor, Frame, is_library
 from ..polyfills.classes import build_class
-from ..recording.history import without_history
+from ..recording.history import bring_up_to_date, without_history
 from ..source import attr
 from ..traced import Uncapturable
 from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, PyValue, TensorValue, Value
@@ -153,6 +153,11 @@ class Finisher:
             emitter.out = emitter.body
         else:
             names = {}
+        if finished.connected:
+            emitter.out = prologue
+            emitter.call(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
+            emitter.emit("POP_TOP")
+            emitter.out = emitter.body
         marked: set[int] = set()
         for kind, where in finished.places:
             if kind == "input":

@@ -71,6 +71,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         if not storage.seen and graph.inputs[index].tensor.requires_grad:
             _write_as_data(recorder, index)
     _mark_memory(recorder, live)
+    connected = _read_under_autograd(recorder)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
     _check_written_histories(recorder, [payload for _, payload in written])
     results = frozenset(graph.nodes[recorded:])
@@ -78,7 +79,17 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], results)
     _guard_separate_memory(recorder, [i for i, _ in written])
-    return Finished(graph, places, gone)
+    return Finished(graph, places, gone, sorted(connected - _read_under_autograd(recorder), key=graph.inputs.index))
+
+
+def _read_under_autograd(recorder: Recorder) -> set[Node]:
+    """The inputs that are views, and that something with a history is computed of."""
+    graph = recorder.graph
+    views = {node for node, entry in zip(graph.inputs, recorder._inputs, strict=True)
+             if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad and entry.value._base is not None}
+    if not views:
+        return views
+    return {n for node in graph.nodes if requires_grad(node.spec) for n in node.input_nodes() if n in views}
 
 
 def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) -> None:

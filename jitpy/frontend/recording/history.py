@@ -103,4 +103,11 @@ def without_history(tensor: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor
     return result[0] if inputs else result
 
 
-__all__ = ["TWICE", "History", "drop_unused_history", "without_history"]
+def bring_up_to_date(*views: torch.Tensor) -> None:
+    """What eager does where it computes something of a view whose base was written to (run by compiled code): until
+    then the view counts as a leaf that nobody may write."""
+    for view in views:
+        view.grad_fn  # noqa: B018
+
+
+__all__ = ["TWICE", "History", "bring_up_to_date", "drop_unused_history", "without_history"]
