@@ -99,9 +99,10 @@ def test_index_out_of_range_stops_the_kernel() -> None:
 
 
 def test_index_out_of_range_of_what_is_the_same_everywhere_stops_the_kernel() -> None:
-    plan = plan_graph(trace(lambda x, i: x.sum().expand(4)[i] + torch.ones(4)[i], [torch.randn(5), torch.tensor([1, 2])]))
+    inputs = [torch.randn(5), torch.tensor([1, 2])]
+    plan = plan_graph(trace(lambda x, i: x.sum().expand(4)[i] + torch.ones(4)[i], inputs))
     with config.patch(triton_on_cpu=True):
-        PythonExecutable(plan)(torch.randn(5), torch.tensor([1, 2]))
+        PythonExecutable(plan)(*inputs)
         with pytest.raises(Exception, match="index out of range"):
             PythonExecutable(plan)(torch.randn(5), torch.tensor([1, 7]))
 
