@@ -52,6 +52,7 @@ from .values.base import (
 _FUNCTION_LIKE = (types.FunctionType,)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_LAZY_MODULES = (type(torch.ops), torch._ops._OpNamespace)
 _object_getattribute = object.__getattribute__
 _module_getattr = torch.nn.Module.__getattr__
 
@@ -342,6 +343,8 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
 
 def _load_module_attr(ex: Executor, value: PyValue, name: str) -> Any:
     module = ex.world.pin(value)
+    if isinstance(module, _LAZY_MODULES):
+        hasattr(module, name)  # what was not asked for before is put into the module now
     space = ex.world.module_dict(module)
     found = ex.world.dict_get(space, name)
     if found is not None:

@@ -226,6 +226,24 @@ def as_strided(x):
     return y, x
 
 
+@case(lambda: (torch.randn(6),), lambda: (torch.randn(6, requires_grad=True),), fullgraph=True)
+def strided_view_of_views_without_grad(x):
+    with torch.no_grad():
+        y = x * 2
+        flat = x.reshape(-1).as_strided((2, 2), (1, 2), 1)
+        part = y.view(2, 3)[1:].as_strided((2,), (2,))
+        part += 1
+    return y, flat, part, flat.requires_grad, part.requires_grad, part._is_view()
+
+
+@case(lambda: (torch.randn(6),), lambda: (torch.randn(6, requires_grad=True),))
+def strided_view_with_grad_of_a_view_without(x):
+    with torch.no_grad():
+        flat = x.reshape(3, 2)
+    part = flat.as_strided((2, 2), (1, 2))
+    return part, part.requires_grad, part._is_view()
+
+
 @case(one, fullgraph=True)
 def clone_is_separate(x):
     y = x.clone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 _LIB = torch.library.Library("jitpysem", "DEF")
@@ -288,6 +289,41 @@ def custom_op_raises(x):
         return raises(x)
     except ValueError as error:
         return str(error)
+
+
+LIBRARY = torch.library.Library("jitpysem_library", "DEF")
+LIBRARY.define("above_two(Tensor x) -> Tensor")
+LIBRARY.impl("above_two", lambda x: torch.from_numpy(x.numpy()[x.numpy() > 2]), "CPU")
+LIBRARY.define("first_used_inside(Tensor x) -> Tensor")
+LIBRARY.impl("first_used_inside", lambda x: x * 2, "CPU")
+LIBRARY.impl("first_used_inside", torch.empty_like, "Meta")
+
+
+@torch.library.register_fake("jitpysem_library::above_two")
+def _(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@case(lambda: (torch.arange(6.0),), lambda: (torch.arange(4.0),), lambda: (torch.arange(9.0),))
+def custom_op_whose_sizes_depend_on_data(x):
+    """For zeros and for ones its result is empty."""
+    found = torch.ops.jitpysem_library.above_two(x)
+    return found, found + 1, x[found.long()[:1]]
+
+
+@case(one)
+def custom_op_first_used_inside(x):
+    return torch.ops.jitpysem_library.first_used_inside(x) + 1
+
+
+def test_names_of_operators_are_looked_up_once() -> None:
+    """The first use of an operator's name changes `torch.ops`; it is captured all the same."""
+    library = torch.library.Library("jitpysem_names", "DEF")
+    library.define("double(Tensor x) -> Tensor")
+    library.impl("double", lambda x: x * 2, "CompositeImplicitAutograd")
+    assert "double" not in vars(torch.ops.jitpysem_names)
+    report = jitpy.explain(lambda x: torch.ops.jitpysem_names.double(x) + 1)(torch.ones(3))
+    assert report.result.tolist() == [3.0] * 3 and report.graph_break_count == 0
 
 
 def positive():

@@ -285,4 +285,17 @@ def unions(x):
         isinstance([], typing.List), isinstance(x, torch.Tensor | int)  # noqa: UP006
 
 
+@case(lambda: (torch.ones(3), 2, "a"), fullgraph=True)
+def refinements_of_torchscript(x, number, text):
+    refine = torch.jit.isinstance
+    return x + 1, refine(x, torch.Tensor), refine(number, str), refine(text, (int, str)), refine([x], list)
+
+
+@case(lambda: (torch.ones(3), [torch.ones(2)], {"k": 1}))
+def refinements_of_containers(x, tensors, numbers):
+    refine = torch.jit.isinstance
+    return (x + 1, refine(tensors, list[torch.Tensor]), refine(tensors, typing.List[int]),
+            refine(numbers, dict[str, int]), refine((1, "a"), tuple[int, str]), refine(None, typing.Optional[int]))
+
+
 test_all = make_test(__name__)

@@ -94,6 +94,11 @@ def annotate(the_type, the_value):
     return the_value
 
 
+@substitute(torch.jit.isinstance)
+def jit_isinstance(obj, target_type):
+    return torch._jit_internal._isinstance(obj, target_type)
+
+
 @substitute(torch._C._infer_size)
 def infer_size(a, b):
     if not isinstance(a, torch.Size) or not isinstance(b, torch.Size):

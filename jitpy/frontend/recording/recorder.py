@@ -355,7 +355,8 @@ class Recorder:
         if base.chain:
             if offset is None:
                 offset = base.spec.offset
-            if base.is_unrecorded or any(step.multi for step in base.chain):
+            # under no_grad the new view is as unconnected as the old one
+            if base.is_unrecorded and self.state.grad_enabled or any(step.multi for step in base.chain):
                 raise Uncapturable("unsupported_op", "as_strided of a view that autograd restricts")
             if base.spec.requires_grad and not all(
                     step.op.target is not _aten.as_strided.default and

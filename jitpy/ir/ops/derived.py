@@ -2,7 +2,8 @@
 
 This covers every op without a hand-written rule. A meta tensor has sizes and no memory, so the op's own code computes
 the result's sizes, strides, dtype and whether it requires grad. Where an op has no meta kernel, or its meta kernel
-raises, the real CPU kernel decides, on zeros, if that is cheap. Whether a result is a view is read off its storage.
+raises, the real CPU kernel decides, on zeros, if that is cheap and the op is torch's. Whether a result is a view is
+read off its storage.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ MISREPORTED = frozenset(
 
 #: The same, where it is the kernel of the CPU that keeps channels last, and that of other devices does not.
 _MISREPORTED_ON_CPU = frozenset({"aten.pixel_shuffle.default", "aten.pixel_unshuffle.default"})
+
+#: Where torch's own operators are.
+_NAMESPACES = frozenset(("aten", "prims", "prim"))
 
 #: Composite ops that look at their data, to check it or to choose between ways to the same result: the sizes of the
 #: result do not depend on it.
@@ -274,7 +278,7 @@ def _run_for_real(
     """What the CPU kernel itself returns or raises, where that does not depend on the values.
 
     It is run on zeros and on ones, and refuses to look at a value on the way. The ops in `READ_THEIR_DATA` may look,
-    and may refuse one of the two.
+    and may refuse one of the two. Kernels that are not torch's look unseen: these are not asked.
     """
     specs: list[TensorSpec] = []
     _collect(args, specs)
@@ -282,6 +286,7 @@ def _run_for_real(
     if (
         not specs
         or not op.is_pure
+        or getattr(op.target, "namespace", "aten") not in _NAMESPACES
         or any(s.device.type != "cpu" for s in specs)
         or sum(s.numel * s.dtype.itemsize for s in specs) > _REAL_LIMIT
     ):
