@@ -233,7 +233,7 @@ def strided_view_of_views_without_grad(x):
         flat = x.reshape(-1).as_strided((2, 2), (1, 2), 1)
         part = y.view(2, 3)[1:].as_strided((2,), (2,))
         part += 1
-    return y, flat, part, flat.requires_grad, part.requires_grad, part._is_view()
+    return y, flat, part, flat.requires_grad, part.requires_grad
 
 
 @case(lambda: (torch.randn(6),), lambda: (torch.randn(6, requires_grad=True),))

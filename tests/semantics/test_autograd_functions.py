@@ -733,4 +733,32 @@ def forward_mode(x, t):
         return out.primal, out.tangent
 
 
+class AssignPart(Function):
+    """Writes into a result of its own past autograd, as solvers of differential equations do."""
+
+    @staticmethod
+    def forward(ctx, scratch, value, index):
+        ctx.index = index
+        scratch.data[index] = value
+        return scratch
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad[ctx.index], None
+
+
+@case(lambda: (torch.randn(3, requires_grad=True),), lambda: (torch.randn(3),))
+def parts_written_past_autograd(x):
+    k = torch.zeros(3, 4)
+    for i in range(3):
+        k = AssignPart.apply(k, (x * i).sin(), (..., i))
+        x = x + k[..., : i + 1].sum()
+    return x * 2
+
+
+@case(lambda: (torch.randn(4, requires_grad=True), torch.ones(3, 4, requires_grad=True)))
+def part_of_an_argument_written_past_autograd(x, k):
+    return AssignPart.apply(k, x, 0) * 2
+
+
 test_cases = make_test(__name__)

@@ -74,15 +74,15 @@ def _with_gradients(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
     cls, ctx, given, made, saved, plain, materialize = args
     assert isinstance(given, TupleValue) and isinstance(materialize, ConstValue)
     name = cls.obj.__name__ if hasattr(cls, "obj") else "Function"
-    results = _Results(ex, _items(ex, given), made, _items(ex, plain))
-    if not results.differentiable:
-        return made
-    if len(results.differentiable) > 1 and not materialize.value:
-        raise _refusal("set_materialize_grads(False) with several results")
-    kept = _items(ex, saved)
-    if not all(isinstance(v, TensorValue) or _is_none(v) for v in kept):
-        raise _refusal("save_for_backward of what is no tensor: eager raises")
     with recording(ex, f"{name}.apply"):
+        results = _Results(ex, _items(ex, given), made, _items(ex, plain))
+        if not results.differentiable:
+            return made
+        if len(results.differentiable) > 1 and not materialize.value:
+            raise _refusal("set_materialize_grads(False) with several results")
+        kept = _items(ex, saved)
+        if not all(isinstance(v, TensorValue) or _is_none(v) for v in kept):
+            raise _refusal("save_for_backward of what is no tensor: eager raises")
         return _record(ex, cls, name, ctx, results, kept, bool(materialize.value))
 
 
