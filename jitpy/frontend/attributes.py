@@ -46,6 +46,7 @@ from .values.base import (
     TupleValue,
     Value,
     const,
+    type_name,
     unsupported,
 )
 
@@ -141,13 +142,7 @@ def attribute_error(ex: Executor, value: Value, name: str) -> Exception:
         return _missing(ex, value, name, f"module {value.obj.__name__!r} has no attribute {name!r}")
     if isinstance(value, PyValue) and isinstance(value.obj, type):
         return _missing(ex, value, name, f"type object {value.obj.__name__!r} has no attribute {name!r}")
-    return _missing(ex, value, name, f"{_type_name(value.cls)!r} object has no attribute {name!r}")
-
-
-def _type_name(cls: type) -> str:
-    """A type's name in messages: types made in C show their module."""
-    in_c = not cls.__flags__ & 1 << 9 or cls.__flags__ & 1 << 8
-    return f"{cls.__module__}.{cls.__name__}" if in_c and cls.__module__ != "builtins" else cls.__name__
+    return _missing(ex, value, name, f"{type_name(value.cls)!r} object has no attribute {name!r}")
 
 
 def _missing(ex: Executor, value: Value, name: str, message: str) -> Exception:

@@ -6,6 +6,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import math
 import os
 import re
 import types
@@ -16,7 +17,7 @@ import torch
 
 from ..ir.algebra import sympy
 from ..marks import ALLOWED, DISABLED, original_of
-from .arrays.values import ArrayValue, is_array, is_number
+from .arrays.values import ArrayValue, evaluate_strictly, is_array, is_number
 from .breaks import GraphBreak
 from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
 from .builtins.stand_ins import make_stand_in, original_type
@@ -49,6 +50,7 @@ from .values.base import (
     TensorValue,
     TupleValue,
     Value,
+    type_name,
     unsupported,
 )
 
@@ -313,6 +315,10 @@ def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         handler = BUILTINS.get(obj)
     except TypeError:
         handler = None
+    if args and not kwargs and isinstance(obj, types.BuiltinFunctionType) and obj in _OF_NUMBERS:
+        folded = fold_numpy_numbers(ex, obj, args)
+        if folded is not None:
+            return folded
     if handler is not None:
         if not _accepts(obj, len(args), tuple(kwargs)):
             raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
@@ -458,6 +464,25 @@ def fold(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) ->
     return lift(ex, result)
 
 
+def fold_numpy_numbers(ex: Executor, function: Any, args: list[Value]) -> Value | None:
+    """Evaluate a function of numbers on scalars of numpy's and constants; None where there are others, or no such
+    scalars, or where numpy would warn."""
+    if not any(isinstance(arg, PyValue) and is_number(arg.obj) for arg in args) or \
+            not all(isinstance(arg, ConstValue) or isinstance(arg, PyValue) and is_number(arg.obj) for arg in args):
+        return None
+    real = [arg.value if isinstance(arg, ConstValue) else ex.world.pin(arg) for arg in args]  # type: ignore[arg-type]
+    try:
+        result = evaluate_strictly(function, real)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return None if result is NotImplemented else lift(ex, result)
+
+
+#: builtin functions that numbers of numpy's may be given as well as Python's
+_OF_NUMBERS = frozenset({float, int, bool, complex, str, repr, format, hash, round, abs, pow, divmod,
+                         *(f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType))})
+
+
 def lift(ex: Executor, result: Any) -> Value:
     """The Value of a freshly computed constant, containers included."""
     kind = type(result)
@@ -484,7 +509,8 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
     world = ex.world
     handler = BUILTINS.get(cls)
     if handler is not None:
-        return handler(ex, args, kwargs)
+        folded = fold_numpy_numbers(ex, cls, args) if not kwargs and cls in _OF_NUMBERS else None
+        return handler(ex, args, kwargs) if folded is None else folded
     if cls in _PURE_TORCH:
         folded = fold_deep(ex, cls, args, kwargs)
         if folded is not None:
@@ -780,6 +806,8 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
             return known
         if known is None:
             raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
+    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
+        return int(ex.world.pin(value))
     hook = ex.world.class_lookup(value.cls, "__index__")
     if isinstance(hook, types.FunctionType):
         found = ex.call_sync(ex.world.const_object(hook), [value])
@@ -788,4 +816,4 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
         return as_int(ex, found, what)
     if hook is not MISSING:
         raise unsupported(value, what)
-    raise ex.throw(TypeError, f"{value.cls.__name__!r} object cannot be interpreted as an integer")
+    raise ex.throw(TypeError, f"{type_name(value.cls)!r} object cannot be interpreted as an integer")

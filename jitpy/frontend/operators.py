@@ -19,7 +19,7 @@ from .builtins.growing import number_of_items
 from .builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
 from .builtins.stand_ins import changed
 from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
-from .calls import as_int, call, lift, number_value, range_items, record, recording, to_payload
+from .calls import as_int, call, fold_numpy_numbers, lift, number_value, range_items, record, recording, to_payload
 from .executor import Executor, is_polyfill
 from .guards import MISSING
 from .polyfills import construct
@@ -128,6 +128,9 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
             is_constant_number(b) and isinstance(a, ConstValue):
         return numpy_operations().operate(ex, name, a, b)
+    folded = fold_numpy_numbers(ex, function, [a, b])
+    if folded is not None:
+        return folded
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
@@ -426,6 +429,9 @@ def unary(ex: Executor, opname: str, a: Value) -> Any:
     if isinstance(a, ScalarValue):
         with recording(ex, opname):
             return number_value(ex.recorder.scalar_op(function, a.traced))
+    folded = fold_numpy_numbers(ex, function, [a])
+    if folded is not None:
+        return folded
     found = ex.world.class_lookup(a.cls, dunder)
     if isinstance(found, types.FunctionType):
         return call(ex, ex.world.const_object(found), [a], {})
@@ -712,6 +718,8 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
         return value.traced if known is None else known
     if isinstance(value, ArrayValue):
         raise GraphBreak("data_dependent_branch", "the truth of a numpy array")
+    if isinstance(value, PyValue) and is_number(value.obj):
+        return bool(ex.world.pin(value))
     if isinstance(value, TensorValue):
         with recording(ex, "bool"):
             result = ex.recorder.call(torch.Tensor.__bool__, (value.traced,), {}, ex.loc())

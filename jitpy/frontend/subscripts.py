@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .arrays.values import ArrayValue
+from .arrays.values import ArrayValue, is_number
 from .breaks import GraphBreak
 from .builtins.growing import change_list, has_item, list_item, number_of_items
 from .builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
@@ -50,6 +50,7 @@ from .values.base import (
     TupleValue,
     Value,
     const,
+    type_name,
     unsupported,
 )
 
@@ -145,9 +146,11 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
         raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
     if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
         return as_int(ex, key, "subscript")
+    if isinstance(key, PyValue) and is_number(key.obj) and key.obj.dtype.kind in "iu":
+        return as_int(ex, key, "subscript")
     if hasattr(key.cls, "__index__"):
         raise GraphBreak("unsupported_value", f"{key.describe()} as index of a Python sequence")
-    raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {key.cls.__name__}")
+    raise ex.throw(TypeError, f"{kind} indices must be integers or slices, not {type_name(key.cls)}")
 
 
 def _sequence_item(ex: Executor, container: Any, key: Value) -> Value:

@@ -171,6 +171,15 @@ def is_array(obj: Any) -> bool:
     return isinstance(obj, _ARRAYS) and not isinstance(obj, _NUMBERS)
 
 
+def evaluate_strictly(function: Any, numbers: list[Any]) -> Any:
+    """A function of scalars; NotImplemented where numpy would warn of the result."""
+    with np.errstate(all="raise"):
+        try:
+            return function(*numbers)
+        except FloatingPointError:
+            return NotImplemented
+
+
 def is_number(obj: Any) -> bool:
     """Whether this is an (immutable) scalar of a numeric type or bool."""
     return isinstance(obj, _NUMBERS)

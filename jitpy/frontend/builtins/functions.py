@@ -18,7 +18,7 @@ import torch
 
 from ...ir.algebra import sympy
 from .. import attributes
-from ..arrays.values import ArrayValue
+from ..arrays.values import ArrayValue, is_number
 from ..attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr
 from ..breaks import GraphBreak
 from ..calls import (
@@ -476,6 +476,8 @@ def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 def formatting_constant(ex: Executor, value: Value) -> Any:
     """The real object to format, where it is made of constants."""
+    if isinstance(value, PyValue) and is_number(value.obj):
+        return ex.world.pin(value)
     if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
         raise unsupported(value, "formatting")
     if isinstance(value, ClassValue) and type(value.obj) is not type:

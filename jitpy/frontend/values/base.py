@@ -623,6 +623,12 @@ TRUE = ConstValue(True)
 FALSE = ConstValue(False)
 
 
+def type_name(cls: type) -> str:
+    """A type's name in messages: types made in C show their module."""
+    in_c = not cls.__flags__ & 1 << 9 or cls.__flags__ & 1 << 8
+    return f"{cls.__module__}.{cls.__name__}" if in_c and cls.__module__ != "builtins" else cls.__name__
+
+
 def unsupported(value: Value, what: str) -> GraphBreak:
     """The break for an operation that a kind of value has no model of."""
     return GraphBreak("unsupported_value", f"{what} on {value.describe()}")
