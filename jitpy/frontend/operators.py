@@ -642,8 +642,14 @@ def _compare_objects(ex: Executor, function: Callable[..., Any], a: Value, b: Va
     return None
 
 
+#: The metaclass of the classes that torch's C++ defines.
+_BOUND: type = type(torch._C._SDPBackend)
+
+
 def _trusted_comparison(obj: Any) -> bool:
     cls = type(obj)
+    if type(cls) is _BOUND and "__members__" in cls.__dict__:
+        return True  # an enum of torch's C++
     return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
         isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
                          *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType))

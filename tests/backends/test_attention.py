@@ -40,7 +40,7 @@ def test_no_further_from_float64_than_eager(shape, dtype):
         bound = 4 * (eager.double() - exact).abs().max() + torch.finfo(dtype).eps
         assert (found.double() - exact).abs().max() <= bound
         text = steps(fn, *args)
-        assert "scaled_dot_product_attention" in text and "matmul" not in text and "bmm" not in text
+        assert "scaled_dot_product_flash_attention" in text and "matmul" not in text and "bmm" not in text
 
 
 def test_left_alone_where_something_needs_a_gradient():
@@ -89,7 +89,7 @@ def test_causal_masks(form, size):
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 3, size, 16) for _ in range(3))
     torch.testing.assert_close(jitpy.jit(form)(q, k, v), form(q, k, v), rtol=1e-5, atol=1e-5)
-    assert "scaled_dot_product_attention" in steps(form, q, k, v)
+    assert "scaled_dot_product_flash_attention" in steps(form, q, k, v)
 
 
 def test_other_masks_stay():

@@ -54,7 +54,7 @@ from ..tensors import calls as torch_calls
 from ..tensors.attributes import read_attribute
 from ..tensors.calls import is_torch_callable
 from ..tensors.scalars import record_scalar_op, with_sample_numbers
-from ..tensors.state import TorchState
+from ..tensors.state import TorchState, guard_attention
 from ..traced import (
     Finished,
     GraphInput,
@@ -75,6 +75,7 @@ from .number_checks import check_numbers, check_written
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
 _aten = torch.ops.aten
+_ATTENTION = table.get(_aten.scaled_dot_product_attention.default)
 
 __all__ = [
     "Finished",
@@ -213,6 +214,10 @@ class Recorder:
         """Add a node whose arguments are nodes and constants already; the table infers the spec if none is given."""
         op = self.op(overload)
         grad = self.state.grad_enabled
+        if op is _ATTENTION:
+            guard_attention(self, args[0].spec.device.type)
+            if self.state.attention != self.state.initial["attention"]:
+                raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
         check_numbers(overload, args, kwargs or {})
         if spec is None:
             try:

@@ -146,10 +146,17 @@ def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     state = recorder.state
     args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
     args, kwargs = _with_numbers(recorder, fn, args, kwargs)
+    if fn in _NUMBERS_ARE_SIZES and (has_computed_int(args) or has_computed_int(kwargs)):
+        args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
+    if fn is attention.ATTENTION and attention.is_chosen(state):
+        return attention.with_other_kernels(recorder, args, kwargs, _record_call)
+    return _record_call(recorder, fn, args, kwargs)
+
+
+def _record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    state = recorder.state
     mark = recorder.checkpoint()  # behind the nodes of numbers that were asked for
     computed = has_computed_int(args) or has_computed_int(kwargs)
-    if computed and fn in _NUMBERS_ARE_SIZES:
-        args, kwargs, computed = as_sizes(recorder, args), as_sizes(recorder, kwargs), False
     given = args, kwargs
     whole = fn is attention.ATTENTION and attention.is_on_gpu(args, kwargs)
     if whole:

@@ -7,6 +7,7 @@ only, and the executor replays what changed.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,7 @@ _NAMES = (
     "autocast_cache_enabled",
     "autocast_nesting",
     "hooks_registered",
+    "attention",
 )
 
 #: Device types whose autocast mode is tracked.
@@ -63,7 +65,7 @@ class TorchState:
 
     grad_enabled, inference_mode, default_dtype, deterministic, default_device (a `torch.device` or None),
     autocast (device type -> AutocastState), autocast_cache_enabled, autocast_nesting,
-    hooks_registered.
+    hooks_registered, attention.
 
     `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
     """
@@ -84,12 +86,15 @@ class TorchState:
         self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
         self.autocast_nesting = AutocastNesting(torch.autocast_increment_nesting() - 1)
         torch.autocast_decrement_nesting()
+        #: which kernels scaled_dot_product_attention may be; under a guard once it matters: see `guard_attention`
+        self.attention = attention_switches()
         #: handles of hooks that were made since the start of the frame: torch numbers them
         self.hooks_registered = 0
         #: how many transforms of torch.func the function that is being traced is under
         self.transforms = 0
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
+        self.attention_guard, self.attention_guard_of_cpu = _Switches(self.attention), _SwitchesOfCpu(self.attention)
         self.initial = self.snapshot()
         guards.add(None, "state", current_state_guard())
 
@@ -332,6 +337,87 @@ def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
         recorder.state.set("autocast_nesting", replace(nesting, forgotten=True))
 
 
+# -- kernels of scaled_dot_product_attention
+
+#: Names of the kernels among torch's functions.
+KERNELS = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+_READERS = tuple(getattr(torch._C, f"_get_{name}_sdp_enabled") for name in KERNELS)
+_flash, _efficient, _math, _cudnn, _other = _READERS
+_order = torch._C._get_sdp_priority_order
+_WRITERS = tuple(getattr(torch._C, f"_set_sdp_use_{name}") for name in KERNELS)
+
+AttentionSwitches = tuple[tuple[bool, ...], tuple[int, ...]]
+
+
+def attention_switches() -> AttentionSwitches:
+    """Which kernels the process allows now, and in which order torch tries them."""
+    return tuple([read() for read in _READERS]), tuple(torch._C._get_sdp_priority_order())
+
+
+def set_attention_switches(switches: AttentionSwitches) -> None:
+    """Have the process allow these kernels."""
+    allowed, order = switches
+    for write, flag in zip(_WRITERS, allowed, strict=True):
+        write(flag)
+    torch._C._set_sdp_priority_order(list(order))
+
+
+class _Switches:
+    """Guard predicate, asked at each call: the same kernels are allowed."""
+
+    def __init__(self, switches: AttentionSwitches) -> None:
+        (self.flash, self.efficient, self.math, self.cudnn, self.other), order = switches
+        self.order = list(order)
+
+    def __call__(self, module: Any) -> bool:
+        return (
+            _flash() is self.flash
+            and _efficient() is self.efficient
+            and _math() is self.math
+            and _cudnn() is self.cudnn
+            and _other() is self.other
+            and _order() == self.order
+        )
+
+
+class _SwitchesOfCpu:
+    """Guard predicate, asked at each call: of the kernels that there are on CPUs, the same are allowed."""
+
+    def __init__(self, switches: AttentionSwitches) -> None:
+        self.flash, _, self.math, _, _ = switches[0]
+
+    def __call__(self, module: Any) -> bool:
+        return _flash() is self.flash and _math() is self.math
+
+
+def guard_attention(recorder: Any, device: str = "") -> None:
+    """What is captured is for the kernels that are allowed where the frame starts."""
+    state = recorder.state
+    predicate = state.attention_guard_of_cpu if device == "cpu" else state.attention_guard
+    recorder.guards.add(constant(torch, "torch"), "python", predicate,
+                        "the kernels that scaled_dot_product_attention may be")
+
+
+def _attention_switch(place: int) -> None:
+    def read(recorder: Any, args: Any, kwargs: Any) -> bool:
+        guard_attention(recorder)
+        return recorder.state.attention[0][place]
+
+    def write(recorder: Any, args: Any, kwargs: Any) -> None:
+        if len(args) != 1 or kwargs or not isinstance(args[0], bool):
+            raise Uncapturable("unsupported_call", "a switch of attention's kernels set to something that is no bool")
+        guard_attention(recorder)
+        allowed, order = recorder.state.attention
+        recorder.state.set("attention", ((*allowed[:place], args[0], *allowed[place + 1:]), order))
+
+    torch_state_functions[_READERS[place]] = read
+    torch_state_functions[_WRITERS[place]] = write
+
+
+for _place in range(len(KERNELS)):
+    _attention_switch(_place)
+
+
 @_handles(torch.get_default_device)
 def _get_default_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
     return recorder.state.default_device or torch.device("cpu")
@@ -357,6 +443,46 @@ _of_process(
     torch.cuda.is_bf16_supported,
     torch.accelerator.current_accelerator,
     torch.cuda.amp.common.amp_definitely_not_available,
+)
+
+
+class _Answers:
+    """Guard predicate: a question about the process has the same answer."""
+
+    def __init__(self, question: Callable[[], Any], answer: Any) -> None:
+        self.question = question
+        self.answer = answer
+
+    def __call__(self, module: Any) -> bool:
+        return bool(self.question() == self.answer)
+
+
+def _of_settings(*questions: Callable[[], Any]) -> None:
+    """Questions about settings that no traced code changes: the functions that do break the graph."""
+
+    def ask(recorder: Any, args: Any, kwargs: Any, question: Callable[[], Any]) -> Any:
+        if args or kwargs:
+            raise Uncapturable("unsupported_call", f"{question.__name__} with arguments")
+        answer = question()
+        recorder.guards.add(constant(torch, "torch"), "python", _Answers(question, answer), question.__name__)
+        return answer
+
+    for question in questions:
+        torch_state_functions[question] = functools.partial(ask, question=question)
+
+
+_of_settings(
+    torch.get_num_threads,
+    torch.is_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled,
+    torch._C._get_float32_matmul_precision,
+    torch._C._get_deterministic_algorithms_warn_only,
+    torch._C._get_cudnn_enabled,
+    torch._C._get_cudnn_benchmark,
+    torch._C._get_cudnn_deterministic,
+    torch._C._get_cudnn_allow_tf32,
+    torch._C._get_cublas_allow_tf32,
+    torch._C._get_mkldnn_enabled,
 )
 
 
@@ -485,6 +611,8 @@ def apply_change(name: str, value: Any) -> None:
             torch.set_autocast_dtype(device, state.dtype)
     elif name == "autocast_cache_enabled":
         torch.set_autocast_cache_enabled(value)
+    elif name == "attention":
+        set_attention_switches(value)
     elif name == "hooks_registered":
         torch.utils.hooks.RemovableHandle.next_id += value
     elif name == "autocast_nesting":

@@ -15,6 +15,7 @@ import torch
 
 from ..builder import Builder
 from ..graph import Node
+from ..ops.nn import attention_kernel
 from ..spec import TensorSpec
 from .masks import Band, known_mask
 from .pattern import P, Rules, rule
@@ -41,7 +42,15 @@ def _attention(
     if rank == 3:
         operands = [b.call("aten.unsqueeze.default", n, 0) for n in operands]
         mask = b.call("aten.unsqueeze.default", mask, 0) if mask is not None and mask.tensor.ndim == 3 else mask
-    fused = b.call("aten.scaled_dot_product_attention.default", *operands, mask, 0.0, causal, scale=float(scale))
+    if q.tensor.device.type == "cpu":
+        # by name: the program may forbid kernels that it does not know of
+        kernel = attention_kernel(b.env, *operands, mask, 0.0, causal, scale=float(scale))
+        if kernel is None:
+            return None
+        name, arguments, options = kernel
+        fused = b.getitem(b.call(name, *arguments, **options), 0)
+    else:
+        fused = b.call("aten.scaled_dot_product_attention.default", *operands, mask, 0.0, causal, scale=float(scale))
     if rank == 3:
         fused = b.call("aten.squeeze.dim", fused, 0)
     if fused.tensor.is_contiguous():
