@@ -137,6 +137,11 @@ class SizeEnv:
         """Whether any size exists only when the graph runs."""
         return bool(self._unbacked)
 
+    @property
+    def unbacked_count(self) -> int:
+        """How many sizes that depend on data were named so far."""
+        return len(self._unbacked)
+
     def is_unbacked(self, expr: Any) -> bool:
         """Whether an expression or relation mentions an unbacked symbol."""
         return bool(self._unbacked) and isinstance(expr, sympy.Basic) and not self._unbacked.isdisjoint(

@@ -160,18 +160,22 @@ class Lowering:
         return tuple(spec for k, spec in enumerate(node.spec) if k in self._parts[node])
 
     def _check(self, node: Node, result: Lowered) -> None:
-        """A lowering must agree with the spec: dtype, and shape where the sizes are what the capture settled on."""
-        canonical = self.env.canonical
+        """A lowering must agree with the spec: dtype, and shape by what the capture knows of sizes."""
         specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
         values = result if isinstance(node.spec, tuple) else (result,)
         for spec, value in zip(specs, values, strict=True):
             if spec is None or value is None:
                 continue
-            if len(spec.shape) != len(value.shape) or not all(
-                    map(same, map(canonical, spec.shape), map(canonical, value.shape))):
+            if len(spec.shape) != len(value.shape) or not all(map(self._known_same, spec.shape, value.shape)):
                 self._disagrees(f"{node.op} makes {list(value.shape)}, its spec says {list(spec.shape)}")
             if spec.dtype is not value.dtype:
                 self._disagrees(f"{node.op} makes {value.dtype}, its spec says {spec.dtype}")
+
+    def _known_same(self, a: Dim, b: Dim) -> bool:
+        if same(a, b):
+            return True
+        a, b = self.env.canonical(a), self.env.canonical(b)
+        return same(a, b) or bool(self.env.known(sympy.Eq(a, b)))
 
     @staticmethod
     def _disagrees(message: str) -> None:

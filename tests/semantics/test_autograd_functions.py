@@ -733,6 +733,23 @@ def forward_mode(x, t):
         return out.primal, out.tangent
 
 
+class SelectsInBackward(Function):
+    """The gradient's size is known by the data only."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad[grad > -100].view(grad.shape) * 2
+
+
+@case(leaf, one)
+def sizes_by_data_in_backward(x):
+    return SelectsInBackward.apply(x) + 1
+
+
 class AssignPart(Function):
     """Writes into a result of its own past autograd, as solvers of differential equations do."""
 

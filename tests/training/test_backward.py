@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -623,3 +624,21 @@ def scaler_that_is_on():
 
 
 test_cases = make_test(__name__)
+
+
+def test_sizes_that_are_equal_as_products() -> None:
+    """Scores and labels of other sizes of their own, flattened to the same."""
+    def fn(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(scores.view(-1, 5), labels.view(-1), ignore_index=-100)
+
+    jitted = jitpy.jit(fn)
+    for rows, columns in ((2, 6), (3, 8), (5, 4)):
+        labels = torch.randint(0, 5, (columns, rows))
+        found = []
+        for run in (fn, jitted):
+            torch.manual_seed(0)
+            scores = torch.randn(rows, columns, 5, requires_grad=True)
+            loss = run(scores, labels)
+            loss.backward()
+            found.append((loss.detach(), scores.grad))
+        torch.testing.assert_close(found[1], found[0])

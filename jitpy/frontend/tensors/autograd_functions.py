@@ -216,12 +216,15 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
             value = stand_in(recorder.node(value.traced), spec)
         saved.append(value)
     given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
+    named = recorder.sizes.unbacked_count
     with _as_backward(ex, tracing):
         ex.call_sync(ex.world.const_object(autograd.unpack), [ctx, TupleValue(saved)])
         body = trace_body(ex, ex.world.const_object(autograd.backward), [cls, ctx, TupleValue(grads)], {}, stand_ins,
                           may_skip=True)
     if any(storage.generation for storage in given):
         raise _refusal("a backward that writes to what it is given")
+    if recorder.sizes.unbacked_count != named:
+        raise _refusal("a backward with sizes that depend on data")  # what is assumed of them is checked in the forward
     for node in body.graph.nodes:
         if node.op.is_random or isinstance(node.spec, ScalarSpec):
             raise _refusal(f"{node.op} in backward")
