@@ -125,12 +125,12 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
         return _symbolic_binary(ex, name, function, a, b)
     if isinstance(a, (ConstValue, SymValue)) and isinstance(b, (ConstValue, SymValue)):
         return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
-    if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
-            is_constant_number(b) and isinstance(a, ConstValue):
-        return numpy_operations().operate(ex, name, a, b)
     folded = fold_numpy_numbers(ex, function, [a, b])
     if folded is not None:
         return folded
+    if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
+            is_constant_number(b) and isinstance(a, ConstValue):
+        return numpy_operations().operate(ex, name, a, b)
     result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
