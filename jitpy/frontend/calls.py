@@ -306,11 +306,28 @@ _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _LOOKS_AT_CLASSES = frozenset({"format", "__format__", "__mod__", "__rmod__"})
 
 
+#: methods of lists and tuples that look at the items alone, whatever a derived class has; first those of two sequences
+_OF_TWO = frozenset({"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__"})
+_READS_ITEMS = _OF_TWO | {"__contains__", "index", "count"}
+
+
+def _plain_sequence(value: Value) -> Value:
+    """The list or tuple that C code sees in an instance of a derived class; other Values as they are."""
+    if isinstance(value, ListValue) and value.cls is not list:
+        return ListValue(value.items)
+    if isinstance(value, TupleValue) and value.cls is not tuple:
+        return TupleValue(value.items)
+    return value
+
+
 def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, or an opaque callable."""
     if args and isinstance(obj, _C_METHODS) and obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
         if obj.__name__ not in _LOOKS_AT_CLASSES:
             args = [whole_plain_part(ex, arg) for arg in args]
+    elif args and isinstance(obj, _C_METHODS) and obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
+        rest = args[1:]
+        args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
     try:
         handler = BUILTINS.get(obj)
     except TypeError:

@@ -285,6 +285,34 @@ def operators_of_sets_of_a_class(x, keys):
             sorted(changed), x * 2)
 
 
+class Doubled(list):
+    """Shows its items doubled; what its base class does looks at the items themselves."""
+
+    def __getitem__(self, i):
+        return list.__getitem__(self, i) * 2
+
+    def __iter__(self):
+        return (v * 2 for v in list.__iter__(self))
+
+    def __len__(self):
+        return 0
+
+    def __contains__(self, item):
+        return "base", super().__contains__(item)
+
+    def same(self, other):
+        return super().__eq__(other), super().__lt__(other), super().__contains__(1), super().index(3), super().count(1)
+
+    def joined(self, other):
+        return super().__add__(other)
+
+
+@case(lambda: (torch.ones(2), Doubled([1, 2, 3])), lambda: (torch.ones(2), Doubled([1, 3])), breaks=())
+def base_methods_see_the_items(x, items):
+    made = Doubled([1, 3])
+    return items.same([1, 2, 3]), items.same(made), made.joined([4]), items.joined(made), 3 in items, [*items], x * 2
+
+
 @case(lambda: (torch.ones(2).expand(2, -1),))
 def part_of_an_expanded_tensor(h):
     h[0] = 0.5
