@@ -498,6 +498,26 @@ def written_while_turned_off(wrap: Wrap) -> Any:
     return [run(data(3)) for _ in range(3)], w.detach(), w.requires_grad
 
 
+@program(whole=False)
+def written_and_then_told(wrap: Wrap) -> Any:
+    """What was written to an argument before its history begins is seen outside."""
+    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+        x.mul_(2)
+        x.requires_grad_()
+        row = y[0]
+        with torch.no_grad():
+            row.add_(1)
+            y.requires_grad = True
+        (x * y).sum().backward()
+        return x.grad, y.grad
+
+    run, results = wrap(step), []
+    for _ in range(3):
+        x, y = data(2, 3), data(2, 3)
+        results.append([run(x, y), x.detach(), y.detach(), x.requires_grad])
+    return results
+
+
 @program()
 def inner_loop_by_names(wrap: Wrap) -> Any:
     """Gradients with respect to a dict's values, and to what a generator gives."""

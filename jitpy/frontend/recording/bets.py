@@ -149,7 +149,7 @@ class Bets:
         recorder = self._recorder
         before = self.off.get(tensor)
         if before is None:
-            if tensor.input is None:
+            if tensor.input is None or tensor.storage.written:  # which its memory has to see
                 raise Uncapturable("unsupported_op", _TURNED)
             self.begin(tensor, tensor.input)
             return
