@@ -60,8 +60,8 @@ def test_ways_to_write_long_rows(case: Case, cached: bool, monkeypatch: pytest.M
     """The last pass may walk backwards; rows that could be held are walked."""
     original = reductions.reduction_launch
 
-    def other(kernel: Kernel, stages: int, passes: int) -> Launch:
-        launch = original(kernel, stages, passes)
+    def other(kernel: Kernel, stages: int, passes: int, clusters: bool) -> Launch:
+        launch = original(kernel, stages, passes, clusters)
         assert launch.held or launch.together > 1
         return dataclasses.replace(launch, backward=not launch.backward, cached=cached, held=False,
                                    together=max(2, launch.together))
