@@ -118,6 +118,10 @@ class Frame:
         return ins.line or self.code.co_firstlineno
 
 
+#: What a function begins with, and what finishes a function that is being made: code that goes on in between has no
+#: cells, or a function without its closure
+_NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR", "SET_FUNCTION_ATTRIBUTE"))
+
 #: Guards that hold for another attempt at tracing as they stand; the others are about symbols of one attempt.
 _KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "same", "python", "empty",
                 "class", "function"}
@@ -217,7 +221,7 @@ class Executor:
             if run is None:
                 run = ins.run = HANDLERS.get(ins.name) or _undeclared(ins.name)
             try:
-                if self.total > limit:
+                if self.total > limit and ins.name not in _NO_PLACE_TO_STOP:
                     raise GraphBreak("too_long", f"more than {limit} instructions", tail=True)
                 run(self, frame, ins)
             except (TracedException, GraphBreak, SizeUnknown) as found:

@@ -31,3 +31,33 @@ def test_plain_python_goes_on_at_the_instruction(start: int) -> None:
     for limit in range(10 + start, 300, 14):
         with config.patch(unroll_limit=limit):
             assert str(jitpy.jit(program, backend="eager")(torch.ones(2), [1, 2, 3, 4])) == expected, limit
+
+
+class Base:
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class Derived(Base):
+    def apply(self, x: torch.Tensor, k: int = 1) -> torch.Tensor:
+        def inner() -> torch.Tensor:
+            return super(Derived, self).apply(x) * k
+
+        return inner()
+
+
+def closures(x: torch.Tensor) -> torch.Tensor:
+    made = Derived()
+
+    def scaled(y: torch.Tensor, k: int) -> torch.Tensor:
+        return made.apply(y, k) - [k * v for v in (1, 2)][1]
+
+    return scaled(scaled(x, 2), 3)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_functions_have_their_cells(start: int) -> None:
+    x = torch.ones(2)
+    expected = closures(x)
+    for limit in range(1 + start, 140, 4):
+        assert torch.equal(jitpy.jit(closures, backend="eager", options={"unroll_limit": limit})(x), expected), limit
