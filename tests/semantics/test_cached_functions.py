@@ -197,6 +197,47 @@ def test_sizes_that_change(backend: str) -> None:
     assert len(jitpy.explain(jitted)(torch.ones(14, 5, 2)).graphs) <= 1
 
 
+def test_sizes_that_change_in_one_graph() -> None:
+    """Neither a size that changes from call to call nor one that depends on data breaks the graph at a cached call."""
+    @functools.lru_cache(64)
+    def shape(sizes, pairs):
+        return [sizes[0], sizes[1] // pairs, pairs]
+
+    def sized(x):
+        return x.reshape(shape(x.shape, 2))
+
+    def counted(x):
+        y = x[x.sum(-1) > 0]
+        return y.reshape(shape(y.shape, 2))
+
+    for fn in (sized, counted):
+        jitted = jitpy.jit(fn, fullgraph=True)
+        for n in (3, 4, 5, 6, 3):
+            x = torch.arange(n * 4.0).reshape(n, 4)
+            torch.testing.assert_close(jitted(x), fn(x))
+
+
+def test_results_of_changing_sizes_that_outlive_the_call() -> None:
+    """The caller gets the cached list itself, and what it does to that is seen by later calls."""
+    @functools.lru_cache(64)
+    def sizes(n):
+        return [n]
+
+    def fn(x):
+        return x + 1, sizes(x.shape[0])
+
+    def run(call):
+        sizes.cache_clear()
+        found = []
+        for n in (3, 4, 5, 6, 3, 5, 6):
+            result = call(torch.ones(n))[1]
+            result.append(len(found))
+            found.append((list(result), result is sizes(n)))
+        return found
+
+    assert run(jitpy.jit(fn)) == run(fn)
+
+
 def test_changed_result_of_changing_sizes() -> None:
     """A list that the cache keeps and the program changes."""
     @functools.lru_cache(64)
