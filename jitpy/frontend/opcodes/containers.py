@@ -84,11 +84,17 @@ def _build_slice(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.append(SliceValue(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE))
 
 
+def _need(target: Value, kind: type[Value]) -> None:
+    """Behind a break the container that a comprehension fills may be one that is not modelled: a set of tensors."""
+    if not isinstance(target, kind):
+        raise GraphBreak("unsupported_value", f"items added to {target.describe()}")
+
+
 @opcode("LIST_APPEND")
 def _list_append(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    assert isinstance(target, ListValue)
+    _need(target, ListValue)
     change_list(ex.world, target, "append", value)
 
 
@@ -96,7 +102,7 @@ def _list_append(ex: Executor, frame: Frame, ins: Any) -> None:
 def _set_add(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    assert isinstance(target, SetValue)
+    _need(target, SetValue)
     set_add(ex, [target, value], {})
 
 
@@ -105,7 +111,7 @@ def _map_add(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    assert isinstance(target, DictValue)
+    _need(target, DictValue)
     ex.world.dict_set(target, key_of(ex, key), value, key)
 
 
@@ -113,7 +119,7 @@ def _map_add(ex: Executor, frame: Frame, ins: Any) -> None:
 def _list_extend(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    assert isinstance(target, ListValue)
+    _need(target, ListValue)
     if not is_iterable(ex, value):
         raise ex.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
     list_extend(ex, target, value)
@@ -137,7 +143,7 @@ def _dict_update(ex: Executor, frame: Frame, ins: Any) -> None:
 def _dict_merge(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    assert isinstance(target, DictValue)
+    _need(target, DictValue)
 
     def called() -> str:
         return function_text(ex, frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)])
