@@ -57,6 +57,34 @@ def test_two_variants_serve_all_sizes(name: str) -> None:
     assert variants() == 2
 
 
+_pointwise = torch.nn.Conv2d(16, 32, 1)
+_spatial = torch.nn.Conv2d(16, 8, 3, padding=1)
+
+CHANNELS_LAST: dict[str, Callable[[torch.Tensor], Any]] = {
+    "convolution": lambda x: _spatial(x),
+    "convolution of a transposed": lambda x: _pointwise((x + 1).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)),
+    "view of a convolution": lambda x: _pointwise(x).reshape(x.shape[0] * 2, 16, -1) + 1,
+    "cat": lambda x: torch.cat([x, x + 1], 1),
+    "pad": lambda x: F.pad(x, (1, 1, 1, 1)),
+    "roll": lambda x: x.roll(1, 2),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "group_norm": lambda x: F.group_norm(x, 4),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_last_stays_so(name: str, grad: bool) -> None:
+    """The layout of a result is eager's also where a size is symbolic: views of it depend on that."""
+    fn = CHANNELS_LAST[name]
+    compiled = jitpy.jit(fn)
+    for shape in ((2, 16, 6, 6), (3, 16, 6, 6), (4, 16, 8, 6), (5, 16, 9, 6)):
+        x = torch.randn(shape).to(memory_format=torch.channels_last).requires_grad_(grad)
+        expected, result = fn(x), compiled(x)
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == expected.stride()
+
+
 def test_running_statistics_are_updated() -> None:
     twin = torch.nn.BatchNorm2d(3)
     compiled = jitpy.jit(_trained_batch_norm, fullgraph=True, backend="eager")

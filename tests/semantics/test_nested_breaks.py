@@ -258,6 +258,12 @@ def in_dict_and_set_comprehension(x):
 
 
 @case(one)
+def in_comprehension_that_fills_a_set_of_tensors(x):
+    rows = (x.flatten()[0], x.flatten()[-1])
+    return x * len({row for row in (*rows, rows[0]) if row.item() > -1e9})
+
+
+@case(one)
 def in_nested_comprehension(x):
     return [[level_three(x * i + j) for i in range(2)] for j in range(2)]
 

@@ -20,6 +20,7 @@ from ..interrupts import CaptureMode, held
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import ScalarSpec, Spec, TensorSpec
+from .layout import is_contiguous
 from .quiet import without_compiler_import
 
 _META = torch.device("meta")
@@ -54,7 +55,9 @@ MISREPORTED = frozenset(
 )
 
 #: The same, where it is the kernel of the CPU that keeps channels last, and that of other devices does not.
-_MISREPORTED_ON_CPU = frozenset({"aten.pixel_shuffle.default", "aten.pixel_unshuffle.default"})
+_MISREPORTED_ON_CPU = frozenset(
+    {"aten.pixel_shuffle.default", "aten.pixel_unshuffle.default", "aten.roll.default"}
+)
 
 #: Where torch's own operators are.
 _NAMESPACES = frozenset(("aten", "prims", "prim"))
@@ -147,7 +150,7 @@ def _derive_static(
 ) -> Derived:
     refuse_data_dependent(op)
     device = common_device(op, args, kwargs)
-    if op.name in MISREPORTED or op.name in _MISREPORTED_ON_CPU and device.type == "cpu":
+    if is_misreported(op, device, args):
         return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     if suspicious:
         with contextlib.suppress(NotCovered):
@@ -160,6 +163,19 @@ def _derive_static(
     except Exception as error:
         # Not every meta kernel exists, and some are stricter than eager: the real kernel has the last word.
         return _run_for_real(op, args, kwargs, grad_enabled, error)
+
+
+def is_misreported(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:
+    """Whether the meta kernel may say another layout than the kernel of the device has."""
+    if op.name in MISREPORTED:
+        return True
+    tensors: list[TensorSpec] = []
+    _collect(args, tensors)
+    return (
+        op.name in _MISREPORTED_ON_CPU
+        and device.type == "cpu"
+        and not all(is_contiguous(x.shape, x.stride) for x in tensors)
+    )
 
 
 def refuse_data_dependent(op: Op) -> None:

@@ -36,10 +36,10 @@ def one_device(specs: Sequence[TensorSpec]) -> torch.device:
     return device
 
 
-def row_major_only(specs: Sequence[TensorSpec]) -> None:
+def row_major_only(env: SizeEnv, specs: Sequence[TensorSpec]) -> None:
     """Refuse inputs that would make eager choose channels-last for the result."""
     for spec in specs:
-        if is_channels_last_strides(spec.shape, spec.stride):
+        if is_channels_last_strides(env, spec.shape, spec.stride):
             raise NotCovered("channels last")
 
 
@@ -50,7 +50,7 @@ def _cat(env: SizeEnv, tensors: Sequence[TensorSpec], dim: int = 0) -> TensorSpe
     if not tensors or any(len(t.shape) != len(tensors[0].shape) for t in tensors) or not tensors[0].shape:
         raise NotCovered("cat")
     device = one_device(tensors)
-    row_major_only(tensors)
+    row_major_only(env, tensors)
     first = tensors[0].shape
     axis = normalize_dim(dim, len(first))
     total: Dim = 0
@@ -94,7 +94,7 @@ def _padded(env: SizeEnv, x: TensorSpec, pad: Sequence[Any], value: Any = 0) -> 
     kind = scalar_dtype(value)
     if kind is None or category(kind) > category(x.dtype):
         raise Invalid("pad value")
-    row_major_only((x,))
+    row_major_only(env, (x,))
     shape = list(x.shape)
     for i in range(len(pad) // 2):
         before, after = pad[2 * i], pad[2 * i + 1]

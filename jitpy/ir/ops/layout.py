@@ -262,23 +262,21 @@ def channels_last_stride(shape: Shape) -> Shape:
     return tuple(result)
 
 
-def is_channels_last_strides(shape: Shape, stride: Shape) -> bool:
+def is_channels_last_strides(env: SizeEnv, shape: Shape, stride: Shape) -> bool:
     """Eager's looser test ("suggest_memory_format"): channels fastest, sizes of 1 allowed, never ambiguous."""
     if len(shape) not in (4, 5):
         return False
-    if not is_static(shape) or not is_static(stride):
-        return False
-    least = 0
+    least: Dim = 0
     if stride[1] == 0:
         return False
     for axis in (1, *range(len(shape) - 1, 1, -1), 0):
-        if shape[axis] == 0 or stride[axis] < least:
+        if shape[axis] == 0 or stride_less(env, stride[axis], least):
             return False
         if axis == 0 and least == stride[1]:
             return False
         least = stride[axis]
-        if shape[axis] > 1:
-            least *= shape[axis]
+        if stride_less(env, 1, shape[axis]):
+            least = least * shape[axis]
     return True
 
 

@@ -173,7 +173,7 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> TensorSpec:
-    last = is_channels_last_strides(x.shape, x.stride)
+    last = is_channels_last_strides(env, x.shape, x.stride)
     if len(x.shape) < 2 or not is_float(x.dtype) or type(x.shape[1]) is not int:
         raise NotCovered("group_norm")
     if not last and not is_contiguous(x.shape, x.stride):
@@ -200,7 +200,7 @@ def _group_norm_parts(
     b: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
     shape, dtype = x.spec.shape, x.spec.dtype
-    row_major_only((x.spec,))
+    row_major_only(b.env, (x.spec,))
     inner = prod(shape[1:])
     grouped = b.call(
         "aten.reshape.default", cast(b, x, compute_dtype(dtype)), [shape[0], groups, floordiv(inner, groups)]
@@ -225,7 +225,7 @@ def _batch_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> TensorSpec:
-    row_major_only((x,))
+    row_major_only(env, (x,))
     if training or running_mean is None or running_var is None:
         raise NotCovered("batch_norm while training")
     if (
@@ -281,7 +281,7 @@ def _native_batch_norm(
     eps: float,
 ) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     """The result and the statistics of the batch (empty where the running ones are used)."""
-    row_major_only((x,))
+    row_major_only(env, (x,))
     if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or x.dtype not in (torch.float32, torch.float64):
         raise NotCovered("native_batch_norm")
     channels = x.shape[1]
@@ -772,7 +772,7 @@ def _convolution(axes: int) -> Any:
     ) -> TensorSpec:
         if len(weight.shape) != axes + 2 or len(x.shape) not in (axes + 1, axes + 2) or not is_static(weight.shape):
             raise NotCovered("convolution")
-        lays_out = _convolution_layout(x, weight)
+        lays_out = _convolution_layout(env, x, weight)
         if weight.dtype is not x.dtype or not is_float(x.dtype) or one_device((x, weight)).type != "cpu":
             raise NotCovered("convolution")
         if bias is not None and (bias.dtype is not x.dtype or bias.shape != (weight.shape[0],)):
@@ -796,12 +796,14 @@ def _convolution(axes: int) -> Any:
     return infer
 
 
-def _convolution_layout(x: TensorSpec, weight: TensorSpec) -> Callable[[tuple[Dim, ...]], tuple[Dim, ...]]:
+def _convolution_layout(
+    env: SizeEnv, x: TensorSpec, weight: TensorSpec
+) -> Callable[[tuple[Dim, ...]], tuple[Dim, ...]]:
     """How eager's kernels on the CPU lay out a result of some shape: over two axes channels-last where either operand
     is."""
-    if len(x.shape) == 4 and any(is_channels_last_strides(s.shape, s.stride) for s in (x, weight)):
+    if len(x.shape) == 4 and any(is_channels_last_strides(env, s.shape, s.stride) for s in (x, weight)):
         return channels_last_stride
-    row_major_only((x, weight))
+    row_major_only(env, (x, weight))
     if not is_contiguous(x.shape, x.stride) or not is_contiguous(weight.shape, weight.stride):
         raise NotCovered("convolution")
     return contiguous_stride
@@ -845,7 +847,9 @@ def _transposed(
         x.shape
     ):
         raise NotCovered("transposed convolution")
-    if _convolution_layout(x, weight) is not channels_last_stride or bias is not None and bias.dtype is not x.dtype:
+    if _convolution_layout(env, x, weight) is not channels_last_stride:
+        raise NotCovered("transposed convolution")
+    if bias is not None and bias.dtype is not x.dtype:
         raise NotCovered("transposed convolution")
     sizes = [(x.shape[2 + i] - 1) * _nth(stride, i) - 2 * _nth(padding, i)
              + _nth(dilation, i) * (weight.shape[2 + i] - 1) + _nth(output_padding, i) + 1 for i in range(2)]

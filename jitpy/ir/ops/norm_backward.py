@@ -116,7 +116,7 @@ def _group_norm_channels_last(
     groups: int, eps: float
 ) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     """The CPU's kernel keeps channels last, which the meta kernel does not know."""
-    if x.device.type != "cpu" or not is_channels_last_strides(x.shape, x.stride):
+    if x.device.type != "cpu" or not is_channels_last_strides(env, x.shape, x.stride):
         raise NotCovered("the meta kernel knows")
     parameter = weight if weight is not None else bias
     statistics = contiguous_spec(x.dtype if parameter is None else parameter.dtype, (n, groups), x.device)
@@ -127,7 +127,7 @@ def _group_norm_forward(
     b: Any, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
 ) -> tuple[Any, Any, Any]:
     shape, dtype = x.spec.shape, x.spec.dtype
-    row_major_only((x.spec,))
+    row_major_only(b.env, (x.spec,))
     grouped = _grouped(b, cast(b, x, compute_dtype(dtype)), n, channels, rest, groups)
     value, mean, scale = normalized(b, grouped, [2], eps)
     value = b.call("aten.reshape.default", value, list(shape))

@@ -31,7 +31,7 @@ def _resized(axes: int) -> Callable[..., TensorSpec]:
             raise Invalid("rank")
         channels_last = axes == 2 and x.shape[1] != 1 and is_channels_last(x.shape, x.stride)
         if not channels_last:
-            row_major_only((x,))
+            row_major_only(env, (x,))
             if not is_contiguous(x.shape, x.stride):
                 raise NotCovered("layout")
         if any(size == 0 for size in x.shape):

@@ -307,8 +307,8 @@ class SizeNode:
         return self._channels_last_strides(5, sizes, strides)
 
     def _channels_last_strides(self, ndim: int, sizes: Any, strides: Any) -> SizeNode:
-        shape, stride = self.env.hints(_exprs(sizes, strides)[0]), self.env.hints(_exprs(sizes, strides)[1])
-        return self.wrap_bool(len(shape) == ndim and layout.is_channels_last_strides(shape, stride))
+        shape, stride = _exprs(sizes, strides)
+        return self.wrap_bool(len(shape) == ndim and layout.is_channels_last_strides(self.env, shape, stride))
 
 
 def _exprs(sizes: Any, strides: Any) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
@@ -350,7 +350,7 @@ def derive_symbolic(
             return type(value)(symbols(v) for v in value)
         return value
 
-    if op.name in derived.MISREPORTED:
+    if derived.is_misreported(op, derived.common_device(op, args, kwargs), args):
         return _at_hints(op, env, args, kwargs, grad_enabled)
     if suspicious and unbacked:
         raise SizeUnknown(f"{op.name}: whether this raises depends on data")
