@@ -30,16 +30,20 @@ from .watching import Watched
 Compiled = Callable[..., tuple[Any, ...]]
 #: A backend's compilation of a graph.
 Compile = Callable[[Graph], Compiled]
+#: The same in two steps: the second one waits for kernels that compile elsewhere since the first.
+Begin = Callable[[Graph], Callable[[], Compiled]]
 
 
-def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compile) -> Compiled:
+def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compile,
+                           begin: Begin | None = None) -> Compiled:
     """Make a graph callable whose results need gradients: `compiled(*inputs) -> tuple`.
 
     compile        for graphs in which nothing requires grad
     compile_eager  for graphs that run op by op under torch's autograd, for derivatives of derivatives
+    begin    `compile` in two steps, where kernels compile elsewhere
 
-    The forward half is compiled now, a backward half when it first runs. Raises NotCovered where the graph has to run
-    under torch's own autograd.
+    The forward half is compiled now, a backward half when it first runs; with `begin` the usual one begins to compile
+    beside the forward half. Raises NotCovered where the graph has to run under torch's own autograd.
     """
     started = time.perf_counter()
     joint, halves = _halves(graph)
@@ -56,7 +60,13 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     def run_again() -> Compiled:
         return _reading(kept, compile_eager(again))
 
-    node = make_differentiable(compile(halves.forward), NodeSpec(
+    if begin is None:
+        forward = compile(halves.forward)
+    else:
+        finish = begin(halves.forward)
+        backward.begin(begin, joint)
+        forward = finish()
+    node = make_differentiable(forward, NodeSpec(
         n_inputs=joint.n_inputs,
         n_outputs=joint.n_outputs,
         saved=halves.saved,
@@ -182,17 +192,47 @@ class BackwardHalf:
             row_strides(node.tensor)  # raises now: once the forward half has run, torch's autograd cannot take over
         self.compile = compile
         self.compile_eager = compile_eager
+        #: the variant that compiles beside the forward half: its masks, what `_selected` gave, and the second step
+        self.begun: tuple[tuple[int, int], tuple[Graph, list[bool]], Callable[[], Compiled]] | None = None
+
+    def begin(self, begin: Begin, joint: Joint) -> None:
+        """Let the variant compile that the first pass will probably ask for: all gradients, from all results or, where
+        one of these is a number, from that loss."""
+        outputs = [joint.graph.outputs[k].tensor for k in joint.grad_outputs]
+        losses = [k for k, spec in enumerate(outputs) if spec.ndim == 0]
+        defined = 1 << losses[0] if len(losses) == 1 else (1 << len(outputs)) - 1
+        masks = defined, (1 << len(joint.grad_inputs)) - 1
+        mark = self.graph.sizes.checkpoint()
+        try:
+            selected = self._selected(*masks)
+            finish = begin(selected[0]) if selected[0].outputs else None
+        except Exception as error:  # as it would be when the pass runs, which then tells
+            finish = None
+            logs.log("fusion", f"{self.graph.name} does not begin to compile: {type(error).__name__}: {error}")
+        if self.graph.sizes.checkpoint() != mark:  # see `_compiled`
+            self.graph.sizes.rollback(mark)
+        elif finish is not None:
+            self.begun = masks, selected, finish
 
     def variant(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
         with without_saved_tensor_hooks():
-            graph, present = select(self.graph, self.n_saved, defined, wanted)
-            lower(graph)
-            run = self._compiled(graph) if graph.outputs else _nothing
+            begun, self.begun = self.begun, None
+            if begun is not None and begun[0] == (defined, wanted):
+                graph, present = begun[1]
+                run = begun[2]()
+            else:
+                graph, present = self._selected(defined, wanted)
+                run = self._compiled(graph) if graph.outputs else _nothing
             if _is_reentrant(graph):
                 run = _for_all_leaves(run)
         return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
                             None if all(present) else tuple(present))
+
+    def _selected(self, defined: int, wanted: int) -> tuple[Graph, list[bool]]:
+        graph, present = select(self.graph, self.n_saved, defined, wanted)
+        lower(graph)
+        return graph, present
 
     def _compiled(self, graph: Graph) -> Compiled:
         """The guards are made already: a compilation that asks for more about sizes than they say does not count."""

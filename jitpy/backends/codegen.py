@@ -16,6 +16,7 @@ from ..ir.op import NotCovered
 from ..ir.spec import TensorSpec
 
 if TYPE_CHECKING:
+    from ..autograd.compile import Begin
     from ..autograd.cuts import Part
 
 Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
@@ -33,8 +34,9 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     return cpp.compile_graph(graph, options)
 
 
-def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
-    """Compile a graph in halves where its results need gradients; `compile` is for graphs in which nothing does.
+def with_gradients(graph: Graph, compile: Compile, begin: Begin | None = None) -> Callable[..., tuple[Any, ...]]:
+    """Compile a graph in halves where its results need gradients; `compile` is for graphs in which nothing does, and
+    `begin` the same in two steps.
 
     A graph whose results are computed from each other is compiled in parts: see `autograd.cuts`.
     """
@@ -49,12 +51,12 @@ def with_gradients(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, .
         logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
         return eager.compile_graph(graph, {})
     if not parts:
-        return _differentiable(graph, compile)
+        return _differentiable(graph, compile, begin)
     logs.log("fusion", lambda: f"{graph.name} runs in {len(parts)} parts: its results are computed from each other")
-    return _joined(graph, parts, [_differentiable(part.graph, compile) for part in parts])
+    return _joined(graph, parts, [_differentiable(part.graph, compile, begin) for part in parts])
 
 
-def _differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, ...]]:
+def _differentiable(graph: Graph, compile: Compile, begin: Begin | None) -> Callable[..., tuple[Any, ...]]:
     """A graph no results of which are computed from each other."""
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
         return _with_odd_views(graph, compile)
@@ -62,7 +64,7 @@ def _differentiable(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, 
     from . import eager
 
     try:
-        return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}))
+        return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}), begin)
     except NotCovered as reason:
         logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
         return eager.compile_graph(graph, {})

@@ -49,28 +49,46 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     _draw_in_kernels(graph)
     if group_heads(graph):
         remove_dead_code(graph)
-    return with_gradients(graph, lambda half: _compile(half, options or {}))
+    chosen = options or {}
+    return with_gradients(graph, lambda half: _begin(half, chosen)(), lambda half: _begin(half, chosen))
 
 
-def _compile(graph: Graph, options: dict[str, Any]) -> Callable[..., tuple[Any, ...]]:
-    """For graphs without gradients."""
+def _begin(graph: Graph, options: dict[str, Any]) -> Callable[[], Callable[..., tuple[Any, ...]]]:
+    """Plan a graph without gradients, whose kernels begin to compile; what is returned waits for them."""
     from ...runtime.executable import make_executable
     from ...runtime.gpu.compile import KernelCompileError
+    from ...runtime.gpu.load import submit_kernels
     from ...runtime.gpu.modes import gpu_executable
     from .. import eager
 
+    mode = options.get("mode", "default")
+
+    def by_eager_kernels(error: Exception) -> Callable[..., tuple[Any, ...]]:
+        if isinstance(error, KernelCompileError):
+            _warn(f"a graph runs with eager kernels: {error.reason}")
+            logs.log("output_code", f"{graph.name}: {error}")
+        else:  # sizes that depend on data, in a form that no kernel takes
+            logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
+        return eager.compile_graph(graph, options)
+
     try:
-        mode = options.get("mode", "default")
         plan = plan_graph(graph, tune=mode == "max-autotune")
-        if plan.device.type == "cpu":  # in Triton's interpreter
-            return make_executable(plan)
-        return gpu_executable(plan, mode)
-    except KernelCompileError as error:
-        _warn(f"a graph runs with eager kernels: {error.reason}")
-        logs.log("output_code", f"{graph.name}: {error}")
-    except NotCovered as error:  # sizes that depend on data, in a form that no kernel takes
-        logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
-    return eager.compile_graph(graph, options)
+        interpreted = plan.device.type == "cpu"
+        pending: Any = None if interpreted else submit_kernels(plan)
+    except (KernelCompileError, NotCovered) as error:
+        reason = error
+        return lambda: by_eager_kernels(reason)
+
+    def finish() -> Callable[..., tuple[Any, ...]]:
+        nonlocal pending
+        try:
+            return make_executable(plan) if interpreted else gpu_executable(plan, mode)
+        except KernelCompileError as error:
+            return by_eager_kernels(error)
+        finally:
+            pending = None  # until now it has kept what was compiled
+
+    return finish
 
 
 def _draw_in_kernels(graph: Graph) -> list[str]:

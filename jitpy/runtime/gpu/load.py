@@ -6,6 +6,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from .compile import Binary, Target, submit
 from .kernel import GpuKernel
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..plan import LaunchStep, Plan
 
 _lock = threading.Lock()
 _functions: weakref.WeakKeyDictionary[Binary, Any] = weakref.WeakKeyDictionary()
@@ -36,19 +37,27 @@ def has_clusters(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+def submit_kernels(plan: Plan) -> tuple[list[LaunchStep], list[Future[Binary]]]:
+    """Start to compile what the plan launches and has not loaded: the steps, and what becomes of their kernels."""
+    from ..plan import LaunchStep
+
+    steps = [step for step in plan.steps if isinstance(step, LaunchStep) and step.functions is None]
+    if not steps:
+        return [], []
+    target = target_of(plan.device)
+    return steps, [submit(step.kernel, target) for step in steps]
+
+
 def load_kernels(plan: Plan) -> None:
     """Compile what the plan launches, all kernels side by side, and load it on the plan's device.
 
     It is loaded now because a call may come while a CUDA graph is captured, when loading is not allowed. Raises
     KernelCompileError.
     """
-    from ..plan import LaunchStep
-
-    steps = [step for step in plan.steps if isinstance(step, LaunchStep) and step.functions is None]
+    steps, pending = submit_kernels(plan)
     if not steps:
         return
     target = target_of(plan.device)
-    pending = [submit(step.kernel, target) for step in steps]
     for step, one in zip(steps, pending, strict=True):
         function = function_of(one.result())
         with torch.cuda.device(plan.device):
