@@ -23,6 +23,7 @@ from ...ir.op import NotCovered
 from ...ir.passes.activations import fold_activations
 from ...ir.passes.alignment import align_products
 from ...ir.passes.attention import ATTENTION
+from ...ir.passes.batch_norms import fold_batch_norms
 from ...ir.passes.channels_last import use_channels_last
 from ...ir.passes.cleanup import remove_dead_code
 from ...ir.passes.grouped_heads import group_heads
@@ -124,7 +125,8 @@ def plan_graph(graph: Graph, tune: bool = False) -> Plan:
     from ..codegen import device_of
 
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune)
-    stages = Stages(graph, target, [ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_activations])
+    stages = Stages(graph, target, [ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms,
+                                   fold_activations])
     if config.debug:
         keep_stages(stages)
     return stages.plan
