@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import queue
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -33,8 +36,6 @@ from . import worker
 from .kernel import GpuKernel
 
 _SUFFIX = ".kernel"
-#: processes that wait for the first kernels
-_WARM = 4
 
 
 class KernelCompileError(RuntimeError):
@@ -125,9 +126,13 @@ def compile_kernels(kernels: list[GpuKernel], target: Target) -> list[Binary]:
 
 
 def start_workers() -> None:
-    """Start some processes before there is work for them: importing Triton takes a second. Returns at once."""
+    """Prepare for work on kernels for the current GPU: importing Triton takes a second. Returns at once."""
+    import torch
+
+    from .load import target_of
+
     if triton_version() is not None:
-        _pool().warm(_WARM)
+        _pool().prepare(target_of(torch.device("cuda", torch.cuda.current_device())))
 
 
 def key_of(kernel: GpuKernel, target: Target) -> str:
@@ -185,37 +190,67 @@ def _read(kernel: GpuKernel, key: str) -> Binary | None:
     return Binary(kernel, key, rest[:size], zlib.decompress(rest[size:]).decode(), **facts)
 
 
-class _Worker:
-    """One process. A single thread talks to it at a time."""
+class _Maker:
+    """The process that makes workers: see worker.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Any) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        # not `-m`: the process must not import jitpy, and with it torch
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(worker.__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env=environment, start_new_session=True)  # a Ctrl-C is for this process, which then closes the pipe
+        self.control, theirs = socket.socketpair()
+        try:
+            # not `-m`: the process must not import jitpy, and with it torch
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", str(Path(worker.__file__)), json.dumps(target)], stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL, env=environment,
+                start_new_session=True)  # a Ctrl-C is for this process, which then closes the sockets
+        finally:
+            theirs.close()
+
+    def close(self) -> None:
+        self.control.close()
+        try:
+            self.process.wait(0.3)  # it removes its files
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class _Worker:
+    """A process that compiles. A single thread talks to it at a time."""
+
+    def __init__(self, maker: _Maker) -> None:
+        self.connection, theirs = socket.socketpair()
+        try:
+            socket.send_fds(maker.control, [b"1"], [theirs.fileno()])
+        finally:
+            theirs.close()
+        self.stream = self.connection.makefile("rwb")
+        self.pid: int | None = None
+
+    def is_alive(self) -> bool:
+        """Of a worker that has nothing to do: it says nothing, and its socket is open."""
+        return not select.select([self.connection], [], [], 0)[0]
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
         """Raises EOFError or OSError where the process is gone."""
-        stdin, stdout = self.process.stdin, self.process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write(json.dumps(request).encode() + b"\n")
-        stdin.flush()
-        line = stdout.readline()
+        stream = self.stream
+        stream.write(json.dumps(request).encode() + b"\n")
+        stream.flush()
+        if self.pid is None:
+            self.pid = int(stream.readline() or -1)
+        line = stream.readline()
         if not line:
             raise EOFError("the compiling process ended")
         facts = json.loads(line)
-        code, text = (stdout.read(length) for length in facts["lengths"])
+        code, text = (stream.read(length) for length in facts["lengths"])
         if [len(code), len(text)] != facts["lengths"]:
             raise EOFError("the compiling process ended")
         return facts, code, text
 
     def close(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(OSError):  # it is gone already
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.stream.close()
+        self.connection.close()
 
 
 class _Pool:
@@ -229,27 +264,27 @@ class _Pool:
         self.lock = threading.Lock()
         self.workers: list[_Worker] = []
         self.here = threading.Lock()
+        self.making = threading.Lock()
+        self.maker: _Maker | None = None
         self.broken = False
-        self.warmed = 0
 
     def submit(self, function: Any, *arguments: Any) -> None:
         self.threads.submit(function, *arguments)
 
-    def warm(self, count: int) -> None:
-        """Have `count` workers, or as many as the pool may have."""
-        missing, self.warmed = min(count, self.size) - self.warmed, count
-        for _ in range(missing):
-            self.threads.submit(self._start_idle)
+    def prepare(self, target: Target) -> None:
+        """Have workers made for this target."""
+        self.threads.submit(self._made, dataclasses.astuple(target))
 
-    def _start_idle(self) -> None:
-        started = self._start()
-        if started is not None:
-            self.idle.put(started)
+    def _made(self, target: Any) -> _Maker:
+        with self.making:
+            if self.maker is None or self.maker.process.poll() is not None:
+                self.maker = _Maker(target)
+            return self.maker
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
         """The answer of a worker; where there is none to be had, of this process."""
         for _ in range(3):
-            chosen = self._take()
+            chosen = self._take(request["target"])
             if chosen is None:
                 break
             try:
@@ -264,21 +299,26 @@ class _Pool:
         with self.here:  # Triton's compiler is not made for threads
             return worker.answer(request)
 
-    def _take(self) -> _Worker | None:
+    def _take(self, target: Any) -> _Worker | None:
         while True:
             try:
                 waiting = self.idle.get_nowait()
             except queue.Empty:
-                return self._start()
-            if waiting.process.poll() is None:
+                return self._start(target)
+            if waiting.is_alive():
                 return waiting
             self._drop(waiting)
 
-    def _start(self) -> _Worker | None:
+    def _start(self, target: Any) -> _Worker | None:
         if self.broken:
             return None
         try:
-            started = _Worker()
+            maker = self._made(target)
+            try:
+                started = _Worker(maker)
+            except ConnectionError:  # it has just ended
+                maker.process.wait()
+                started = _Worker(self._made(target))
         except OSError as error:
             logs.log("cache", f"kernels compile in this process: {error}")
             self.broken = True
@@ -298,6 +338,8 @@ class _Pool:
         self.threads.shutdown(wait=False, cancel_futures=True)
         for one in self.workers:
             one.close()
+        if self.maker is not None:
+            self.maker.close()
 
 
 _current: _Pool | None = None

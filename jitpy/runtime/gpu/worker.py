@@ -1,7 +1,9 @@
 """Kernel source in, machine code out. Runs in worker processes that import Triton and nothing else, or in this one.
 
-As a program it reads requests from stdin and answers on stdout, one after another: a line of JSON, which gives the
-lengths of the bytes that follow it. It ends when stdin does.
+As a program it makes workers: it imports Triton and compiles a small kernel, which takes a second; then each socket
+that comes through stdin (which is a socket, too) gets a fork of it that has all that. A worker reads requests from its
+socket and answers there, one after another: a line of JSON, which gives the lengths of the bytes that follow it. All
+end when their sockets do.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import json
 import linecache
 import os
 import re
+import signal
+import socket
 import sys
 import tempfile
 import traceback
@@ -98,24 +102,71 @@ def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
         return {"error": f"{type(error).__name__}: {first}", "details": traceback.format_exc()}, b"", b""
 
 
+#: What most kernels need of the compiler.
+_FIRST = {"source": """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def total(a, b):
+    return a + b
+
+
+@triton.jit
+def first(source, result, count):
+    at = tl.program_id(0) * 256 + tl.arange(0, 256)
+    value = libdevice.rsqrt(tl.load(source + at, mask=at < count, other=0.0))
+    tl.store(result + tl.program_id(0), tl.reduce(value, 0, total))
+""", "name": "first", "signature": [["source", "*fp32"], ["result", "*fp32"], ["count", "i32"]], "constexprs": [],
+          "divisible": ["source"], "num_warps": 4, "num_stages": 3, "fp_fusion": True, "max_registers": None,
+          "flush_tiny": False, "checks": False}
+
+
 def main() -> None:
-    """Serve requests until stdin ends."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what compilers print must not get between the answers
+    """Make workers until stdin ends. The argument is what they will compile for (JSON), or null."""
+    control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="jitpy-triton-") as folder:
         os.environ["TRITON_CACHE_DIR"] = folder  # jitpy keeps what comes out
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # only so that nothing is printed: it is always given
         os.environ.pop("TRITON_INTERPRET", None)
+        target = json.loads(sys.argv[1])
+        if target is not None:
+            answer({**_FIRST, "target": target})
         with contextlib.suppress(ImportError):
-            import triton  # noqa: F401  while the first request is still being written
-        for line in requests:
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                facts, code, text = answer(json.loads(line))
-            if "error" in facts:
-                facts["details"] += printed.getvalue()
-            answers.write(json.dumps({**facts, "lengths": [len(code), len(text)]}).encode() + b"\n" + code + text)
-            answers.flush()
+            import triton  # noqa: F401
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
+        while True:
+            _, files, _, _ = socket.recv_fds(control, 1, 1)
+            if not files:
+                return
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                control.close()
+                status = 1
+                try:
+                    serve(socket.socket(fileno=files[0]))
+                    status = 0
+                finally:
+                    os._exit(status)  # what the maker of workers does at its end is not for them
+            os.close(files[0])
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer requests until there are no more."""
+    stream = connection.makefile("rwb")
+    stream.write(b"%d\n" % os.getpid())
+    stream.flush()
+    for line in stream:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            facts, code, text = answer(json.loads(line))
+        if "error" in facts:
+            facts["details"] += printed.getvalue()
+        stream.write(json.dumps({**facts, "lengths": [len(code), len(text)]}).encode() + b"\n" + code + text)
+        stream.flush()
 
 
 if __name__ == "__main__":

@@ -109,9 +109,20 @@ def test_a_worker_that_is_killed_is_replaced() -> None:
     submit(kernels.SINE, H100).result()
     pool = gpu_compile._pool()
     for one in list(pool.workers):
-        os.kill(one.process.pid, signal.SIGKILL)
+        os.kill(one.pid, signal.SIGKILL)
     other = dataclasses.replace(kernels.SINE, num_warps=2)
     assert submit(other, H100).result().threads == 64
+
+
+def test_a_maker_that_is_killed_is_replaced() -> None:
+    submit(kernels.SINE, H100).result()
+    pool = gpu_compile._pool()
+    pool.maker.process.kill()
+    for one in list(pool.workers):
+        os.kill(one.pid, signal.SIGKILL)
+    other = dataclasses.replace(kernels.SINE, num_warps=8)
+    assert submit(other, H100).result().threads == 256
+    assert not pool.broken
 
 
 def test_without_processes_kernels_compile_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +144,7 @@ import sys, time
 from jitpy.runtime.gpu.compile import Target, compile_kernels, _pool
 from tests.runtime.gpu import kernels
 compile_kernels([kernels.SINE], Target("cuda", 90))
-print(*(one.process.pid for one in _pool().workers), flush=True)
+print(*(one.pid for one in _pool().workers), _pool().maker.process.pid, flush=True)
 time.sleep(float(sys.argv[1]))
 """
 
@@ -147,7 +158,7 @@ def test_workers_end_with_the_process(killed: bool) -> None:
         if killed:
             process.kill()
         process.wait(20)
-    assert len(workers) == 1
+    assert len(workers) == 2  # and the one that makes them
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and any(os.path.exists(f"/proc/{pid}/exe") for pid in workers):
         time.sleep(0.05)
