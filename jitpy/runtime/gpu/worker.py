@@ -120,7 +120,7 @@ def first(source, result, count):
     tl.store(result + tl.program_id(0), tl.reduce(value, 0, total))
 """, "name": "first", "signature": [["source", "*fp32"], ["result", "*fp32"], ["count", "i32"]], "constexprs": [],
           "divisible": ["source"], "num_warps": 4, "num_stages": 3, "fp_fusion": True, "max_registers": None,
-          "flush_tiny": False, "checks": False}
+          "flush_tiny": False, "checks": False, "cluster": 1}
 
 
 def main() -> None:
