@@ -190,17 +190,36 @@ def _read(kernel: GpuKernel, key: str) -> Binary | None:
     return Binary(kernel, key, rest[:size], zlib.decompress(rest[size:]).decode(), **facts)
 
 
-class _Maker:
-    """The process that makes workers: see worker.py."""
+#: A kernel that needs of the compiler what most do.
+_FIRST = GpuKernel("""import triton
+import triton.language as tl
+from triton.language.extra import libdevice
 
-    def __init__(self, target: Any) -> None:
+
+@triton.jit
+def total(a, b):
+    return a + b
+
+
+@triton.jit
+def first(source, result, count):
+    at = tl.program_id(0) * 256 + tl.arange(0, 256)
+    value = libdevice.rsqrt(tl.load(source + at, mask=at < count, other=0.0))
+    tl.store(result + tl.program_id(0), tl.reduce(value, 0, total))
+""", "first", (("source", "*fp32"), ("result", "*fp32"), ("count", "i32")), divisible=frozenset(["source"]))
+
+
+class _Maker:
+    """The process that makes workers: see worker.py. It compiles one kernel for `target` itself."""
+
+    def __init__(self, target: Target) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self.control, theirs = socket.socketpair()
         try:
             # not `-m`: the process must not import jitpy, and with it torch
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(Path(worker.__file__)), json.dumps(target)], stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL, env=environment,
+                [sys.executable, "-P", str(Path(worker.__file__)), json.dumps(_request(_FIRST, target))],
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment,
                 start_new_session=True)  # a Ctrl-C is for this process, which then closes the sockets
         finally:
             theirs.close()
@@ -273,9 +292,9 @@ class _Pool:
 
     def prepare(self, target: Target) -> None:
         """Have workers made for this target."""
-        self.threads.submit(self._made, dataclasses.astuple(target))
+        self.threads.submit(self._made, target)
 
-    def _made(self, target: Any) -> _Maker:
+    def _made(self, target: Target) -> _Maker:
         with self.making:
             if self.maker is None or self.maker.process.poll() is not None:
                 self.maker = _Maker(target)
@@ -284,7 +303,7 @@ class _Pool:
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
         """The answer of a worker; where there is none to be had, of this process."""
         for _ in range(3):
-            chosen = self._take(request["target"])
+            chosen = self._take(Target(*request["target"]))
             if chosen is None:
                 break
             try:
@@ -299,7 +318,7 @@ class _Pool:
         with self.here:  # Triton's compiler is not made for threads
             return worker.answer(request)
 
-    def _take(self, target: Any) -> _Worker | None:
+    def _take(self, target: Target) -> _Worker | None:
         while True:
             try:
                 waiting = self.idle.get_nowait()
@@ -309,7 +328,7 @@ class _Pool:
                 return waiting
             self._drop(waiting)
 
-    def _start(self, target: Any) -> _Worker | None:
+    def _start(self, target: Target) -> _Worker | None:
         if self.broken:
             return None
         try:

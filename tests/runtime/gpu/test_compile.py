@@ -14,7 +14,6 @@ import pytest
 
 from jitpy import config
 from jitpy.runtime.gpu import compile as gpu_compile
-from jitpy.runtime.gpu import worker
 from jitpy.runtime.gpu.compile import Binary, KernelCompileError, Target, compile_kernels, key_of, submit
 
 from . import kernels
@@ -101,11 +100,8 @@ def test_errors_name_the_kernel_and_what_the_compiler_said() -> None:
 
 
 def test_the_kernel_that_workers_begin_with() -> None:
-    """It is a request like any other, and compiles."""
-    first = {**worker._FIRST, "target": list(dataclasses.astuple(H100))}
-    assert first.keys() == gpu_compile._request(kernels.SINE, H100).keys()
-    facts, code, _ = worker.answer(first)
-    assert "error" not in facts and code[:4] == b"\x7fELF"
+    (binary,) = compile_kernels([gpu_compile._FIRST], H100)
+    assert binary.code[:4] == b"\x7fELF"
 
 
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
