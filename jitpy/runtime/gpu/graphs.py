@@ -257,8 +257,6 @@ class GraphedExecutable:
         device = self._device
         taken = [site.copied.get(number, value) for number, value in enumerate(inputs)]
         table = _size_table(self.plan, inputs)
-        with contextlib.suppress(RuntimeError):  # another thread captures
-            torch.cuda.empty_cache()  # what plain calls took: recordings have memory of their own
         given = [_memory(list(map(table, step.shape)), list(map(table, step.stride)), step.dtype, device)
                  for step in self._given]
         current, side = torch.cuda.current_stream(device), _pool.side(device)
