@@ -695,6 +695,27 @@ _finding("view_written_in_inference_mode", """
     """, "t5", alias=8)
 
 
+# Errors of bounds, and of dtypes that a kernel refuses, were raised when the graph ran, or with an unread result never.
+_finding("bounds_of_random_numbers", """
+    for write in (lambda: x.uniform_(2, 1), lambda: x.random_(5, 2), lambda: x.normal_(0, -1), lambda: x.geometric_(2),
+                  lambda: i.random_(3, 3), lambda: i.uniform_(0, 1), lambda: x.uniform_(0, 1)):
+        try:
+            write()
+        except RuntimeError as error:
+            log.append(str(error))
+    t1 = x * 2
+    """, "t1")
+for number, unread in enumerate(("c.floor()", "m.abs()", "torch.gcd(x, y)", "torch.heaviside(x, m)", "c < c",
+                                 "c.sort()", "m.median()", "torch.hypot(i, i)")):
+    _finding(f"unread_result_of_a_refused_dtype_{number}", f"""
+        try:
+            {unread}
+        except RuntimeError as error:
+            log.append(str(error))
+        t1 = x * 2
+        """, "t1")
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_finding(name: str, backend: str) -> None:

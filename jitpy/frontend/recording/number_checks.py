@@ -6,6 +6,7 @@ What raises is left to torch, in place, so that the program's own handlers see t
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from ..traced import Uncapturable
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
 _REFUSAL = re.compile("overflow|too big|too large|out of range|out of bounds|ZeroDivision|not supported")
 _REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
+_REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|must be in")
 _USUAL = frozenset({torch.float32, torch.float64})
 _SIZES = ("List[int]", "Optional[List[int]]")
 
@@ -41,22 +43,60 @@ def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Uncapturable where torch refuses dtypes of the operands of an in-place op, or complex values for real ones."""
+    """Uncapturable where torch refuses dtypes of the operands of an in-place op, complex values for real ones, or the
+    bounds of random numbers."""
     values = (*args, *kwargs.values())
     specs = [v.spec for v in values if type(v) is Node and type(v.spec) is TensorSpec]
     if not specs:
         return
     if not specs[0].dtype.is_complex and overload is not _COPY and any(spec.dtype.is_complex for spec in specs):
         raise Uncapturable("unsupported_op", f"{overload} of complex numbers to real ones")
+    if torch.Tag.nondeterministic_seeded in overload.tags:
+        if any(True for _ in _numbers(values)) and "generator" in (a.name for a in overload._schema.arguments):
+            _check(overload, args, {**kwargs, "generator": _generator()}, _REFUSED_DRAW)
+        return
     usual = len({spec.dtype for spec in specs}) == 1 and specs[0].dtype in _USUAL and overload not in _OF_INTEGERS
-    if usual or specs[0].device.type != "cpu" or torch.Tag.nondeterministic_seeded in overload.tags:
+    if usual or specs[0].device.type != "cpu":
         return
     _check(overload, args, kwargs, _REFUSED_WRITE)
 
 
+def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Uncapturable where a kernel of the CPU refuses the dtypes of a functional op, which shape rules do not ask."""
+    specs = [v.spec for v in (*args, *kwargs.values()) if type(v) is Node and type(v.spec) is TensorSpec]
+    if not specs or specs[0].device.type != "cpu" or not isinstance(overload, torch._ops.OpOverload):
+        return
+    dtypes = {spec.dtype for spec in specs}
+    if dtypes <= _FLOATS and overload not in _OF_INTEGERS:
+        return
+    if not any(dtype.is_complex for dtype in dtypes) and overload.overloadpacket.__name__ in _OF_ALL:
+        return
+    if overload.namespace == "aten" and not overload.is_view and torch.Tag.nondeterministic_seeded not in overload.tags:
+        _check(overload, args, kwargs, _NO_KERNEL)
+
+
+_NO_KERNEL = re.compile("not implemented for|not supported for|not support|not intended to support|not yet implemented|"
+                        "expected scalar type")
+_FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+#: frequent ops that take integers and truth values alike, or that say so themselves
+_OF_ALL = frozenset({
+    "_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clone", "copy",
+    "cumsum", "embedding", "eq", "expand", "fill", "full_like", "gather", "ge", "gt", "index", "index_put",
+    "index_select", "le", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "mul", "ne", "new_ones",
+    "new_zeros", "ones_like", "repeat", "scatter", "select_scatter", "slice_scatter", "stack", "sub", "sum", "where",
+    "zeros_like",
+})
+
 _COPY = torch.ops.aten.copy_.default
 #: whose shape rules take floats, too
-_OF_INTEGERS = frozenset({torch.ops.aten.gcd_.default, torch.ops.aten.lcm_.default})
+_OF_INTEGERS = frozenset({torch.ops.aten.gcd_.default, torch.ops.aten.lcm_.default, torch.ops.aten.gcd.default,
+                          torch.ops.aten.lcm.default})
+
+
+@functools.cache
+def _generator() -> torch.Generator:
+    """What calls that are tried draw from."""
+    return torch.Generator()
 
 
 def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused: re.Pattern[str]) -> None:

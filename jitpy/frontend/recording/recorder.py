@@ -71,7 +71,7 @@ from . import aliasing, overlap
 from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
 from .bets import Bets
 from .history import History
-from .number_checks import check_numbers, check_written
+from .number_checks import check_dtypes, check_numbers, check_written
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
 _aten = torch.ops.aten
@@ -219,6 +219,7 @@ class Recorder:
             if self.state.attention != self.state.initial["attention"]:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
         check_numbers(overload, args, kwargs or {})
+        check_dtypes(overload, args, kwargs or {})
         if spec is None:
             try:
                 spec = table.infer(op, self.sizes, args, kwargs or {}, grad)
