@@ -626,4 +626,13 @@ def leaves_made_inside_that_change_their_sizes():
     return _changed_leaves()
 
 
+@case(lambda: (torch.ones(0, 2),), lambda: (torch.ones(2, 2),))
+def indexed_addition_of_itself(w):
+    try:
+        w.index_add_(0, torch.arange(w.shape[0]), w)
+    except RuntimeError as error:
+        return str(error)
+    return w
+
+
 test_cases = make_test(__name__)

@@ -40,7 +40,7 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
             if operand.storage is not target.storage or operand is target and other == place and elementwise:
                 continue
             in_place = elementwise and other == place and _same_elements(operand.spec, target.spec)
-            if not in_place and not _apart(operand, target):
+            if not in_place and (operand is target or not _apart(operand, target)):  # eager refuses itself, empty too
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
 
 
