@@ -483,6 +483,8 @@ _of_settings(
     torch._C._get_cudnn_allow_tf32,
     torch._C._get_cublas_allow_tf32,
     torch._C._get_mkldnn_enabled,
+    torch.distributed.is_available,
+    *([torch.distributed.is_initialized] if torch.distributed.is_available() else ()),
 )
 
 
