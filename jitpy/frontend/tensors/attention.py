@@ -81,7 +81,7 @@ _PLAIN = 0  # what `torch._fused_sdp_choice` answers for that
 def is_chosen(state: TorchState) -> bool:
     """Whether the program has a say in which kernel attention is: it changed what is allowed, or rules the plain
     formula out, so that there may be no kernel."""
-    return state.attention != state.initial["attention"] or not state.attention[0][KERNELS.index("math")]
+    return state.attention != state.initial["attention"] or not state.attention[KERNELS.index("math")]
 
 
 def with_other_kernels(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any],

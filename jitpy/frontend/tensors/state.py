@@ -343,31 +343,29 @@ def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
 KERNELS = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 _READERS = tuple(getattr(torch._C, f"_get_{name}_sdp_enabled") for name in KERNELS)
 _flash, _efficient, _math, _cudnn, _other = _READERS
-_order = torch._C._get_sdp_priority_order
 _WRITERS = tuple(getattr(torch._C, f"_set_sdp_use_{name}") for name in KERNELS)
 
-AttentionSwitches = tuple[tuple[bool, ...], tuple[int, ...]]
+#: Whether each of them is allowed. The order in which torch tries them is no part of it: torch settles that at a
+#: process's first attention on a GPU, and all that it decides is which of the kernels that fit runs.
+AttentionSwitches = tuple[bool, ...]
 
 
 def attention_switches() -> AttentionSwitches:
-    """Which kernels the process allows now, and in which order torch tries them."""
-    return tuple([read() for read in _READERS]), tuple(torch._C._get_sdp_priority_order())
+    """Which kernels the process allows now."""
+    return tuple([read() for read in _READERS])
 
 
 def set_attention_switches(switches: AttentionSwitches) -> None:
     """Have the process allow these kernels."""
-    allowed, order = switches
-    for write, flag in zip(_WRITERS, allowed, strict=True):
+    for write, flag in zip(_WRITERS, switches, strict=True):
         write(flag)
-    torch._C._set_sdp_priority_order(list(order))
 
 
 class _Switches:
     """Guard predicate, asked at each call: the same kernels are allowed."""
 
     def __init__(self, switches: AttentionSwitches) -> None:
-        (self.flash, self.efficient, self.math, self.cudnn, self.other), order = switches
-        self.order = list(order)
+        self.flash, self.efficient, self.math, self.cudnn, self.other = switches
 
     def __call__(self, module: Any) -> bool:
         return (
@@ -376,7 +374,6 @@ class _Switches:
             and _math() is self.math
             and _cudnn() is self.cudnn
             and _other() is self.other
-            and _order() == self.order
         )
 
 
@@ -384,7 +381,7 @@ class _SwitchesOfCpu:
     """Guard predicate, asked at each call: of the kernels that there are on CPUs, the same are allowed."""
 
     def __init__(self, switches: AttentionSwitches) -> None:
-        self.flash, _, self.math, _, _ = switches[0]
+        self.flash, _, self.math, _, _ = switches
 
     def __call__(self, module: Any) -> bool:
         return _flash() is self.flash and _math() is self.math
@@ -401,14 +398,14 @@ def guard_attention(recorder: Any, device: str = "") -> None:
 def _attention_switch(place: int) -> None:
     def read(recorder: Any, args: Any, kwargs: Any) -> bool:
         guard_attention(recorder)
-        return recorder.state.attention[0][place]
+        return recorder.state.attention[place]
 
     def write(recorder: Any, args: Any, kwargs: Any) -> None:
         if len(args) != 1 or kwargs or not isinstance(args[0], bool):
             raise Uncapturable("unsupported_call", "a switch of attention's kernels set to something that is no bool")
         guard_attention(recorder)
-        allowed, order = recorder.state.attention
-        recorder.state.set("attention", ((*allowed[:place], args[0], *allowed[place + 1:]), order))
+        allowed = recorder.state.attention
+        recorder.state.set("attention", (*allowed[:place], args[0], *allowed[place + 1:]))
 
     torch_state_functions[_READERS[place]] = read
     torch_state_functions[_WRITERS[place]] = write
