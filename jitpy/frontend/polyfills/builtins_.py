@@ -46,6 +46,8 @@ def sum(iterable, /, start=0):
             total = total + item
             if not whole:
                 break
+        else:
+            return total
     if _COMPENSATED and type(total) is float:
         return _sum_floats(iterator, total)
     for item in rest_of(iterator):
