@@ -248,6 +248,10 @@ def main() -> None:
     found["head"], found["head memory"] = planned(halves.forward) + planned(halves.backward), sizes(halves.backward)
     with torch.autocast("cuda", torch.bfloat16), torch.inference_mode():
         found["convolution"] = planned(capture(Convolution().eval(), torch.randn(2, 16, 8, 8)))
+    frozen = Convolution()
+    frozen.norm.eval()
+    with torch.autocast("cuda", torch.bfloat16):
+        found["frozen norm"] = both_halves(capture(lambda x: frozen(x).float().sum(), torch.randn(2, 16, 8, 8)))
     found["numbers"] = planned(capture(numbers, x))
     print(json.dumps(found))
 

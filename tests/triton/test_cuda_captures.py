@@ -102,5 +102,10 @@ def test_running_statistics_are_part_of_kernels(plans: dict[str, list[str]]) -> 
     assert calls(steps, "convolution") == 1 and not calls(steps, "norm"), steps
 
 
+def test_norms_that_do_not_learn_are_part_of_kernels(plans: dict[str, list[str]]) -> None:
+    steps = [step for step in plans["frozen norm"] if not step.startswith("fused")]
+    assert calls(steps, "convolution") == 2 and not calls(steps, "norm"), steps
+
+
 def test_numbers_on_the_cpu_are_known_to_kernels(plans: dict[str, list[str]]) -> None:
     assert all(step.startswith("fused") for step in plans["numbers"]), plans["numbers"]

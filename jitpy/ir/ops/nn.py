@@ -296,10 +296,15 @@ def _native_batch_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), saved, saved
 
 
-def _native_batch_norm_parts(b: Any, x: Any, *rest: Any) -> tuple[Any, Any, Any]:
-    """By the running statistics; those of the batch are empty then."""
-    mean, scale = (b.call("aten.new_empty.default", x, [0]) for _ in range(2))
-    return _batch_norm_parts(b, x, *rest), mean, scale
+def _native_batch_norm_parts(b: Any, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                             training: bool, momentum: float, eps: float) -> tuple[Any, Any, Any]:
+    """By the running statistics. Those of the batch are empty then; for 16-bit tensors on GPUs, whose specs are
+    torch's, they are the running ones. Nothing reads them."""
+    result = _batch_norm_parts(b, x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if x.spec.device.type == "cpu" or x.spec.dtype.itemsize > 2:
+        return result, *(b.call("aten.new_empty.default", x, [0]) for _ in range(2))
+    var = b.call("aten.add.Tensor", cast(b, running_var, torch.float32), eps)
+    return result, cast(b, running_mean, torch.float32), b.call("aten.rsqrt.default", var)
 
 
 define("aten.native_batch_norm.default", infer=_native_batch_norm, decompose=_native_batch_norm_parts,
