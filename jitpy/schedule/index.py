@@ -158,7 +158,8 @@ class Index:
         return Index(((Remainder(rest, divisor), 1),))
 
     def _split(self, divisor: Dim) -> tuple[Index, Index]:
-        """`(whole, rest)` with `self == whole * divisor + rest`."""
+        """`(whole, rest)` with `self == whole * divisor + rest`. The rest is not negative where `self` is not: compiled
+        code divides towards zero."""
         whole, rest = [], []
         for atom, coefficient in self.terms:
             quotient = exact_quotient(coefficient, divisor)
@@ -172,7 +173,7 @@ class Index:
         else:
             quotient = exact_quotient(const, divisor)
             const, left = (0, self.const) if quotient is None else (quotient, 0)
-        return Index(tuple(whole), const), Index(tuple(rest), left)
+        return _not_negative(self, Index(tuple(whole), const), Index(tuple(rest), left), divisor)
 
     def bounds(self) -> tuple[Dim, Dim] | None:
         """An inclusive range that holds the value, where one is known."""
@@ -239,6 +240,18 @@ def of(value: Any) -> Index:
     if isinstance(value, (int, sympy.Expr)):
         return Index((), value)
     return Index(((value, 1),))
+
+
+def _not_negative(index: Index, whole: Index, rest: Index, divisor: Dim) -> tuple[Index, Index]:
+    """`index == whole * divisor + rest` with as many divisors moved to the rest as it may lack; everything, where that
+    is not known."""
+    found = rest.bounds()
+    if found is not None and nonnegative(found[0]):
+        return whole, rest
+    if found is not None and type(found[0]) is int and type(divisor) is int:
+        lacking = -(found[0] // divisor)
+        return whole - lacking, rest + lacking * divisor
+    return ZERO, index
 
 
 def _build(terms: tuple[tuple[Any, Dim], ...], const: Dim) -> Index:

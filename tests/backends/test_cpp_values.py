@@ -308,3 +308,17 @@ def test_bounds_that_are_numbers(dtype: torch.dtype) -> None:
 def test_erf_far_from_zero() -> None:
     x = torch.cat([torch.linspace(-12, 12, 200001), torch.tensor([math.inf, -math.inf, 1e30, -1e30])])
     assert (run(torch.erf, x).double() - torch.erf(x.double())).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize("fn", [
+    lambda y: 1 - y[..., None].expand(2, 3, 2).reshape(2, 6).flip(-1),
+    lambda y: 1 - y[:, None].expand(2, 2, 3).reshape(2, 6).flip(-1),
+    lambda y: 1 - y.expand(2, 2, 3).reshape(4, 3).flip(0),
+    lambda y: 1 - torch.cat([y[..., None] * 2, y[..., None]], -1).reshape(2, 6).flip(-1),
+    lambda y: y.t().reshape(-1).flip(0)[:4] + 1,
+    lambda y: y.reshape(3, 2).flip(1).reshape(2, 3).flip(0, 1) + 1,
+    lambda y: y.t().reshape(-1).roll(1).flip(0).reshape(2, 3) + 1,
+], ids=["expanded", "repeated", "rows", "cat", "transposed", "twice", "rolled"])
+def test_flips_of_reshaped_tensors(fn: Callable[[Tensor], Tensor]) -> None:
+    y = torch.randn(2, 3)
+    torch.testing.assert_close(run(fn, y), fn(y))

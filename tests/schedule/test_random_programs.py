@@ -126,7 +126,7 @@ def view_step(x: Tensor, b: int, c: int, d: int) -> Tensor:
         return x.reshape(1).expand(3)
     dim = c % n
     size = x.shape[dim]
-    choice = b % 11
+    choice = b % 14
     if choice == 0 and n >= 2:
         return x.transpose(dim, d % n)
     if choice == 1:
@@ -147,6 +147,12 @@ def view_step(x: Tensor, b: int, c: int, d: int) -> Tensor:
         return x.select(dim, d % size) if size else x
     if choice == 9 and size:
         return x.index_select(dim, torch.arange(d % 3 + 1) % size)
+    if choice == 11:
+        return x.flip(dim)
+    if choice == 12:
+        return x.roll(1 + d % 3, dim)
+    if choice == 13 and x.numel() * 2 < 5000:
+        return x.unsqueeze(-1).expand(*x.shape, 2).reshape(*x.shape[:-1], x.shape[-1] * 2)
     if choice == 10 and x.dtype.is_floating_point:
         return x.cumsum(dim)
     return x.contiguous() if d % 2 else x.clone()

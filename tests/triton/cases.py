@@ -139,6 +139,7 @@ def strided(x: Tensor) -> Tensor:
 CASES = [
     # pointwise
     Case("sin_chain", lambda x: (x + 1).sin() * 2, lambda: (randn(37, 130),)),
+    Case("flip_of_reshaped", lambda x: 1 - x[..., None].expand(5, 3, 2).reshape(5, 6).flip(-1), lambda: (randn(5, 3),)),
     Case("sixteen", lambda x: (x + 1).sin() * 2, lambda: (randn(16),)),
     Case("gelu_bf16", lambda x: F.gelu(x), lambda: (randn(33, 130, dtype=BF16),)),
     Case("gelu_tanh_fp16", lambda x: F.gelu(x, approximate="tanh"), lambda: (randn(33, 130, dtype=HALF),)),
