@@ -518,6 +518,34 @@ def written_and_then_told(wrap: Wrap) -> Any:
     return results
 
 
+@program(whole=False)
+def views_of_an_argument_as_arguments(wrap: Wrap) -> Any:
+    """A view that was made before requires grad when its base does."""
+    def step(x: torch.Tensor, row: torch.Tensor) -> Any:
+        x.requires_grad_()
+        return (row * 2).requires_grad, (x * x).sum().detach()
+
+    run, results = wrap(step), []
+    for shared in (False, True, False, True):
+        x = data(2, 3)
+        results += [run(x, x[0] if shared else data(3)), x.requires_grad]
+    return results
+
+
+@program()
+def argument_given_twice(wrap: Wrap) -> Any:
+    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+        x.requires_grad_()
+        (x * y).sum().backward()
+        return x is y, x.grad, (y * 2).detach()
+
+    run, results = wrap(step), []
+    for same in (True, False, True):
+        x = data(3)
+        results.append([run(x, x if same else data(3)), x.grad, x.requires_grad])
+    return results
+
+
 @program()
 def inner_loop_by_names(wrap: Wrap) -> Any:
     """Gradients with respect to a dict's values, and to what a generator gives."""

@@ -78,7 +78,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     recorder.bets.settle(live)
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], results)
-    _guard_separate_memory(recorder, [i for i, _ in written])
+    _guard_separate_memory(recorder, [*(i for i, _ in written), *recorder.bets.turned])
     return Finished(graph, places, gone, sorted(connected - _read_under_autograd(recorder), key=graph.inputs.index))
 
 
@@ -271,7 +271,8 @@ def _no_view(recorder: Recorder, node: Node) -> Node:
 
 
 def _guard_separate_memory(recorder: Recorder, written: list[int]) -> None:
-    """A call in which a changed input overlaps with another input needs another graph."""
+    """A call in which a changed input, or one that was told to require grad, overlaps with another input needs another
+    graph."""
     tensors = [i for i, entry in enumerate(recorder._inputs) if isinstance(entry.payload, TracedTensor)]
     done: set[int] = set()
     for index in written:

@@ -71,7 +71,8 @@ class Bets:
     """leaves: by the node that stands for the value. based: what became a leaf, as the base of views that were made of
     it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to. hooked: by the
     node of the tensor's value. handed: gradients that hooks were given, by the node in whose memory they are in eager.
-    off: leaves from outside that were told not to require grad, with their states before.
+    off: leaves from outside that were told not to require grad, with their states before. turned: inputs that were told
+    to require grad. No other input shows their memory: views that were made before come to require grad with them.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -80,6 +81,7 @@ class Bets:
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
         self.off: dict[TracedTensor, tuple[Any, ...]] = {}
+        self.turned: dict[int, Bet] = {}
         self.hooked: dict[Node, Hooks] = {}
         self.handed: dict[Node, list[tuple[TracedTensor, Bet]]] = {}
         self._shared: list[tuple[TracedTensor, Bet]] = []
@@ -151,6 +153,8 @@ class Bets:
         if before is None:
             if tensor.input is None or tensor.storage.written:  # which its memory has to see
                 raise Uncapturable("unsupported_op", _TURNED)
+            self.turned[tensor.input] = Bet(recorder.step(), "unsupported_op", _TURNED)
+            recorder._journal.append(lambda number=tensor.input: self.turned.pop(number))  # type: ignore[misc]
             self.begin(tensor, tensor.input)
             return
         storage, generation = before[0], tensor.storage.generation
@@ -176,7 +180,7 @@ class Bets:
             self.based[root] = bet
             recorder._journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
         node = self._begin(source, tensor, number, bet)
-        tensor.storage, tensor.chain = Storage(node), ()
+        tensor.storage, tensor.chain = Storage(node, number), ()
         tensor.storage.frozen = True
         tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = node, 0, True, True
         tensor._spec = node.tensor
@@ -222,6 +226,9 @@ class Bets:
         for node, bet in self.spoiled.items():
             if needs_grad(node.spec):
                 raise bet.lost()
+        for number, bet in self.turned.items():
+            if self._recorder.shares_memory(number):
+                raise bet.lost()
         live = list(live)
         for node, hooked in self.hooked.items():
             seen = node.op is INPUT or needs_grad(node.spec) or any(value is hooked.tensor for value in live)
@@ -235,7 +242,7 @@ class Bets:
                 raise self.based[tensor.root].lost()
             if isinstance(tensor, TracedTensor) and tensor.storage.base in self.leaves:
                 leaf = self.leaves[tensor.storage.base]
-                if leaf.tensor is not tensor and tensor.storage.input is None:  # it shares memory with an input
+                if leaf.tensor is not tensor and leaf.input in self.turned:  # it shares memory with an input
                     raise leaf.bet.lost()
         kept = set(map(id, live))
         mapping: dict[Node, Node] = {}

@@ -622,6 +622,10 @@ class Recorder:
             spoiled = [node for node in spoiled if node.op.target not in WRITES_STATISTICS]
         self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass")
 
+    def shares_memory(self, index: int) -> bool:
+        """Whether another input shows the memory of this one."""
+        return len(self._storages.get(self._inputs[index].value.untyped_storage()._cdata, ())) > 1
+
     def _check_input_write(self, index: int) -> None:
         entry = self._inputs[index]
         real: torch.Tensor = entry.value
@@ -629,8 +633,7 @@ class Recorder:
             raise Uncapturable("input_mutation", "an inference tensor is changed outside inference mode")
         if self._may_overlap(self.graph.inputs[index].tensor):
             raise Uncapturable("input_mutation", "a part of a tensor is changed whose elements share memory")
-        shared = len(self._storages.get(real.untyped_storage()._cdata, ())) > 1
-        if shared or sharing_arrays(self, real, entry.source):
+        if self.shares_memory(index) or sharing_arrays(self, real, entry.source):
             raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")
 
     def _conform(self, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
