@@ -39,11 +39,6 @@ OPERATORS: dict[str, Why] = {
         "nn.functional.gaussian_nll_loss",
     ),
     **_because(
-        "unsupported_call",
-        "a warning belongs to the line that called, and filters may turn it into an exception",
-        "nn.functional.upsample_bilinear nn.functional.upsample_nearest nn.functional.dropout2d",
-    ),
-    **_because(
         "local_class",
         "the operators of torch.masked define a class in a function",
         """masked.sum masked.prod masked.cumsum masked.cumprod masked.amax masked.amin masked.argmax masked.argmin
@@ -105,11 +100,6 @@ SOMETIMES: dict[str, Why] = {
 MODULES: dict[str, Why] = {
     **_because("unsupported_op", "variances are clamped under no_grad, and their gradients pass that by",
                "nn.GaussianNLLLoss"),
-    **_because(
-        "unsupported_call",
-        "a warning belongs to the line that called, and filters may turn it into an exception",
-        "nn.KLDivLoss",
-    ),
     **_because(
         "unsupported_value",
         "the first call makes the parameters and changes the module's class",
