@@ -2,6 +2,7 @@
 
     report = jitpy.explain(model)(x)
     print(report)                     # all of it as text
+    report.to_html("report.html")     # the program's lines with their graphs and breaks, as a page
     report.graph_break_count, report.break_reasons, report.kernels, report.to_dict()
 """
 
@@ -21,6 +22,7 @@ from ..ir import CONSTANT, GETITEM, Graph
 from ..jitted import LazyEngine, SharingObject, forwarding_function
 from ..marks import DISABLED, original_of
 from ..options import Options
+from . import html
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Report:
                 self.compile_times[stage] = self.compile_times.get(stage, 0.0) + seconds
 
     def __str__(self) -> str:
-        lines = [self._headline(), ""]
+        lines = [self.headline(), ""]
         for number, record in enumerate(self.break_reasons, 1):
             lines += [f"Break {number}: {record}", f"    why: {record.reason.explanation}"]
             lines += [f"    docs: {record.reason.anchor}", ""]
@@ -114,11 +116,20 @@ class Report:
         return "\n".join(lines).rstrip()
 
     def __repr__(self) -> str:
-        return f"<{self._headline()}>"
+        return f"<{self.headline()}>"
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """Name and counts in one line."""
         return (f"{self.name}: {_count(self.graph_count, 'graph')}, {_count(self.graph_break_count, 'graph break')}, "
                 f"{_count(self.op_count, 'op')}, {_count(len(self.kernels), 'kernel')}")
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report as one page of HTML that needs nothing else; written to `path` where one is given."""
+        text = html.page(self)
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return text
 
     def to_dict(self) -> dict[str, Any]:
         """The report in plain containers, strings and numbers (the result is left out)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import html.parser
 import json
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,50 @@ def test_report_as_plain_data() -> None:
     assert data["graph_count"] == 2 and data["break_reasons"][0]["id"] == "user"
     assert data["frames"][0]["kernels"][0]["ops"] == ["aten.add.Tensor", "aten.sin.default"]
     assert "break" in data["frames"][0] and data["frames"][1]["break"] is None
+
+
+class _Rows(html.parser.HTMLParser):
+    """The tags that are open, which a page must close again, and the class of each row of source by its line number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.kinds: dict[int, str] = {}
+        self.text = ""
+        self._row = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        if tag == "tr":
+            self._row = dict(attrs).get("class") or ""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.text[-200:]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open[-1:] == ["td"] and data.isdigit():
+            self.kinds.setdefault(int(data), self._row)
+
+
+def test_report_as_a_page(tmp_path: Path) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin() if len(x) < 9 else x.cos()  # <lines> of the program are text
+        jitpy.graph_break("<b>half & half</b>")
+        return y * 2
+
+    report = jitpy.explain(fn)(torch.randn(4))
+    page = report.to_html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
+    rows = _Rows()
+    rows.feed(page)
+    assert not rows.open
+    first = fn.__code__.co_firstlineno
+    assert [rows.kinds[first + i] for i in range(4)] == ["", "graph", "break", "graph"]
+    for part in ("<lines> of", "<b>half & half</b>", "What to do: Remove the call.", "tensor_is", "aten.sin"):
+        assert part in rows.text
+    assert "No graph breaks" in jitpy.explain(torch.relu)(torch.randn(3)).to_html()
 
 
 def test_eager_operations_and_refused_fusions_have_reasons() -> None:
