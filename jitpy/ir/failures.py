@@ -82,6 +82,12 @@ def is_programs_own(op: Op) -> bool:
     return isinstance(op.target, torch._ops.OpOverload) and op.target.namespace != "aten"
 
 
+def looks_at_values(target: torch._ops.OpOverload) -> bool:
+    """Whether an ATen op may refuse values that it is given."""
+    bare = target.overloadpacket.__name__.lstrip("_")
+    return (bare in _LOOK_AT_VALUES or bare.startswith(_FAMILIES)) and bare not in _SAFE
+
+
 def may_fail(node: Node) -> bool:
     """Whether the values of a node's arguments may make it raise."""
     op, target = node.op, node.op.target
@@ -93,10 +99,7 @@ def may_fail(node: Node) -> bool:
             return _may_divide_by_zero(node)
         if name == "pow":
             return _may_be_negative_power(node)
-        bare = name.lstrip("_")
-        if bare in _LOOK_AT_VALUES or bare.startswith(_FAMILIES):
-            return bare not in _SAFE
-        if _may_refuse_sizes(node):
+        if looks_at_values(target) or _may_refuse_sizes(node):
             return True
         return op.is_random and _has_late_number(node)  # the bounds and parameters of distributions
     if op.kind == "host":

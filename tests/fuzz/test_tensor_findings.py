@@ -706,7 +706,12 @@ _finding("bounds_of_random_numbers", """
     t1 = x * 2
     """, "t1")
 for number, unread in enumerate(("c.floor()", "m.abs()", "torch.gcd(x, y)", "torch.heaviside(x, m)", "c < c",
-                                 "c.sort()", "m.median()", "torch.hypot(i, i)")):
+                                 "c.sort()", "m.median()", "torch.hypot(i, i)", "torch.cross(x, y.double(), dim=1)",
+                                 "torch.polar(x, y.double())", "torch.heaviside(x, y.double())", "torch.cdist(x, c)",
+                                 "torch.cdist(x.half(), y.half())", "torch.linalg.cross(x, y.bfloat16())",
+                                 "torch.nn.functional.layer_norm(x, (3,), z.double())", "torch.mm(x, c.mT)",
+                                 "torch.nn.functional.group_norm(x, 1, z.double())", "x.gcd(y)",
+                                 "torch.nn.functional.conv1d(x, torch.ones(1, 2, 3, dtype=torch.double))")):
     _finding(f"unread_result_of_a_refused_dtype_{number}", f"""
         try:
             {unread}
@@ -714,6 +719,19 @@ for number, unread in enumerate(("c.floor()", "m.abs()", "torch.gcd(x, y)", "tor
             log.append(str(error))
         t1 = x * 2
         """, "t1")
+
+
+# A view of the copy, which autograd does not detach in place.
+_finding("raveled_copy", """
+    t1 = h.mT.ravel()
+    t2 = y.mT.ravel()
+    for view in (t1, t2):
+        try:
+            view.detach_()
+        except RuntimeError as error:
+            log.append(str(error))
+    t1.add_(1)
+    """, "t1, t2")
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

@@ -48,6 +48,14 @@ def _reshaped(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: 
     return recorder.fresh(recorder.emit(_aten._unsafe_view.default, (copy, spec.shape), {}, spec))
 
 
+def _raveled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view even of a copy, which autograd knows for one."""
+    if _question(recorder, overload, args, kwargs)[0] != "copy":
+        return _reshaped(recorder, overload, args, kwargs)
+    copy = recorder.record(_aten.clone.default, (args[0],), {"memory_format": torch.contiguous_format})
+    return recorder.record(_aten.view.default, (copy, [-1]), {})
+
+
 def _converted(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """to, type_as, contiguous: the argument itself, or a copy."""
     self: TracedTensor = args[0]
@@ -110,7 +118,7 @@ LOWERINGS: dict[Any, Lowering] = {
     _aten.reshape_as.default: _reshaped,
     _aten.view_as.default: _reshaped,
     _aten.flatten.using_ints: _reshaped,
-    _aten.ravel.default: _reshaped,
+    _aten.ravel.default: _raveled,
     _aten.contiguous.default: _converted,
     _aten.to.dtype: _converted,
     _aten.to.device: _converted,

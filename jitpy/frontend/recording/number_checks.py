@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import Node, TensorSpec
+from jitpy.ir import Node, SizeEnv, TensorSpec
+from jitpy.ir.failures import looks_at_values
 from jitpy.ir.ops.tried import error_of
 
+from ...ir.algebra import sympy
 from ..traced import Uncapturable
 
 #: floats that hold whatever number a program is likely to give them
@@ -61,22 +63,31 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     _check(overload, args, kwargs, _REFUSED_WRITE)
 
 
-def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
     """Uncapturable where a kernel of the CPU refuses the dtypes of a functional op, which shape rules do not ask."""
     specs = [v.spec for v in (*args, *kwargs.values()) if type(v) is Node and type(v.spec) is TensorSpec]
     if not specs or specs[0].device.type != "cpu" or not isinstance(overload, torch._ops.OpOverload):
         return
     dtypes = {spec.dtype for spec in specs}
-    if dtypes <= _FLOATS and overload not in _OF_INTEGERS:
+    if len(dtypes) == 1 and dtypes <= _USUAL and overload not in _OF_INTEGERS:
         return
     if not any(dtype.is_complex for dtype in dtypes) and overload.overloadpacket.__name__ in _OF_ALL:
         return
-    if overload.namespace == "aten" and not overload.is_view and torch.Tag.nondeterministic_seeded not in overload.tags:
-        _check(overload, args, kwargs, _NO_KERNEL)
+    if overload.namespace != "aten" or overload.is_view or torch.Tag.nondeterministic_seeded in overload.tags:
+        return
+    error = _check(overload, args, kwargs, _NO_KERNEL)
+    if error is not None and not looks_at_values(overload) and not (len(dtypes) == 1 and dtypes <= _FLOATS):
+        # Two elements an axis were too few, or too many.
+        elements = sum(env.hint(spec.numel) for spec in specs)
+        if elements <= _FEW:
+            _check(overload, args, kwargs, _ANYTHING, env)
 
 
 _NO_KERNEL = re.compile("not implemented for|not supported for|not support|not intended to support|not yet implemented|"
-                        "expected scalar type")
+                        "scalar type|the same dtype|mixed dtype|can't be cast|inputs to be")
+_ANYTHING = re.compile("")
+#: elements that a call may have which is tried in its own sizes
+_FEW = 1 << 20
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 #: frequent ops that take integers and truth values alike, or that say so themselves
 _OF_ALL = frozenset({
@@ -99,18 +110,21 @@ def _generator() -> torch.Generator:
     return torch.Generator()
 
 
-def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused: re.Pattern[str]) -> None:
-    """Uncapturable where torch raises an error of this kind for small tensors in place of the program's."""
+def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused: re.Pattern[str],
+           env: SizeEnv | None = None) -> str | None:
+    """Uncapturable where torch raises an error of this kind for tensors like the program's, small ones unless `env`
+    tells their sizes; another error is returned."""
     arguments = overload._schema.arguments
-    given = tuple(_stand_in(a, str(arguments[i].type)) for i, a in enumerate(args))
+    given = tuple(_stand_in(a, str(arguments[i].type), env) for i, a in enumerate(args))
     types = {a.name: str(a.type) for a in arguments}
-    named = tuple((name, _stand_in(a, types.get(name, ""))) for name, a in kwargs.items())
+    named = tuple((name, _stand_in(a, types.get(name, ""), env)) for name, a in kwargs.items())
     try:
         error = _error(overload, given, named)
     except TypeError:  # something that has no hash
-        return
+        return None
     if error is not None and refused.search(error):
         raise Uncapturable("unsupported_op", f"{overload} raises: {error}")
+    return error
 
 
 _ROOMY = _WIDE | {torch.int32, torch.int64}
@@ -126,12 +140,16 @@ def _numbers(values: Iterable[Any]) -> Iterator[Any]:
     return (v for v in values if type(v) is int or type(v) is float or type(v) is complex)
 
 
-def _stand_in(value: Any, kind: str) -> Any:
-    """An argument without its sizes: tensors by dtype and rank."""
+def _stand_in(value: Any, kind: str, env: SizeEnv | None) -> Any:
+    """An argument by dtype and shape; without its sizes where no `env` tells them."""
     if type(value) is Node:
-        return (value.spec.dtype, len(value.spec.shape)) if type(value.spec) is TensorSpec else 1
+        if type(value.spec) is not TensorSpec:
+            return 1
+        return value.spec.dtype, (2,) * value.spec.ndim if env is None else tuple(env.hints(value.spec.shape))
     if isinstance(value, (tuple, list)):
-        return (2,) * len(value) if kind in _SIZES else tuple(_stand_in(v, "") for v in value)
+        return (2,) * len(value) if kind in _SIZES and env is None else tuple(_stand_in(v, "", env) for v in value)
+    if isinstance(value, sympy.Basic):
+        return 2 if env is None else env.hint(value)
     if isinstance(value, torch.device):
         return torch.device("cpu")
     return value

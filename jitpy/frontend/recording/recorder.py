@@ -219,7 +219,7 @@ class Recorder:
             if self.state.attention != self.state.initial["attention"]:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
         check_numbers(overload, args, kwargs or {})
-        check_dtypes(overload, args, kwargs or {})
+        check_dtypes(overload, args, kwargs or {}, self.sizes)
         if spec is None:
             try:
                 spec = table.infer(op, self.sizes, args, kwargs or {}, grad)

@@ -173,7 +173,7 @@ class SizesByData(Exception):
 
 
 #: Calls that look at values and return nothing.
-_CHECKS = frozenset({_aten._assert_async.default, _aten._assert_async.msg})
+_CHECKS = frozenset({_aten._assert_async.default, _aten._assert_async.msg, _aten._linalg_check_errors.default})
 
 
 class Tape(CaptureMode):

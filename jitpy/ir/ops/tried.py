@@ -12,7 +12,7 @@ import torch
 def error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
     """The text of the error that an operator raises; None where it raises none, or one about something else.
 
-    (dtype, rank) stands for a CPU tensor with two elements along each axis; other tuples stand for lists.
+    (dtype, shape) stands for a CPU tensor; other tuples stand for lists.
     Raises TypeError where something has no hash.
     """
     try:
@@ -28,6 +28,6 @@ def error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], 
 def _made(value: Any) -> Any:
     if isinstance(value, tuple):
         if len(value) == 2 and isinstance(value[0], torch.dtype):
-            return torch.ones((2,) * value[1], dtype=value[0], device="cpu")
+            return torch.ones(value[1], dtype=value[0], device="cpu")
         return list(map(_made, value))
     return value
