@@ -20,8 +20,8 @@ from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.nn import _is_fused, gpu_attention
 from ..ir.ops.random_order import filling_order, fills_by_index
-from ..ir.sizes_expr import floordiv
-from ..ir.spec import Dim, TensorSpec, prod
+from ..ir.passes.attention import as_bias, kernel_bias
+from ..ir.spec import TensorSpec, prod
 from .derived import expand_by_recording, is_complex, is_composite
 from .pullback import same_shape
 from .rules import COMPLEX, covers
@@ -204,7 +204,7 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
         raise NotCovered("attention on another device")
     if _is_fused(b.env, *specs, mask.tensor if mask is not None else None, dropout, is_causal, enable_gqa):
         if mask is not None and mask.tensor.dtype is torch.bool:
-            mask = _as_bias(b, mask, q.tensor.dtype)
+            mask = as_bias(b, mask, q.tensor.dtype)
         name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
         return b.getitem(b.call(name, q, k, v, dropout, is_causal, attn_mask=mask, scale=scale), 0)
     return _plain_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
@@ -223,36 +223,11 @@ def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dro
         raise LeftToTorch("attention by its formula, or of grouped heads, on a GPU")
     name, arguments = kernel
     if mask is not None:
-        arguments = (_bias_of(b, mask, q, k), *arguments[1:])
+        bias = kernel_bias(b, mask, q, k)
+        if bias is None:
+            raise LeftToTorch("attention with a mask of an odd shape on a GPU")
+        arguments = (bias, *arguments[1:])
     return b.getitem(b.call(name, q, k, v, *arguments, scale=scale), 0)
-
-
-#: Rows of a mask start at multiples of so many elements.
-_MASK_ALIGNMENT = 16
-
-
-def _bias_of(b: Builder, mask: Node, q: Node, k: Node) -> Node:
-    """A mask as the fused kernels take it: added to the scores, of their shape, in aligned rows."""
-    bias = _as_bias(b, mask, q.tensor.dtype) if mask.tensor.dtype is torch.bool else mask
-    keys = bias.tensor.shape[-1]
-    if bias.tensor.ndim not in (2, 4):
-        raise LeftToTorch("attention with a mask of an odd shape on a GPU")
-    if bias.tensor.stride[-1] != 1 or not all(_is_multiple(step) for step in bias.tensor.stride[:-1]):
-        padded = _MASK_ALIGNMENT * floordiv(keys + _MASK_ALIGNMENT - 1, _MASK_ALIGNMENT)
-        bias = b.call("aten.constant_pad_nd.default", bias, [0, padded - keys])
-        bias = b.call("aten.slice.Tensor", bias, -1, 0, keys)
-    return b.call("aten.expand.default", bias, [*q.tensor.shape[:-1], k.tensor.shape[-2]])
-
-
-def _is_multiple(step: Dim) -> bool:
-    """Whether rows of a mask that are so far apart start where fused kernels want them."""
-    return isinstance(step, int) and step % _MASK_ALIGNMENT == 0
-
-
-def _as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:
-    """A mask of what takes part, as what is added to the scores."""
-    zeros = b.call("aten.full.default", [], 0.0, dtype=dtype, device=mask.tensor.device)
-    return b.call("aten.where.ScalarOther", mask, zeros, -math.inf)
 
 
 def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
@@ -269,7 +244,7 @@ def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, d
         ones = b.call("aten.ones.default", sizes, dtype=torch.bool, device=q.tensor.device)
         mask = b.call("aten.tril.default", ones)
     if mask is not None and mask.tensor.dtype is torch.bool:
-        mask = _as_bias(b, mask, q.tensor.dtype)
+        mask = as_bias(b, mask, q.tensor.dtype)
     q = b.call("aten.mul.Scalar", q, root)
     kt = b.call("aten.mul.Scalar", b.call("aten.transpose.int", k, -2, -1), root)
     scores = b.call("aten.matmul.default", q, kt)

@@ -21,6 +21,8 @@ Kinds and their argument:
     distinct  None            value is another object than every other `distinct` value of the set
     overlap   (Source, ...)   storages of these tensors do not overlap with value's
     state     TorchStateGuard the process's torch modes read as they did
+    attention ((name, bool), ...)  (source is None) the process allows these kernels of scaled_dot_product_attention, or
+                              not, as it did (`guard_checks.ATTENTION_KERNELS`)
     relation  sympy relation  holds for the sizes bound by the tensor guards (source is None)
     int       symbol          type(value) is int, and its value is bound to the symbol
     python    callable        callable(value) is true (last resort; runs Python)

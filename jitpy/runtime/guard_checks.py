@@ -14,7 +14,7 @@ import struct
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -278,6 +278,22 @@ def _state_failures(state: Any) -> list[str]:
     return failures
 
 
+#: The kernels that scaled_dot_product_attention may be, by the names of torch's functions that say whether they may.
+ATTENTION_KERNELS = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+_ALLOWED = {name: getattr(torch._C, f"_get_{name}_sdp_enabled") for name in ATTENTION_KERNELS}
+
+
+def attention_bits(guards: Iterable[tuple[tuple[str, bool], ...]]) -> tuple[int, int]:
+    """Of these kernels, a bit each: which are asked about, and which of them must be allowed."""
+    expected = {name: allowed for guard in guards for name, allowed in guard}
+    return (sum(1 << ATTENTION_KERNELS.index(name) for name in expected),
+            sum(allowed << ATTENTION_KERNELS.index(name) for name, allowed in expected.items()))
+
+
+def attention_is(expected: tuple[tuple[str, bool], ...]) -> bool:
+    return all(_ALLOWED[name]() is allowed for name, allowed in expected)
+
+
 def int_is(value: Any, entry: tuple[Any, ...], symbols: list[Any]) -> bool:
     return type(value) is int and -_INT64 <= value < _INT64 and _dim_is(value, entry, symbols)
 
@@ -354,7 +370,7 @@ def _expected_dim(entry: Any, name: Any, symbols: list[Any]) -> str:
 HELPERS: dict[str, Any] = {
     **{f.__name__: f for f in (
         instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key, is_function,
-        is_empty, alive, referent, class_finds, distinct, storages_apart, state_is, int_is, tensor_is,
+        is_empty, alive, referent, class_finds, distinct, storages_apart, state_is, attention_is, int_is, tensor_is,
     )},
     **TEXT_NAMES,
 }
@@ -415,6 +431,8 @@ def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
         return f"tensor_is({value}, S, {name_of(arg, 'tensor')}, {shape!r}, {stride!r})"
     if kind == "state":
         return f"state_is({name_of(arg, 'state')})"
+    if kind == "attention":
+        return f"attention_is({arg!r})"
     if kind == "class":
         cls, names, mro = arg
         texts = ([repr(name), *(name_of(f, literal=False) for f in found[:1]), *map(str, found[1:])]
@@ -478,6 +496,9 @@ def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | No
     if kind == "state":
         found = _state_failures(arg)
         return f"torch modes: {'; '.join(found)}" if found else None
+    if kind == "attention":
+        found = [f"{name} is {'not ' * allowed}allowed" for name, allowed in arg if _ALLOWED[name]() is not allowed]
+        return f"kernels of attention: {', '.join(found)}" if found else None
     if kind == "class":
         return "; ".join(_class_failures(*arg)) or None
     if kind == "int":

@@ -94,8 +94,8 @@ class GuardTree:
 
     def _place(self, order: int, guard: Any) -> None:
         kind, arg, why = guard.kind, guard.arg, guard.why
-        if kind == "state":
-            self.prelude.append(checks.Check("state", arg, order, why))
+        if kind in ("state", "attention"):
+            self.prelude.append(checks.Check(kind, arg, order, why))
         elif kind == "class":
             names = tuple((name, *self._class_member(arg, value)) for name, value in arg.names.items())
             mro = tuple(self._weak(cls)[0] for cls in arg.mro)
@@ -259,8 +259,9 @@ class GuardTree:
         """The arguments of `_jitpy_runtime.Guard`; guards.cpp says what they mean."""
         nodes = tuple((n.step, n.arg, n.depth, n.end, n.keep, tuple(map(_native_check, n.checks))) for n in self.nodes)
         states = tuple(_native_state(c.arg) for c in self.prelude if c.kind == "state")
+        attention = checks.attention_bits(c.arg for c in self.prelude if c.kind == "attention")
         classes = tuple(c.arg for c in self.prelude if c.kind == "class")
-        return nodes, tuple(self._native_final(c) for c in self.finals), states, classes, len(self.slots)
+        return nodes, tuple(self._native_final(c) for c in self.finals), states, attention, classes, len(self.slots)
 
     def _native_final(self, check: checks.Check) -> tuple[Any, ...]:
         if check.kind == "relation":

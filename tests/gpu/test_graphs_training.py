@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import jitpy
 from jitpy.runtime.gpu import graphs
@@ -193,3 +194,22 @@ def test_grouped_heads(cuda: torch.device, mode: str, mask: str) -> None:
         for ours, theirs, exact in zip(*found, strict=True):
             scale = exact.norm()
             assert (ours.double() - exact).norm() / scale <= 1.5 * (theirs.double() - exact).norm() / scale + 1e-4
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_by_hand_obeys_no_switches(cuda: torch.device, mode: str, biased: bool) -> None:
+    """The formula is right whichever kernels are allowed, when it is compiled and later."""
+    def attend(q: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        scores = q @ q.transpose(-1, -2) * 0.125
+        return (scores if bias is None else scores + bias).softmax(-1) @ q
+
+    everything = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+    bias = torch.randn(1, 8, 64, 64, device=cuda) if biased else None
+    q = torch.randn(2, 8, 64, 64, device=cuda)
+    for first in ([SDPBackend.FLASH_ATTENTION], everything):  # there is no flash attention in float32
+        jitted = jitpy.jit(attend, mode=mode)
+        for backends in (first, [SDPBackend.FLASH_ATTENTION], [SDPBackend.MATH], everything):
+            with sdpa_kernel(backends):
+                for _ in range(3):
+                    torch.testing.assert_close(jitted(q, bias), attend(q, bias), rtol=2e-3, atol=2e-3)

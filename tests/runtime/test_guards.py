@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import sys
 import threading
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -750,6 +752,35 @@ def test_state() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert check()
+
+
+def test_kernels_of_attention() -> None:
+    """Each of the kernels that it asks about, allowed or not, and no other."""
+    names = guard_checks.ATTENTION_KERNELS
+    for asked in (names, ("flash", "math")):
+        for forbidden in ((), ("flash",), ("mem_efficient", "overrideable")):
+            with allowed(set(names) - set(forbidden)):
+                check = both(None, "attention", tuple((name, name not in forbidden) for name in asked))
+                assert check()
+            for name in names:
+                with allowed(set(names) - set(forbidden) ^ {name}):
+                    assert check() == (name not in asked), (asked, forbidden, name)
+
+
+@contextlib.contextmanager
+def allowed(kernels: set[str]) -> Iterator[None]:
+    before = {name: getattr(torch._C, f"_get_{name}_sdp_enabled")() for name in guard_checks.ATTENTION_KERNELS}
+
+    def switch(name: str, on: bool) -> None:
+        getattr(torch._C, f"_set_sdp_use_{name}")(on)
+
+    try:
+        for name in before:
+            switch(name, name in kernels)
+        yield
+    finally:
+        for name, on in before.items():
+            switch(name, on)
 
 
 def test_state_is_this_threads() -> None:

@@ -94,7 +94,6 @@ class TorchState:
         self.transforms = 0
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
-        self.attention_guard, self.attention_guard_of_cpu = _Switches(self.attention), _SwitchesOfCpu(self.attention)
         self.initial = self.snapshot()
         guards.add(None, "state", current_state_guard())
 
@@ -339,10 +338,10 @@ def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
 
 # -- kernels of scaled_dot_product_attention
 
-#: Names of the kernels among torch's functions.
+#: Names of the kernels among torch's functions, and those that CPUs have.
 KERNELS = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+_ON_CPUS = ("flash", "math")
 _READERS = tuple(getattr(torch._C, f"_get_{name}_sdp_enabled") for name in KERNELS)
-_flash, _efficient, _math, _cudnn, _other = _READERS
 _WRITERS = tuple(getattr(torch._C, f"_set_sdp_use_{name}") for name in KERNELS)
 
 #: Whether each of them is allowed. The order in which torch tries them is no part of it: torch settles that at a
@@ -361,37 +360,11 @@ def set_attention_switches(switches: AttentionSwitches) -> None:
         write(flag)
 
 
-class _Switches:
-    """Guard predicate, asked at each call: the same kernels are allowed."""
-
-    def __init__(self, switches: AttentionSwitches) -> None:
-        self.flash, self.efficient, self.math, self.cudnn, self.other = switches
-
-    def __call__(self, module: Any) -> bool:
-        return (
-            _flash() is self.flash
-            and _efficient() is self.efficient
-            and _math() is self.math
-            and _cudnn() is self.cudnn
-            and _other() is self.other
-        )
-
-
-class _SwitchesOfCpu:
-    """Guard predicate, asked at each call: of the kernels that there are on CPUs, the same are allowed."""
-
-    def __init__(self, switches: AttentionSwitches) -> None:
-        self.flash, _, self.math, _, _ = switches
-
-    def __call__(self, module: Any) -> bool:
-        return _flash() is self.flash and _math() is self.math
-
-
 def guard_attention(recorder: Any, device: str = "") -> None:
     """What is captured is for the kernels that are allowed where the frame starts."""
-    state = recorder.state
-    predicate = state.attention_guard_of_cpu if device == "cpu" else state.attention_guard
-    recorder.guards.add(constant(torch, "torch"), "python", predicate,
+    initial = zip(KERNELS, recorder.state.initial["attention"], strict=True)
+    asked = _ON_CPUS if device == "cpu" else KERNELS
+    recorder.guards.add(None, "attention", tuple((name, allowed) for name, allowed in initial if name in asked),
                         "the kernels that scaled_dot_product_attention may be")
 
 

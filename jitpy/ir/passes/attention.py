@@ -8,6 +8,7 @@ gradient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 
 from ..builder import Builder
 from ..graph import Node
-from ..ops.nn import attention_kernel
-from ..spec import TensorSpec
+from ..op import NotCovered
+from ..ops.nn import attention_kernel, gpu_attention
+from ..sizes_expr import floordiv
+from ..spec import Dim, TensorSpec
 from .masks import Band, known_mask
 from .pattern import P, Rules, rule
 
@@ -42,20 +45,61 @@ def _attention(
     if rank == 3:
         operands = [b.call("aten.unsqueeze.default", n, 0) for n in operands]
         mask = b.call("aten.unsqueeze.default", mask, 0) if mask is not None and mask.tensor.ndim == 3 else mask
-    if q.tensor.device.type == "cpu":
-        # by name: the program may forbid kernels that it does not know of
-        kernel = attention_kernel(b.env, *operands, mask, 0.0, causal, scale=float(scale))
-        if kernel is None:
-            return None
-        name, arguments, options = kernel
-        fused = b.getitem(b.call(name, *arguments, **options), 0)
-    else:
-        fused = b.call("aten.scaled_dot_product_attention.default", *operands, mask, 0.0, causal, scale=float(scale))
+    kernel = _kernel(b, *operands, mask, causal, float(scale))
+    if kernel is None:
+        return None
+    name, arguments, options = kernel
+    fused = b.getitem(b.call(name, *arguments, **options), 0)
     if rank == 3:
         fused = b.call("aten.squeeze.dim", fused, 0)
     if fused.tensor.is_contiguous():
         return fused
     return b.call("aten.clone.default", fused, memory_format=torch.contiguous_format)
+
+
+def _kernel(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, causal: bool,
+            scale: float) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+    """The kernel by name, which runs whatever kernels the program allows later: it does not know that there is one."""
+    if mask is None or q.tensor.device.type == "cpu":
+        return attention_kernel(b.env, q, k, v, mask, 0.0, causal, scale=scale)
+    try:
+        found = gpu_attention(b.env, (q.tensor, k.tensor, v.tensor), mask.tensor, 0.0, causal, False)
+    except NotCovered:
+        return None
+    bias = kernel_bias(b, mask, q, k) if found is not None else None
+    if found is None or bias is None:
+        return None
+    name, arguments = found
+    return name, (q, k, v, bias, *arguments[1:]), {"scale": scale}
+
+
+#: Rows of a mask start at multiples of so many elements.
+_MASK_ALIGNMENT = 16
+
+
+def kernel_bias(b: Builder, mask: Node, q: Node, k: Node) -> Node | None:
+    """A mask as the fused kernels of GPUs take it: added to the scores, of their shape, in aligned rows. None where its
+    shape is odd."""
+    bias = as_bias(b, mask, q.tensor.dtype) if mask.tensor.dtype is torch.bool else mask
+    keys = bias.tensor.shape[-1]
+    if bias.tensor.ndim not in (2, 4):
+        return None
+    if bias.tensor.stride[-1] != 1 or not all(_is_multiple(step) for step in bias.tensor.stride[:-1]):
+        padded = _MASK_ALIGNMENT * floordiv(keys + _MASK_ALIGNMENT - 1, _MASK_ALIGNMENT)
+        bias = b.call("aten.constant_pad_nd.default", bias, [0, padded - keys])
+        bias = b.call("aten.slice.Tensor", bias, -1, 0, keys)
+    return b.call("aten.expand.default", bias, [*q.tensor.shape[:-1], k.tensor.shape[-2]])
+
+
+def _is_multiple(step: Dim) -> bool:
+    """Whether rows of a mask that are so far apart start where fused kernels want them."""
+    return isinstance(step, int) and step % _MASK_ALIGNMENT == 0
+
+
+def as_bias(b: Builder, mask: Node, dtype: torch.dtype) -> Node:
+    """A mask of what takes part, as what is added to the scores."""
+    zeros = b.call("aten.full.default", [], 0.0, dtype=dtype, device=mask.tensor.device)
+    return b.call("aten.where.ScalarOther", mask, zeros, -math.inf)
 
 
 def _additive(mask: Any, specs: list[Any], dtype: torch.dtype) -> bool:

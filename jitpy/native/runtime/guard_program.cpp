@@ -334,14 +334,17 @@ bool parse_all(PyObject* tuple, Program& program, bool (*parse)(PyObject*, Progr
 }  // namespace
 
 std::unique_ptr<Program> parse_program(PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"nodes", "finals", "states", "classes", "symbols", nullptr};
+  static const char* names[] = {"nodes", "finals", "states", "attention", "classes", "symbols", nullptr};
   PyObject *nodes, *finals, *states, *classes;
+  AttentionCheck attention;
   int symbols;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!i", const_cast<char**>(names), &PyTuple_Type, &nodes,
-                                   &PyTuple_Type, &finals, &PyTuple_Type, &states, &PyTuple_Type, &classes, &symbols))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!(bb)O!i", const_cast<char**>(names), &PyTuple_Type, &nodes,
+                                   &PyTuple_Type, &finals, &PyTuple_Type, &states, &attention.asked,
+                                   &attention.allowed, &PyTuple_Type, &classes, &symbols))
     return nullptr;
   auto program = std::make_unique<Program>();
   program->symbols = symbols;
+  program->attention = attention;
   if (!parse_all(nodes, *program, parse_node) || !parse_all(finals, *program, parse_final)) return nullptr;
   if (!parse_all(classes, *program, parse_class) || !parse_all(states, *program, parse_state)) return nullptr;
   if (!valid(*program)) {

@@ -119,6 +119,7 @@ struct Program {
   std::vector<ClassCheck> classes;
   std::vector<FinalCheck> finals;
   std::vector<std::pair<StateCheck, Ref>> states;  // the second: the default device, None or a str
+  AttentionCheck attention;
   bool runs_python = false;                        // an "attr" or "slot" step, or a Python predicate
   int depths = 0, keeps = 0, symbols = 0;
   std::vector<int> keep_nodes;  // by slot

@@ -297,6 +297,7 @@ int Guards::evaluate(const Frame& frame) {
     const int passes = default_device_passes(default_device.get());
     if (passes != 1) return passes;
   }
+  if (!attention_passes(program->attention)) return 0;
   for (ClassCheck& check : program->classes)
     if (!class_passes(check)) return 0;
   PyObject* few_values[kStackValues];

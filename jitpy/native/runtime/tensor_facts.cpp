@@ -200,6 +200,15 @@ bool state_passes(const StateCheck& check) {
   return true;
 }
 
+bool attention_passes(const AttentionCheck& check) {
+  if (check.asked == 0) return true;
+  const at::Context& torch = at::globalContext();
+  const unsigned allowed = torch.userEnabledFlashSDP() | torch.userEnabledMemEfficientSDP() << 1 |
+                           torch.userEnabledMathSDP() << 2 | torch.userEnabledCuDNNSDP() << 3 |
+                           torch.userEnabledOverrideableSDP() << 4;
+  return (allowed & check.asked) == check.allowed;
+}
+
 bool storages_overlap(PyObject* first, PyObject* second) {
   const at::Tensor& a = THPVariable_Unpack(first);
   const at::Tensor& b = THPVariable_Unpack(second);

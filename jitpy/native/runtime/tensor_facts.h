@@ -49,6 +49,12 @@ struct StateCheck {
   std::vector<Autocast> autocast;
 };
 
+// Which kernels scaled_dot_product_attention may be: a bit each, in the order of `guard_checks.ATTENTION_KERNELS`.
+struct AttentionCheck {
+  uint8_t asked = 0;
+  uint8_t allowed = 0;
+};
+
 // Fill in dtype and device from Python objects (borrowed). 0, or -1 with TypeError set.
 int parse_dtype(PyObject* dtype, int16_t* out);
 int parse_device(PyObject* device, int16_t* type, int16_t* index);
@@ -92,6 +98,7 @@ class NoTorchFunction {
 
 // Whether the process's modes are as recorded.
 bool state_passes(const StateCheck& check);
+bool attention_passes(const AttentionCheck& check);
 
 // Whether the storages of two tensors (borrowed) share bytes; also true where a storage cannot be read.
 bool storages_overlap(PyObject* a, PyObject* b);
