@@ -115,23 +115,23 @@ def test_a_value_that_a_getter_replaces_stays_valid_during_the_check() -> None:
 def test_malformed_programs_are_refused() -> None:
     guard_type = load_native("runtime").Guard
     good = (("local", 0, 0, 1, -1, (("type", int),)),)
-    assert guard_type(good, (), (), (), 0).check((1,), {})
+    assert guard_type(good, (), (), (0, 0), (), 0).check((1,), {})
     bad = [
-        ((("local", 0, 1, 1, -1, ()),), (), (), (), 0),
-        ((("attr", "a", 0, 1, -1, ()),), (), (), (), 0),
-        (good, (("same", (0, 1), (), None, ()),), (), (), 0),
-        (good, (("relation", (), (0,), bool, (("symbol", 0),)),), (), (), 0),
-        ((("local", 0, 0, 1, -1, (("int", (0, True, 0, 1)),)),), (), (), (), 0),
-        (good, (("relation", (), (), bool, (("add", 0),)),), (), (), 0),
-        ((("local", 0, 0, 1, -1, (("keys", [1]),)),), (), (), (), 0),
-        ((("local", 0, 0, 1, -1, (("weak_id", 3),)),), (), (), (), 0),
-        ((("what", 0, 0, 1, -1, ()),), (), (), (), 0),
-        ((("local", -1, 0, 1, -1, ()),), (), (), (), 0),
+        ((("local", 0, 1, 1, -1, ()),), (), (), (0, 0), (), 0),
+        ((("attr", "a", 0, 1, -1, ()),), (), (), (0, 0), (), 0),
+        (good, (("same", (0, 1), (), None, ()),), (), (0, 0), (), 0),
+        (good, (("relation", (), (0,), bool, (("symbol", 0),)),), (), (0, 0), (), 0),
+        ((("local", 0, 0, 1, -1, (("int", (0, True, 0, 1)),)),), (), (), (0, 0), (), 0),
+        (good, (("relation", (), (), bool, (("add", 0),)),), (), (0, 0), (), 0),
+        ((("local", 0, 0, 1, -1, (("keys", [1]),)),), (), (), (0, 0), (), 0),
+        ((("local", 0, 0, 1, -1, (("weak_id", 3),)),), (), (), (0, 0), (), 0),
+        ((("what", 0, 0, 1, -1, ()),), (), (), (0, 0), (), 0),
+        ((("local", -1, 0, 1, -1, ()),), (), (), (0, 0), (), 0),
     ]
     for program in bad:
         with pytest.raises((ValueError, TypeError)):
             guard_type(*program)
-    guard = guard_type(good, (), (), (), 0)
+    guard = guard_type(good, (), (), (0, 0), (), 0)
     for args in ((), ((1,),), ([1], {}), ((1,), []), ((1,), {}, (), 1)):
         with pytest.raises(TypeError):
             guard.check(*args)
