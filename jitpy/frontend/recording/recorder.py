@@ -70,6 +70,7 @@ from ..traced import (
 from . import aliasing, overlap
 from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
 from .bets import Bets
+from .default_dtypes import name_dtype
 from .history import History
 from .number_checks import check_dtypes, check_numbers, check_written
 from .schemas import SchemaFacts, has_size_rule, schema_facts
@@ -218,6 +219,8 @@ class Recorder:
             guard_attention(self, args[0].spec.device.type)
             if self.state.attention != self.state.initial["attention"]:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
+        if self.state.default_dtype is not self.state.initial["default_dtype"]:
+            args, kwargs = name_dtype(self, overload, args, kwargs or {}, spec)
         check_numbers(overload, args, kwargs or {})
         check_dtypes(overload, args, kwargs or {}, self.sizes)
         if spec is None:

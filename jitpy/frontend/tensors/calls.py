@@ -22,6 +22,7 @@ from .attributes import metadata_methods
 from .checked_values import checked_functions
 from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
+from .default_devices import with_default_device
 from .indexing import getitem, setitem
 from .scalars import item, scalar_methods
 from .state import torch_state_functions
@@ -121,6 +122,7 @@ _TORCH_BUILTINS = frozenset(
 
 def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """See `Recorder.call`."""
+    kwargs = with_default_device(fn, kwargs, recorder.state.device_of_factories)
     if kwargs.get("requires_grad") is True:  # a factory makes a leaf
         made = dispatch(recorder, fn, args, {name: value for name, value in kwargs.items() if name != "requires_grad"})
         recorder.bets.begin(made)
@@ -161,7 +163,7 @@ def _record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dic
     whole = fn is attention.ATTENTION and attention.is_on_gpu(args, kwargs)
     if whole:
         args, kwargs = attention.prepared(recorder, args, kwargs)
-    if (whole or not state.autocast_enabled) and state.default_device is None:
+    if whole or not state.autocast_enabled:
         result = _shortcut(recorder, fn, args, kwargs)
         if result is not DECLINED:
             return result

@@ -18,7 +18,8 @@ from jitpy.ir import interrupts
 
 from ..guards import GuardSet, TorchStateGuard
 from ..source import constant
-from ..traced import Uncapturable
+from ..traced import Uncapturable, UserError
+from .default_devices import DeviceContexts, FunctionModes, apply_contexts, function_modes
 
 _NAMES = (
     "grad_enabled",
@@ -26,6 +27,7 @@ _NAMES = (
     "default_dtype",
     "deterministic",
     "default_device",
+    "device_contexts",
     "autocast_cache_enabled",
     "autocast_nesting",
     "hooks_registered",
@@ -63,9 +65,9 @@ class AutocastNesting:
 class TorchState:
     """Modes that change what torch calls do.
 
-    grad_enabled, inference_mode, default_dtype, deterministic, default_device (a `torch.device` or None),
-    autocast (device type -> AutocastState), autocast_cache_enabled, autocast_nesting,
-    hooks_registered, attention.
+    grad_enabled, inference_mode, default_dtype, deterministic, default_device (what `torch.set_default_device` was
+    told, None for nothing), device_contexts (of `with torch.device(...)`), autocast (device type -> AutocastState),
+    autocast_cache_enabled, autocast_nesting, hooks_registered, attention.
 
     `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
     """
@@ -78,7 +80,10 @@ class TorchState:
         self.inference_mode = torch.is_inference_mode_enabled()
         self.default_dtype = torch.get_default_dtype()
         self.deterministic = torch.are_deterministic_algorithms_enabled()
-        self.default_device = _default_device()
+        #: torch-function modes at the start of the frame
+        self.function_modes: FunctionModes = function_modes()
+        self.default_device = self.function_modes.default_device
+        self.device_contexts = DeviceContexts()
         self.autocast = {
             kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
             for kind in _AUTOCAST_DEVICES
@@ -96,6 +101,8 @@ class TorchState:
         self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()
         guards.add(None, "state", current_state_guard())
+        if self.function_modes.contexts:
+            guards.add(constant(torch, "torch"), "python", self.function_modes, "with torch.device(...)")
 
     def snapshot(self) -> dict[str, Any]:
         """Every mode by name."""
@@ -119,10 +126,21 @@ class TorchState:
             self.grad_enabled,
             self.inference_mode,
             self.default_dtype,
-            self.default_device,
             self.deterministic,
             *self.autocast.values(),
         )
+
+    @property
+    def open_contexts(self) -> tuple[torch.device, ...]:
+        """The devices of the blocks of `with torch.device(...)` that are open, the innermost last."""
+        outer = self.function_modes.contexts
+        return (*outer[: len(outer) - self.device_contexts.left], *self.device_contexts.entered)
+
+    @property
+    def device_of_factories(self) -> torch.device | None:
+        """Where factories make tensors that are told no device; None for the CPU by nobody's choice."""
+        contexts = self.open_contexts
+        return contexts[-1] if contexts else self.default_device
 
     @property
     def autocast_enabled(self) -> bool:
@@ -148,12 +166,11 @@ class TorchState:
 
 
 def _is_foreign(state: TorchState) -> bool:
-    """Whether torch-function modes (other than a default device), dispatch modes, torch.func transforms or an op's own
+    """Whether torch-function modes (other than default devices), dispatch modes, torch.func transforms or an op's own
     implementation (below autograd) stand between a torch call and what it normally does."""
-    modes = torch._C._len_torch_function_stack() - (state.default_device is not None)
     below_autograd = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
     return (
-        modes > 0
+        state.function_modes.others > 0
         or torch._C._len_torch_dispatch_stack() > 0
         or below_autograd and not state.inference_mode
         or torch._C._functorch.peek_interpreter_stack() is not None
@@ -167,11 +184,6 @@ def _restored_grad_mode() -> Iterator[None]:
         yield
     finally:
         torch._C._set_grad_enabled(before)
-
-
-def _default_device() -> torch.device | None:
-    device = torch.get_default_device()
-    return None if device.type == "cpu" else device
 
 
 def current_state_guard() -> TorchStateGuard:
@@ -390,7 +402,51 @@ for _place in range(len(KERNELS)):
 
 @_handles(torch.get_default_device)
 def _get_default_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
-    return recorder.state.default_device or torch.device("cpu")
+    device = recorder.state.device_of_factories or torch.device("cpu")
+    if device.index is None and device.type not in ("cpu", "meta"):
+        raise Uncapturable("gpu_state", "the current device")
+    return device
+
+
+@_handles(torch.set_default_device)
+def _set_default_device(recorder: Any, args: Any, kwargs: Any) -> None:
+    device = _arg(args, kwargs, 0, "device")
+    if not isinstance(device, (str, torch.device, type(None))):
+        raise Uncapturable("unsupported_call", "a default device that is neither a device nor its name")
+    if recorder.state.open_contexts or recorder.state.function_modes.contexts:
+        raise Uncapturable("unsupported_call", "the default device set in a block of `with torch.device(...)`")
+    try:
+        recorder.state.set("default_device", None if device is None else torch.device(device))
+    except RuntimeError as error:
+        raise UserError(error) from None
+
+
+@_handles(torch.device.__enter__)
+def _enter_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
+    contexts, device = recorder.state.device_contexts, args[0]
+    recorder.state.set("device_contexts", replace(contexts, entered=(*contexts.entered, device)))
+    return device
+
+
+@_handles(torch.device.__exit__)
+def _leave_device(recorder: Any, args: Any, kwargs: Any) -> None:
+    state = recorder.state
+    contexts = state.device_contexts
+    if contexts.entered:
+        left = replace(contexts, entered=contexts.entered[:-1])
+    elif state.open_contexts:
+        left = replace(contexts, left=contexts.left + 1)
+    else:
+        raise Uncapturable("unsupported_call", "the end of a block of `with torch.device(...)` that did not begin")
+    state.set("device_contexts", left)
+
+
+@_handles(torch.set_default_dtype, torch._C._set_default_dtype)
+def _set_default_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
+    dtype = _arg(args, kwargs, 0, "d")
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise Uncapturable("unsupported_call", "a default dtype that torch may refuse")
+    recorder.state.set("default_dtype", dtype)
 
 
 @_handles(torch.are_deterministic_algorithms_enabled)
@@ -523,12 +579,7 @@ _refuse(
 _refuse(
     "unsupported_call",
     "a process-wide mode is set",
-    torch.set_default_dtype,
-    torch.set_default_device,
     torch.use_deterministic_algorithms,
-    torch._C._set_default_dtype,
-    torch.device.__enter__,
-    torch.device.__exit__,
 )
 
 _constant(True, torch.compiler.is_dynamo_compiling)
@@ -551,12 +602,13 @@ _constant(
 
 @_handles(torch._C._is_torch_function_mode_enabled)
 def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return torch._C._len_torch_function_stack() > 0  # under the state guard; the modes are off while tracing
+    return _function_modes(recorder, args, kwargs) > 0
 
 
 @_handles(torch._C._len_torch_function_stack)
 def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
-    return torch._C._len_torch_function_stack()  # under the state guard
+    state = recorder.state
+    return state.function_modes.others + len(state.open_contexts) + (state.default_device is not None)
 
 
 @_handles(torch._C._are_functorch_transforms_active)
@@ -575,6 +627,10 @@ def apply_change(name: str, value: Any) -> None:
         torch._C._set_grad_enabled(value)
     elif name == "default_dtype":
         torch.set_default_dtype(value)
+    elif name == "default_device":
+        torch.set_default_device(value)
+    elif name == "device_contexts":
+        apply_contexts(value)
     elif name == "deterministic":
         torch.use_deterministic_algorithms(value)
     elif name == "autocast":

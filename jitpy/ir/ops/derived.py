@@ -206,7 +206,7 @@ def common_device(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
         if found is not None and explicit[0] != found:
             raise NotCovered("a copy to another device")
         return explicit[0]
-    return found if found is not None else torch.get_default_device()
+    return found if found is not None else torch.device("cpu")
 
 
 def _collect(values: Any, into: list[TensorSpec]) -> None:

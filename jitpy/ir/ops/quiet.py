@@ -63,9 +63,8 @@ def without_saved_tensor_hooks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unseen_by_function_modes() -> Iterator[None]:
-    """Hide what happens in this block from the program's torch-function modes: they are to see its own calls only."""
-    default_device = torch.utils._device.CURRENT_DEVICE is not None
-    if torch._C._len_torch_function_stack() <= default_device:
+    """Hide what happens in this block from torch-function modes: they are to see the program's own calls only."""
+    if not torch._C._len_torch_function_stack():
         yield
         return
     with torch._C.DisableTorchFunction():
