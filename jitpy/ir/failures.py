@@ -84,7 +84,7 @@ def is_programs_own(op: Op) -> bool:
 
 def looks_at_values(target: torch._ops.OpOverload) -> bool:
     """Whether an ATen op may refuse values that it is given."""
-    bare = target.overloadpacket.__name__.lstrip("_")
+    bare = target.overloadpacket.__name__.lstrip("_").removesuffix("_forward")
     return (bare in _LOOK_AT_VALUES or bare.startswith(_FAMILIES)) and bare not in _SAFE
 
 
