@@ -32,8 +32,10 @@ class Pullback(Builder):
             and value.spec.requires_grad
 
     def part(self, index: int) -> Node:
-        """Result number `index` of the node, which has several."""
-        return self.getitem(self.node, index)
+        """Result number `index` of the node, which has several: part of the forward pass, with its history."""
+        part = self.getitem(self.node, index)
+        part.grad_enabled = self.node.grad_enabled
+        return part
 
     def parts(self, node: Node, mask: Sequence[bool]) -> list[Node | None]:
         """The results of a new node that `mask` asks for."""

@@ -110,6 +110,10 @@ _reason("recursion", "A function that calls itself breaks the graph",
         "The inner call is made as a call and compiled by itself: once, not once for each depth.",
         "Remove the break inside the function.")
 _reason("input_mutation", "A change of a tensor that cannot be written back", "", "Change a copy of the tensor.")
+_reason("new_history", "A tensor with a history that begins anew",
+        "A parameter was changed under no_grad (by an optimizer's step, say), is read again with gradients, and a "
+        "result has its history from there. One graph makes the change, and another one begins where it is read.",
+        "Read it under torch.no_grad(), return detached results, or run their backward pass in the function too.")
 _reason("import", "Import with effects", "The module was not imported before; importing runs arbitrary code.",
         "Import at the top of the module.")
 
@@ -125,14 +129,16 @@ class Signal(BaseException):
 class GraphBreak(Signal):
     """The current instruction cannot be traced: run it as plain Python and go on after it.
 
-    `tail` asks for the rest of the frame to run as plain Python too.
+    `tail` asks for the rest of the frame to run as plain Python too; `split`: nothing does, and another graph begins
+    with the instruction.
     """
 
-    def __init__(self, reason_id: str, detail: str = "", tail: bool = False) -> None:
+    def __init__(self, reason_id: str, detail: str = "", tail: bool = False, split: bool = False) -> None:
         super().__init__(f"{reason_id}: {detail}")
         self.reason = REASONS[reason_id]
         self.detail = detail
         self.tail = tail
+        self.split = split
         #: guards (source, kind, argument) of the break itself: where they fail, tracing again may get further
         self.guards: list[tuple[Any, str, Any]] = []
         #: what the rest of the program raises, as tracing found where guards were on `found_under`

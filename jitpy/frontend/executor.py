@@ -137,7 +137,7 @@ class Executor:
         self.frames: list[Frame] = []
         self.handled: Value | None = None  # the exception being handled
         self.step = 0
-        self.recorder.step = self.step_to_break
+        self.recorder.step, self.recorder.step_behind = self.step_to_break, self.step_behind
         self.total = 0
         self.sync_depth = 0
         self.result: Value | None = None
@@ -288,6 +288,12 @@ class Executor:
         """The step at which a graph that is traced again can break, for what happens now."""
         outer = None if self.sync_depth else self.polyfill_caller()
         return self.step if outer is None else outer
+
+    def step_behind(self, step: int) -> int:
+        """The step of the outermost call that was made after `step` and is running; `step_to_break` where there is
+        none."""
+        found = self.step_to_break()
+        return next((callee.entered for callee in self.frames[1:] if step < callee.entered <= found), found)
 
     def library_caller(self) -> int | None:
         """The step of the call by which the program entered library code, if that is running. What goes on behind a

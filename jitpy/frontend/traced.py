@@ -91,6 +91,7 @@ class Storage:
     restricted    it has views (of split or unbind, or made under no_grad) that eager refuses to read after a write
     split         it requires grad and has views of split or unbind: eager refuses to read them after any write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
+    lost_at       the step of the last such write
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
     has_data      there is a `.data` of an input: what eager keeps of a value written into that can be changed unseen
     history       the step at which a value with a history was written to an input, the first; None: at none
@@ -98,7 +99,7 @@ class Storage:
     frozen        a leaf that was made here shows this memory: it is not written to
     """
 
-    __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "restricted",
+    __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
                  "seen", "split", "has_data", "history", "turned", "frozen")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
@@ -111,6 +112,7 @@ class Storage:
         self.restricted = False
         self.split = False
         self.lost_grad = False
+        self.lost_at = 0
         self.seen = False
         self.has_data = False
         self.history: int | None = None
@@ -119,11 +121,11 @@ class Storage:
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.seen, self.has_data, self.history, self.turned, self.frozen)
+                self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.seen, self.has_data, self.history, self.turned, self.frozen) = state
+         self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen) = state
 
 
 class TracedTensor:

@@ -76,8 +76,8 @@ class CustomGradient:
         if len(given) > 1:
             together = p.call(TOGETHER, *given)
             given = [p.getitem(together, index) for index in range(len(given))]
-        results = [p.part(k) for k in range(len(specs))] if self.multiple else [p.node]
-        kept = [value if k is None else results[k] for k, value in zip(self.kept_results, kept, strict=True)]
+        kept = [value if k is None else p.part(k) if self.multiple else p.node
+                for k, value in zip(self.kept_results, kept, strict=True)]
         found = _put(p, self.backward, [*given, *kept])
         return None, [None if k is None or not p.needs(value) else found[k]
                       for k, value in zip(self.places, inputs, strict=True)], None

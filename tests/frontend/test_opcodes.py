@@ -74,9 +74,9 @@ def break_reasons() -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            if node.func.id not in ("GraphBreak", "Skip", "Uncapturable", "_refuse") or not node.args:
+            if node.func.id not in ("GraphBreak", "Skip", "Uncapturable", "_refuse", "Bet") or not node.args:
                 continue
-            first = node.args[0]
+            first = node.args[node.func.id == "Bet"]
             choices = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
             found += [(f"{file.relative_to(root)}:{node.lineno}", choice.value) for choice in choices
                       if isinstance(choice, ast.Constant)]

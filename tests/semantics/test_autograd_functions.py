@@ -778,4 +778,31 @@ def part_of_an_argument_written_past_autograd(x, k):
     return AssignPart.apply(k, x, 0) * 2
 
 
+class TwoResults(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        first, second = x.exp(), y * 3
+        ctx.save_for_backward(first)
+        return first, second
+
+    @staticmethod
+    def backward(ctx, grad, other):
+        (first,) = ctx.saved_tensors
+        return grad * first + other, other * 3
+
+
+@case(two, fullgraph=True)
+def one_of_two_results_in_a_captured_pass(x, y):
+    first, second = TwoResults.apply(x, y)
+    (first * first).sum().backward()
+    return first.detach(), second.detach()
+
+
+@case(two, fullgraph=True)
+def two_results_differentiated_twice(x, y):
+    first, second = TwoResults.apply(x, y)
+    (grad,) = torch.autograd.grad((first * first + second).sum(), x, create_graph=True)
+    return grad.sum()
+
+
 test_cases = make_test(__name__)

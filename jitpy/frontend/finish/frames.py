@@ -282,6 +282,9 @@ class Finisher:
         state = self._materialize(emitter, frames)
         self.write_effects(emitter)
         pops = _POPS.get(ins.name)
+        if cause.split:
+            self._write_resume(emitter, frames, state, list(last.stack), _call_start(last, ins.index), captured=True)
+            return
         if cause.tail or pops is None or (len(frames) > 1 and ins.name in _FRAME_BOUND):
             self._write_tail(emitter, frames, state, ins)
             return

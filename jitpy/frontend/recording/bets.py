@@ -41,9 +41,11 @@ class Bet:
     step: int
     reason: str
     detail: str
+    #: whether all that is needed is that another graph begins at the step
+    split: bool = False
 
     def lost(self) -> Restart:
-        return Restart(self.step, GraphBreak(self.reason, self.detail))
+        return Restart(self.step, GraphBreak(self.reason, self.detail, split=self.split))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,13 @@ class Bets:
     def begin_again(self, storage: Storage) -> None:
         """A leaf from outside that was changed under no_grad is read: its history begins at its present value."""
         detail = "a tensor that requires grad is read after it was changed under no_grad"
+        step = self._recorder.step_behind(storage.lost_at)
         entry = None if storage.input is None else self._recorder._inputs[storage.input]
         if entry is None or storage.restricted or not isinstance(entry.payload, TracedTensor) or \
                 not entry.payload.is_leaf or not entry.value.requires_grad:
             raise Uncapturable("input_mutation", detail)
         self._recorder._save(storage)
-        bet = Bet(self._recorder.step(), "input_mutation", detail)
+        bet = Bet(step, "new_history", f"{entry.source}, changed under no_grad", split=step > storage.lost_at)
         storage.base = self._begin(storage.base, entry.payload, storage.input, bet)
         storage.lost_grad = False
         storage.values = (*storage.values, storage.base)

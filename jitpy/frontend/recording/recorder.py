@@ -134,6 +134,7 @@ class Recorder:
         #: what is taken for granted of histories, and the step at which to break where that turns out wrong
         self.bets = Bets(self)
         self.step: Callable[[], int] = lambda: 0
+        self.step_behind: Callable[[int], int] = lambda step: 0
 
     # -- inputs
 
@@ -527,6 +528,8 @@ class Recorder:
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
+        if lost:
+            storage.lost_at = self.step()
         storage.seen = storage.seen or not (target.is_data or unseen)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
             storage.history = self.step()
