@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...ir.sizes import SizeUnknown
 from ..breaks import GraphBreak
 from ..calls import as_int, builtin, call
 from ..executor import Executor
@@ -163,37 +164,68 @@ def _constants(ex: Executor, values: list[Value]) -> list[Any] | None:
         return None
 
 
-@builtin(sorted)
-def builtin_sorted(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    from ..operators import truth
-    from ..polyfills.sequences import sorted_by_keys
+class _Key:
+    """What CPython's own sort compares in the place of a traced key, so that the program's `__lt__` is called for the
+    same pairs in the same order."""
 
-    values = iterate(ex, args[0], hinted=True)
+    __slots__ = ("ex", "value")
+
+    def __init__(self, ex: Executor, value: Value) -> None:
+        self.ex = ex
+        self.value = value
+
+    def __lt__(self, other: _Key) -> bool:
+        from ..operators import compare, truth
+
+        return truth(self.ex, self.ex.finish_sync(compare(self.ex, "<", self.value, other.value)))
+
+
+def _sort(ex: Executor, values: list[Value], kwargs: Kwargs) -> None:
+    """`values.sort(**kwargs)`; where a comparison raises, they are left half sorted, as CPython leaves them."""
+    from ..operators import truth
+
+    if kwargs.keys() - {"key", "reverse"} or not issubclass(kwargs.get("reverse", FALSE).cls, int):
+        raise GraphBreak("unsupported_call", "a sort with arguments that it refuses")
     key, reverse = kwargs.get("key", NONE), truth(ex, kwargs.get("reverse", FALSE))
     plain_key = isinstance(key, ConstValue) and key.value is None
     keys = values if plain_key else [ex.call_sync(key, [v]) for v in values]
     plain = _constants(ex, keys)
     if plain is None:
-        return call(ex, ex.world.const_object(sorted_by_keys), [ListValue(values), ListValue(keys), const(reverse)], {})
+        plain = [_Key(ex, key) for key in keys]
+    order = list(range(len(values)))
+    before = values.copy()
     try:
-        order = sorted(range(len(values)), key=plain.__getitem__, reverse=reverse)
+        order.sort(key=plain.__getitem__, reverse=reverse)
+    except SizeUnknown:
+        raise
     except Exception as error:
         raise ex.raise_real(error) from None
-    return ListValue([values[i] for i in order])
+    finally:
+        values[:] = [before[i] for i in order]
+
+
+@builtin(sorted)
+def builtin_sorted(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1:
+        raise GraphBreak("unsupported_call", "sorted() with arguments that it refuses")
+    values = list(iterate(ex, args[0], hinted=True))
+    _sort(ex, values, kwargs)
+    return ListValue(values)
 
 
 @builtin(list.sort)
 def list_sort(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _list(ex, args)
-    items = ListValue([ex.world.force(v) for v in target.items])
+    if len(args) != 1:
+        raise GraphBreak("unsupported_call", "list.sort() with arguments that it refuses")
+    values = [ex.world.force(v) for v in target.items]
     mutate(ex, target)
     target.items = []  # what keys and comparisons see of it meanwhile
-    result: Value = items
     try:
-        result = ex.finish_sync(builtin_sorted(ex, [items], kwargs))
+        _sort(ex, values, kwargs)
     finally:
         modified = bool(target.items)
-        target.items = list(result.items)  # type: ignore[attr-defined]
+        target.items = values
     if modified:
         raise ex.throw(ValueError, "list modified during sort")
     return NONE

@@ -1,4 +1,4 @@
-"""Lists, tuples, strings' `join`, sorting, heaps and bisection."""
+"""Lists, tuples, strings' `join`, heaps and bisection."""
 
 from __future__ import annotations
 
@@ -271,50 +271,6 @@ def tuple_add(self, other, /):
     if not isinstance(other, tuple):
         raise TypeError(f'can only concatenate tuple (not "{type(other).__name__}") to tuple')
     return (*self, *other)
-
-
-# Sorting: a stable merge. The later item is always asked whether it is less than the earlier one, as CPython asks.
-
-
-def _merge(order, keys):
-    size = len(order)
-    if size < 2:
-        return order
-    middle = size // 2
-    left = _merge(order[:middle], keys)
-    right = _merge(order[middle:], keys)
-    result = []
-    i = j = 0
-    while i < len(left) and j < len(right):
-        if keys[right[j]] < keys[left[i]]:
-            result.append(right[j])
-            j += 1
-        else:
-            result.append(left[i])
-            i += 1
-    return result + left[i:] + right[j:]
-
-
-def sorted_by_keys(items, keys, reverse):
-    """A new list with the items in the order of their keys; equal ones stay in their order, with `reverse` as well."""
-    if reverse:
-        items, keys = items[::-1], keys[::-1]
-    result = [items[i] for i in _merge([*range(len(items))], keys)]
-    return result[::-1] if reverse else result
-
-
-def _sorted_list(items, key, reverse):
-    return sorted_by_keys(items, items if key is None else [key(item) for item in items], reverse)
-
-
-@substitute(builtins.sorted)
-def sorted(iterable, /, *, key=None, reverse=False):
-    return _sorted_list(list(iterable), key, reverse)
-
-
-@substitute(list.sort)
-def list_sort(self, /, *, key=None, reverse=False):
-    list.__setitem__(self, slice(None), _sorted_list([*self], key, reverse))
 
 
 # Strings.
