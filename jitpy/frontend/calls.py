@@ -441,7 +441,9 @@ _PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype,
                  re.Pattern, re.Match}
 _ITERATOR_METHODS = {re.Pattern.finditer, re.Pattern.scanner, str.__iter__, bytes.__iter__}
 _PURE_TORCH = {bytes, str.maketrans, torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo,
-               inspect.cleandoc}
+               inspect.cleandoc,
+               *(vars(os.path)[name] for name in ("normpath", "splitroot")  # of C from 3.12 or 3.13 on
+                 if type(vars(os.path).get(name)) is types.BuiltinFunctionType)}
 
 
 class NotConstant(Exception):

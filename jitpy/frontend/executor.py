@@ -127,6 +127,16 @@ _KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "hask
                 "class", "function"}
 
 
+class Warned:
+    """What a trace knows of warnings: see `builtins/warned.py`."""
+
+    def __init__(self) -> None:
+        #: what was warned of since the filters changed, by module; None: they did not
+        self.seen: dict[int, set[Any]] | None = None
+        #: the list that warnings are appended to, where only the program's callers have it
+        self.outside: Value | None = None
+
+
 class Executor:
     """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
 
@@ -143,6 +153,7 @@ class Executor:
         self.result: Value | None = None
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        self.warned = Warned()
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: objects that stand for ones which a cache may hold already, by id: which objects they are is not known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -652,7 +653,7 @@ def _trusted_comparison(obj: Any) -> bool:
         return True  # an enum of torch's C++
     return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
         isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
-                         *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType))
+                         *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))
 
 
 def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | None:

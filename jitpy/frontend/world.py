@@ -23,7 +23,7 @@ from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from ..runtime.lifetimes import is_mortal
 from .arrays.values import SameNumber, is_number, wrap_array
-from .breaks import GraphBreak, Skip
+from .breaks import GraphBreak, Restart, Skip
 from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic, plain_set
 from .builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from .builtins.stand_ins import wrap_stand_in
@@ -119,6 +119,8 @@ class World:
         self.dirty: list[Value] = []
         self._dirty_ids: set[int] = set()
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
+        #: objects, by id, that compiled code changes out of the trace's sight: what to do where the program meets them
+        self.hidden: dict[int, Restart] = {}
         self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
         self.touches = 0  # counts changes of what came from outside, dicts aside (they have logs)
         self.specialized: list[str] = []
@@ -346,6 +348,8 @@ class World:
         if made is not None:
             return made
         known = self._by_id.get(id(obj))
+        if self.hidden and id(obj) in self.hidden and (known is None or known.source != source):
+            raise self.hidden[id(obj)]
         if known is not None and known.source is not None:
             if known.source != source:
                 self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)

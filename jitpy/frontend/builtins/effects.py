@@ -1,4 +1,4 @@
-"""Effects on the outside: what is printed, warned of and logged.
+"""Effects on the outside: what is printed and logged (warnings: `warned.py`).
 
 Compiled code makes these calls behind the graph, in the program's order. Those that look at their callers are told what
 these were."""
@@ -10,7 +10,6 @@ import io
 import logging
 import sys
 import types
-import warnings
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ from ..values.base import (
     NONE,
     ConstValue,
     DictValue,
-    ExceptionValue,
     FunctionValue,
     ListValue,
     ObjectValue,
@@ -109,86 +107,15 @@ def wants_frames(ex: Executor) -> bool:
     return len(ex.frames) > 1
 
 
-# -- warnings -------------------------------------------------------------------------------------------------
-
-
-class _NoError:
-    """Guard predicate: warnings of a category go where warnings go; they are no errors, and no code of the program's
-    sees them."""
-
-    def __init__(self, category: type[Warning]) -> None:
-        self.category = category
-        self.known: list[Any] | None = None
-
-    def __call__(self, module: Any) -> bool:
-        if module.showwarning is not module._showwarning_orig or module.defaultaction == "error":
-            return False
-        if module.filters != self.known:
-            if any(action == "error" and issubclass(self.category, kind) for action, _, kind, *_ in module.filters):
-                return False
-            self.known = list(module.filters)
-        return True
-
-
-@builtin(warnings.warn)
-def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
-    message, level = given.pop("message", None), given.pop("stacklevel", const(1))
-    category = _category(ex, message, given.pop("category", NONE))
-    others = [value for value in given.values() if not isinstance(value, ConstValue) or value.value is not None]
-    if message is None or category is None or others or not isinstance(level, ConstValue) or \
-            type(level.value) is not int or _is_changed(ex, warnings) or _is_changed(ex, sys, "stderr"):
-        raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
-    no_error = _NoError(category)
-    if not no_error(warnings):
-        raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it",
-                         tail=wants_frames(ex))
-    ex.world.guard(constant(warnings, "warnings"), "python", no_error)
-    place = caller(ex, max(level.value, 1))
-    shown = message if isinstance(message, ExceptionValue) else freeze(ex, message)
-    if isinstance(place, Frame):
-        where = [const(place.code.co_filename), const(place.line()), place.globals]
-        _note(ex, _warn_at, [shown, ex.world.const_object(category), *where])
-    else:
-        _note(ex, _warn_above, [shown, ex.world.const_object(category), const(place)])
-    return NONE
-
-
-def _category(ex: Executor, message: Value | None, category: Value) -> type[Warning] | None:
-    """The class of a warning; None for what `warn` refuses or what may print as the program says."""
-    if isinstance(message, ExceptionValue) and issubclass(message.cls, Warning):
-        plain = ex.world.class_lookup(message.cls, "__str__") is BaseException.__str__
-        return message.cls if plain and all(isinstance(arg, ConstValue) for arg in message.args) else None
-    if not isinstance(message, (ConstValue, TextValue)) or not issubclass(message.cls, str):
-        return None
-    if isinstance(category, ConstValue) and category.value is None:
-        return UserWarning
-    cls = ex.world.pin(category) if isinstance(category, PyValue) else None
-    if not isinstance(cls, type) or not issubclass(cls, Warning):
-        return None
-    hooks = [ex.world.class_lookup(cls, name) for name in ("__new__", "__init__", "__str__")]
-    return None if any(isinstance(hook, (types.FunctionType, staticmethod)) for hook in hooks) else cls
-
-
-def _is_changed(ex: Executor, module: types.ModuleType, *names: str) -> bool:
+def is_changed(ex: Executor, module: types.ModuleType, *names: str) -> bool:
     """Whether the traced program has changed a module's attributes (any of them, or those named)."""
     return any(not names or key in names for key, _ in ex.world.module_dict(module).log)
 
 
-def _note(ex: Executor, function: Any, args: Args) -> None:
+def note(ex: Executor, function: Any, args: Args) -> None:
+    """Have `function(*args)` called behind the graph."""
     ex.host_calls.append((function, args, {}))
     ex.world.writes += 1
-
-
-def _warn_at(message: Any, category: type[Warning], filename: str, line: int, space: dict[str, Any]) -> None:
-    """What `warnings.warn` does for a caller there, with these globals."""
-    registry = space.setdefault("__warningregistry__", {})
-    module = space.get("__name__") or "<string>"
-    warnings.warn_explicit(message, category, filename, line, module, registry)
-
-
-def _warn_above(message: Any, category: type[Warning], above: int) -> None:
-    warnings.warn(message, category, above + 3)  # above the generated code, whose helper calls this function
 
 
 # -- logging --------------------------------------------------------------------------------------------------
@@ -245,7 +172,7 @@ def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs:
     refused = GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(ex))
     above = kwargs.get("stacklevel", const(1))
     if not enabled or not args or not isinstance(above, ConstValue) or type(above.value) is not int or \
-            kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or _is_changed(ex, sys, "stderr"):  # type: ignore
+            kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or is_changed(ex, sys, "stderr"):  # type: ignore
         raise refused
     place = caller(ex, max(above.value, 1), logging._srcfile)
     if not isinstance(place, Frame):
@@ -253,7 +180,7 @@ def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs:
     assert isinstance(logger, ObjectValue)
     ex.world.guard(logger.source, "python", _writes_only)
     where = [const(place.code.co_filename), const(place.line()), const(origin_code(place.code).co_name)]
-    _note(ex, _log_at, [logger, const(level), *where, freeze(ex, args[0]), freeze(ex, TupleValue(args[1:]))])
+    note(ex, _log_at, [logger, const(level), *where, freeze(ex, args[0]), freeze(ex, TupleValue(args[1:]))])
     return NONE
 
 

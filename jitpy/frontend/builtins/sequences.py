@@ -8,7 +8,7 @@ import torch
 
 from ...ir.sizes import SizeUnknown
 from ..breaks import GraphBreak
-from ..calls import as_int, builtin, call
+from ..calls import as_int, builtin
 from ..executor import Executor
 from ..operators import constant_of, equal, mutate
 from ..values.base import FALSE, NONE, ConstValue, ListValue, TupleValue, Value, const, unsupported

@@ -15,6 +15,7 @@ from ..builtins import (  # noqa: F401  (registers models)
     local_classes,
     signatures,
     strings,
+    warned,
     weak_references,
 )
 from ..builtins.growing import change_list
