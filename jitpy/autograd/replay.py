@@ -12,16 +12,12 @@ import torch
 
 from ..ir.graph import Graph, Node
 from ..ir.op import Op
-from ..ir.ops import infer
+from ..ir.ops import get, infer
+from ..ir.ops.random_state import READ, STATE
 from ..ir.spec import TensorSpec
 
-_STATE = TensorSpec(torch.uint8, tuple(torch.get_rng_state().shape), (1,), torch.device("cpu"))
-
 #: Bytes of a generator's state.
-STATE_BYTES = int(_STATE.numel)
-
-_RNG_STATE = Op("ir.rng_state", torch.get_rng_state, infer=lambda env: _STATE, is_random=True,
-                facets={"aliasing": lambda env: "copy"})
+STATE_BYTES = int(STATE.numel)
 
 
 def may_replay(node: Node) -> bool:
@@ -35,7 +31,7 @@ def may_replay(node: Node) -> bool:
 
 def keep_state(graph: Graph, node: Node) -> Node:
     """A node in front of a random one, with the state that the numbers are drawn from."""
-    graph.add(_RNG_STATE, (), {}, _STATE, node.loc, grad_enabled=False)
+    graph.add(get(READ), (), {}, STATE, node.loc, grad_enabled=False)
     made = graph.nodes.pop()
     graph.nodes.insert(graph.nodes.index(node), made)
     return made

@@ -70,8 +70,11 @@ _reason("async", "Coroutine or async generator", "Asynchronous code runs as plai
 _reason("opcode", "A bytecode instruction that is not traced", "It runs as plain Python.", "")
 _reason("frame_access", "The code looks at its own frame",
         "locals(), exec and the like need a real frame.", "Pass the values explicitly.")
-_reason("rng_state", "The state of a random generator is read or set", "It lives outside the graph.",
-        "Seed outside the jitted function.")
+_reason("rng_state", "The state of a random generator that the graph does not know",
+        "The CPU's generators are seeded, read and set in the graph. These exist outside of it only: a generator that "
+        "is made anew at each call, a seed that was given elsewhere or that the system draws, the state of a GPU's "
+        "generator.",
+        "Make generators outside the jitted function, and seed GPUs there.")
 _reason("gpu_state", "The state of the GPU is read or set",
         "Streams, devices, waiting and memory are the host's business.", "Move it out of the jitted function.")
 _reason("higher_order", "A function given to torch.cond, torch.while_loop or torch.func that does not fit",

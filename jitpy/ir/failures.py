@@ -25,6 +25,9 @@ _SAFE_ON_HOST = frozenset({
     operator.xor, operator.invert, min, max,
 })
 
+#: ops of ours that cannot raise for what they are recorded with
+_NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state"})
+
 #: ATen ops that look at values: indices within bounds, as many elements as places, matrices that can be factored,
 #: probabilities between 0 and 1
 _LOOK_AT_VALUES = frozenset({
@@ -104,7 +107,7 @@ def may_fail(node: Node) -> bool:
         return op.is_random and _has_late_number(node)  # the bounds and parameters of distributions
     if op.kind == "host":
         return target not in _SAFE_ON_HOST
-    return op.kind not in ("input", "constant", "getitem")
+    return op.name not in _NEVER_FAIL and op.kind not in ("input", "constant", "getitem")
 
 
 def has_effect(node: Node) -> bool:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 from tests.semantics.harness import case, make_test
 
 GENERATOR: Any = None
+
+
+def graph_break() -> None:
+    """`jitpy.graph_break`, looked up late: the cases alone run without it."""
+
+
+if os.environ.get("JITPY_SEMANTICS_STUB") != "1":
+    import jitpy
+
+    graph_break = jitpy.graph_break  # type: ignore[assignment]
 
 
 def vec() -> torch.Tensor:
@@ -108,13 +120,13 @@ def draws_before_an_exception(x):
     raise ValueError(str(float(y[0])))
 
 
-@case(one)
+@case(one, fullgraph=True)
 def seeded_inside(x):
     torch.manual_seed(3)
     return torch.rand(4) + x
 
 
-@case(one)
+@case(one, fullgraph=True)
 def seeded_twice(x):
     torch.manual_seed(3)
     a = torch.rand(4)
@@ -122,13 +134,13 @@ def seeded_twice(x):
     return a, torch.rand(4)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def seed_read(x):
     torch.manual_seed(7)
     return torch.initial_seed(), x * 2
 
 
-@case(one)
+@case(one, fullgraph=True)
 def state_saved_and_restored(x):
     state = torch.get_rng_state()
     a = torch.rand(4)
@@ -137,7 +149,7 @@ def state_saved_and_restored(x):
     return a, b, x * 2
 
 
-@case(one)
+@case(one, fullgraph=True)
 def state_returned(x):
     y = torch.rand(4)
     return torch.get_rng_state(), y + x
@@ -251,7 +263,7 @@ def sdpa_with_dropout(q):
     return F.scaled_dot_product_attention(q, q, q, dropout_p=0.3)
 
 
-@case(one)
+@case(one, fullgraph=True)
 def seed_all_and_default_generator(x):
     torch.default_generator.manual_seed(9)
     a = torch.rand(4)
@@ -311,6 +323,171 @@ def every_fill_from_a_generator(g):
         torch.randperm(5, generator=g),
         torch.rand(2, generator=g),
     )
+
+
+@case(one, factory=True)
+def seeded_with_a_count():
+    calls = [0]
+
+    def fn(x):
+        calls[0] += 1
+        torch.manual_seed(calls[0])
+        y = torch.rand(3) * x[:3]
+        graph_break()
+        return y, torch.rand(2)
+
+    return fn, calls
+
+
+@case(lambda: (torch.randn(3),), lambda: (torch.randn(4),), lambda: (torch.randn(5),))
+def seeded_with_a_size(x):
+    torch.manual_seed(x.shape[0])
+    return torch.rand(3)
+
+
+@case(one)
+def seeded_with_a_value(x):
+    torch.manual_seed(int(x.abs().sum() * 100))
+    return torch.rand(3)
+
+
+@case(one)
+def seeds_that_torch_refuses(x):
+    a = torch.rand(2)
+    try:
+        torch.manual_seed(1 << 70)
+    except (RuntimeError, ValueError, OverflowError) as error:
+        return a, type(error).__name__, torch.rand(3)
+
+
+@case(one, fullgraph=True)
+def seeded_with_a_negative_number(x):
+    torch.manual_seed(-3)
+    return torch.initial_seed(), torch.rand(3)
+
+
+@case(one)
+def seeded_before_an_error(x):
+    torch.manual_seed(2)
+    y = torch.rand(4)
+    raise ValueError(f"{torch.initial_seed()} {y.shape}")
+
+
+@case(one)
+def seeded_where_an_index_is_wrong(x):
+    torch.rand(2)
+    torch.manual_seed(4)
+    y = x[torch.randint(0, 10, (3,))]
+    return y, torch.rand(3)
+
+
+@case(one)
+def forked_with_a_break(x):
+    a = torch.rand(2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        b = torch.rand(4)
+        graph_break()
+        c = torch.rand(4)
+    return a, b, c, torch.rand(4) + x, torch.initial_seed()
+
+
+@case(one)
+def forked_and_an_error(x):
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            a = torch.rand(4)
+            raise KeyError("inside")
+    except KeyError:
+        return a, torch.rand(4)
+
+
+@case(leaf, fullgraph=True)
+def seeds_between_dropouts(x):
+    torch.manual_seed(5)
+    y = F.dropout(x, 0.5)
+    torch.manual_seed(5)
+    z = F.dropout(x * 2, 0.5)
+    return y, z, F.dropout(y + z, 0.3)
+
+
+@case(lambda: (torch.Generator().manual_seed(5), torch.randn(4)))
+def own_generator_rewound(g, x):
+    a = torch.rand(4, generator=g)
+    state = g.get_state()
+    b = torch.randn(3, generator=g)
+    g.set_state(state)
+    c = torch.randn(3, generator=g)
+    g.manual_seed(3)
+    return a, b, c, state, g.initial_seed(), torch.rand(2, generator=g), torch.rand(2)
+
+
+@case(lambda: (torch.Generator().manual_seed(5), torch.randn(4)))
+def seed_given_elsewhere(g, x):
+    return g.initial_seed(), torch.initial_seed(), torch.rand(2, generator=g) + x[:2]
+
+
+@case(one)
+def states_that_torch_refuses(x):
+    a = torch.rand(2)
+    try:
+        torch.set_rng_state(torch.zeros(5056, dtype=torch.uint8))
+    except RuntimeError:
+        return a, torch.rand(3)
+
+
+@case(one)
+def state_changed_and_set(x):
+    state = torch.get_rng_state()
+    kept = state.clone()
+    torch.rand(3)
+    kept.copy_(state)
+    torch.set_rng_state(kept)
+    return torch.rand(3), kept
+
+
+@case(leaf)
+def seeded_in_a_checkpoint(x):
+    def part(x):
+        torch.manual_seed(3)
+        return F.dropout(x, 0.5).sin()
+
+    return torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False) + torch.rand(4)
+
+
+@case(one)
+def seeded_in_a_branch(x):
+    def seeded(x):
+        torch.manual_seed(3)
+        return x * torch.rand(4)
+
+    y = seeded(x) if x.sum() > 0 else x + torch.rand(4)
+    return y, torch.rand(2)
+
+
+@case(one, factory=True)
+def state_kept_in_an_object():
+    class Replay:
+        def __init__(self) -> None:
+            self.state = torch.get_rng_state()
+
+    replay = Replay()
+
+    def fn(x):
+        replay.state = torch.get_rng_state()
+        a = torch.rand(3)
+        torch.set_rng_state(replay.state)
+        return a, torch.rand(3)
+
+    return fn, replay
+
+
+@case(one, rounds=4)
+def generator_made_at_each_call(x):
+    g = torch.Generator()
+    g.manual_seed(0)
+    return torch.randn(4, generator=g) + x
 
 
 test_cases = make_test(__name__)

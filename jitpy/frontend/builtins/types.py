@@ -100,6 +100,8 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
     for base in PLAIN_TYPES:
         if new is base.__new__ and cls is not base:
             return plain_new(ex, [ex.world.const_object(cls), *args], kwargs)
+    if issubclass(cls, torch.Generator):
+        raise GraphBreak("rng_state", "a generator is made, a new one at each call")
     raise GraphBreak("unsupported_call", f"{cls.__module__}.{cls.__qualname__}()")
 
 

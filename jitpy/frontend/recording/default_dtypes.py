@@ -33,7 +33,7 @@ def name_dtype(
     if any(type(v) is torch.dtype for v in values) or any(_is_inexact(t.tensor.dtype) for t in tensors):
         return args, kwargs
     if not isinstance(overload, torch._ops.OpOverload):
-        if recorder.op(overload).kind == "host":
+        if recorder.op(overload).kind == "host" or recorder.op(overload).is_random:
             return args, kwargs
         raise _refusal(overload)
     if spec is None:

@@ -17,7 +17,7 @@ from jitpy.ir import NotCovered
 from ...ir.algebra import sympy
 from ..recording import derived_calls, fast_calls
 from ..traced import DECLINED, TracedTensor, Uncapturable, UserError
-from . import attention, foreach
+from . import attention, foreach, random_state  # noqa: F401  (random_state registers its functions)
 from .attributes import metadata_methods
 from .checked_values import checked_functions
 from .computed_sizes import as_sizes, has_computed_int

@@ -32,6 +32,7 @@ _NAMES = (
     "autocast_nesting",
     "hooks_registered",
     "attention",
+    "generator_writes",
 )
 
 #: Device types whose autocast mode is tracked.
@@ -95,6 +96,10 @@ class TorchState:
         self.attention = attention_switches()
         #: handles of hooks that were made since the start of the frame: torch numbers them
         self.hooks_registered = 0
+        #: how often a generator was seeded or given a state: nodes do that, and what may not have effects looks here
+        self.generator_writes = 0
+        #: seeds that generators were given since the start of the frame, where they are known
+        self.seeds: dict[torch.Generator, int] = {}
         #: how many transforms of torch.func the function that is being traced is under
         self.transforms = 0
         #: whether torch calls mean something else here, so that none can be captured
@@ -116,9 +121,16 @@ class TorchState:
         self._journal.append(lambda: setattr(self, name, before))
         setattr(self, name, value)
 
+    def set_seeds(self, seeds: dict[torch.Generator, int]) -> None:
+        """What is known of the seeds of generators from here on."""
+        before = self.seeds
+        self._journal.append(lambda: setattr(self, "seeds", before))
+        self.seeds = seeds
+
     def changes(self) -> dict[str, Any]:
         """The modes that differ from those at the start of the frame."""
-        return {name: value for name, value in self.snapshot().items() if value != self.initial[name]}
+        return {name: value for name, value in self.snapshot().items()
+                if value != self.initial[name] and name != "generator_writes"}
 
     def key(self) -> tuple[Any, ...]:
         """What a cached recording depends on, as a hashable."""
@@ -514,7 +526,9 @@ _of_settings(
 )
 
 
-def _refuse(reason: str, detail: str, *functions: Any) -> None:
+def refuses(reason: str, detail: str, *functions: Any) -> None:
+    """Functions that break the graph."""
+
     def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
         raise Uncapturable(reason, detail)
 
@@ -522,16 +536,7 @@ def _refuse(reason: str, detail: str, *functions: Any) -> None:
         torch_state_functions[function] = handler
 
 
-_refuse(
-    "rng_state",
-    "the state of a random generator is read or set",
-    torch.get_rng_state,
-    torch.set_rng_state,
-    torch.manual_seed,
-    torch.seed,
-    torch.initial_seed,
-)
-_refuse(
+refuses(
     "rng_state",
     "the state of a GPU's random generator is read or set",
     torch.cuda.get_rng_state,
@@ -543,13 +548,13 @@ _refuse(
     torch.cuda.seed,
     torch.cuda.initial_seed,
 )
-_refuse(
+refuses(
     "gpu_state",
     "the host waits for the GPU",
     torch.cuda.synchronize,
     torch.accelerator.synchronize,
 )
-_refuse(
+refuses(
     "gpu_state",
     "the current stream or device",
     torch.cuda.current_stream,
@@ -564,7 +569,7 @@ _refuse(
     torch.cuda.device.__exit__,
     torch.cuda.is_current_stream_capturing,
 )
-_refuse(
+refuses(
     "gpu_state",
     "the allocator of the GPU's memory",
     torch.cuda.empty_cache,
@@ -576,7 +581,7 @@ _refuse(
     torch.cuda.memory_stats,
     torch.cuda.reset_peak_memory_stats,
 )
-_refuse(
+refuses(
     "unsupported_call",
     "a process-wide mode is set",
     torch.use_deterministic_algorithms,

@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     norm_backward,
     philox,
     pointwise,
+    random_state,
     reductions,
     resize,
     views,
