@@ -38,6 +38,7 @@ from .frontend.finish.codegen import Unreconstructable
 from .frontend.finish.frames import Finisher
 from .frontend.finish.resume import ResumePoint, is_resume_code, resume_code
 from .frontend.observations import Observations
+from .frontend.separate import guard_separate
 from .frontend.source import LocalSource
 from .frontend.tensors import (
     autograd_functions,  # noqa: F401  (registers torch.autograd.Function.apply)
@@ -240,7 +241,7 @@ class Engine:
         floats = world.recorder.pinned
         world.specialized.extend(f"{source}: {what}" for source, what in floats.items())
         guard_start = time.perf_counter()
-        world.guard_separate()
+        guard_separate(world)
         guards = build_guards(world.guards, world.sizes, native=None if config.native else False)
         times["guards"] = time.perf_counter() - guard_start
         if not guards.check(params, globals, closure):

@@ -56,7 +56,10 @@ _reason("numpy", "A call of numpy that torch has no equal of",
         "integers by what may be zero, dtypes that torch does not know, and code under np.errstate(...='raise').",
         "Use tensors, or a form of the call that docs/usage.md lists.")
 _reason("opaque_iterator", "Iteration over an iterator made outside",
-        "Its next item exists only at run time.", "Pass a list or tuple instead of an iterator.")
+        "Iterators over builtin containers, `enumerate`, `zip`, `map` and `filter` are read ahead. What others "
+        "(generators, those of itertools) give next exists only at run time, as does what one gives whose container "
+        "was changed.",
+        "Pass a list or tuple instead of an iterator.")
 _reason("generator", "A generator is alive at a graph break",
         "A half-run generator cannot be handed over to plain Python.", "Consume the generator before the break.")
 _reason("finalizer", "An object whose end is noticed",

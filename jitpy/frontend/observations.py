@@ -70,6 +70,10 @@ class Observations:
             seen.add(value)
         return len(seen) > many
 
+    def varies(self, key: Any) -> bool:
+        """Whether there were many values in a place that `is_needed_often` was told of."""
+        return len(self.needed.get(key, ())) > MANY
+
     def is_one_object(self, key: Any, obj: Any) -> bool:
         """Note an object whose identity matters; whether few others were in its place before it."""
         ref, count = self.objects.get(key, (None, 0))

@@ -39,7 +39,6 @@ from .source import (
     GlobalsSource,
     LocalSource,
     Source,
-    StepSource,
     attr,
     cell_contents,
     constant,
@@ -118,6 +117,7 @@ class World:
         #: values with changes to write back, in the order of their first change
         self.dirty: list[Value] = []
         self._dirty_ids: set[int] = set()
+        self.steps: list[Value] = []  # to be taken on iterators from outside, in order
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
         #: objects, by id, that compiled code changes out of the trace's sight: what to do where the program meets them
         self.hidden: dict[int, Restart] = {}
@@ -272,6 +272,10 @@ class World:
                     lookup.names[name] = HeldBy(owner)
         return value
 
+    def values(self) -> list[Value]:
+        """Those of all live objects that were met."""
+        return list(self._by_id.values())
+
     def value_of(self, obj: Any) -> Value | None:
         """The Value of a live object that was met before."""
         return self._by_id.get(id(obj))
@@ -303,20 +307,9 @@ class World:
             self._dirty_ids.add(id(value))
             self.dirty.append(value)
 
-    def guard_separate(self) -> None:
-        """Two containers that were two objects must be two objects again, where one of them was changed."""
-        changed = {_kind(value) for value in self.dirty if value.source is not None}
-        changed.discard(None)
-        if not changed:
-            return
-        found: dict[Any, list[Source]] = {}
-        for value in self._by_id.values():
-            if value.source is not None and _kind(value) in changed and _was_looked_at(value):
-                found.setdefault(_kind(value), []).append(value.source)
-        for sources in found.values():
-            if len(sources) > 1:
-                for source in sources:
-                    self.guard(source, "distinct")
+    def has_changed(self, value: Value) -> bool:
+        """Whether the program changed what is at a source."""
+        return id(value) in self._dirty_ids
 
     # -- wrapping -------------------------------------------------------------------------------------------
 
@@ -443,9 +436,13 @@ class World:
             assert base is not None
             if is_plain_class(cls, base):
                 return self._with_attrs(wrap_boxed(self, obj, cls, base, source), obj)
-        array = wrap_array(self, obj, source)
-        if array is not None:
-            return array
+        special = wrap_array(self, obj, source)
+        if special is None and hasattr(cls, "__next__"):
+            from .builtins.live_iterators import wrap_iterator
+
+            special = wrap_iterator(self, obj, cls, source)
+        if special is not None:
+            return special
         return PyValue(obj, source, pinned=isinstance(source, ConstSource))
 
     def _with_attrs(self, value: ObjectValue, obj: Any) -> ObjectValue:
@@ -861,20 +858,6 @@ def _look_for_c_state(cls: type) -> bool:
 
 _C_MEMBERS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.GetSetDescriptorType)
-
-
-def _was_looked_at(value: Value) -> bool:
-    """Whether tracing read anything in a container that a change of another one would have changed as well."""
-    return not isinstance(value, DictValue) or bool(value.vals or value.log) or value.complete
-
-
-def _kind(value: Value) -> Any:
-    """What kind of place a change of a value goes to: only places of one kind can be the same place."""
-    if isinstance(value, DictValue) and isinstance(value.source, StepSource) and value.source.kind == "dict":
-        return "attributes", value.owner
-    if isinstance(value, (ListValue, DictValue, SetValue, ObjectValue)) and not isinstance(value, TupleValue):
-        return "object", value.cls
-    return "cell" if isinstance(value, CellValue) else None
 
 
 def _name_of(obj: Any) -> str:

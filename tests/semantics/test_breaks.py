@@ -57,7 +57,7 @@ def last_thing(x):
     return y
 
 
-@case(one, breaks=("user", "opaque_iterator", "user", "opaque_iterator", "user"))
+@case(one, breaks=("user", "user", "user"))
 def in_for(x):
     for i in range(3):
         x = x + i

@@ -161,7 +161,7 @@ class ZipIterator(IteratorValue):
     def step(self, ex: Any) -> Value:
         if not self.iterators:
             raise Exhausted
-        return TupleValue([next_sync(ex, it) for it in self.iterators])
+        return TupleValue([next_sync(ex, ex.world.force(it)) for it in self.iterators])
 
 
 class EnumerateIterator(IteratorValue):
@@ -194,7 +194,7 @@ class MapIterator(IteratorValue):
         self.iterators = iterators
 
     def step(self, ex: Any) -> Any:
-        return call(ex, self.function, [next_sync(ex, it) for it in self.iterators], {})
+        return call(ex, self.function, [next_sync(ex, ex.world.force(it)) for it in self.iterators], {})
 
 
 class FilterIterator(IteratorValue):
@@ -210,7 +210,7 @@ class FilterIterator(IteratorValue):
 
     def step(self, ex: Any) -> Value:
         while True:
-            value = next_sync(ex, self.iterator)
+            value = next_sync(ex, ex.world.force(self.iterator))
             plain = isinstance(self.function, ConstValue) and self.function.value is None
             if truth(ex, value if plain else ex.call_sync(self.function, [value])):
                 return value

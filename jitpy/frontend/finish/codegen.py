@@ -10,6 +10,7 @@ The body is written twice: a first pass finds which tensors have to come out of 
 from __future__ import annotations
 
 import collections
+import itertools
 import sys
 import types
 import weakref
@@ -23,6 +24,7 @@ from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
 from ...runtime.lifetimes import is_mortal
 from ..breaks import GraphBreak, Restart
+from ..builtins.live_iterators import advance
 from ..builtins.texts import TextValue
 from ..code import param_names
 from ..polyfills import ORIGINALS
@@ -572,7 +574,11 @@ class Emitter:
     # -- effects --------------------------------------------------------------------------------------------
 
     def replay(self) -> None:
-        """Write every change of existing objects back, in the order in which they were first changed."""
+        """Write every change of existing objects back, in the order in which they were first changed: iterators first,
+        which have gone on before what they go over was changed."""
+        for iterator, steps in itertools.groupby(self.world.steps):
+            self.call(advance, _later(self.load, iterator), _later(self.const, len(list(steps))))
+            self.emit("POP_TOP")
         for value in self.world.dirty:
             if value.source is None:
                 continue

@@ -553,6 +553,10 @@ class IteratorValue(Value):
     def step(self, ex: Any) -> Any:
         raise NotImplementedError
 
+    def container(self) -> tuple[Any, Source] | None:
+        """For an iterator from outside: what it goes over and where that is found, if it may change."""
+        return None
+
 
 class Exhausted(Exception):
     """An iterator has no more items; `value` is what a generator returned."""
