@@ -44,6 +44,7 @@ from .frontend.tensors import (
     autograd_functions,  # noqa: F401  (registers torch.autograd.Function.apply)
     backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
     checkpoints,  # noqa: F401  (registers torch.utils.checkpoint)
+    functional_gradients,  # noqa: F401  (registers torch.autograd.functional)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     hooks,  # noqa: F401  (registers the hooks of tensors and the handles of all)
     leaves,  # noqa: F401  (registers requires_grad_)

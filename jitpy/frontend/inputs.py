@@ -106,7 +106,7 @@ def check_kind(tensor: torch.Tensor) -> None:
         raise Uncapturable("unsupported_tensor", "a meta tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
         raise Uncapturable("unsupported_tensor", "a tensor inside a torch.func transform")
     if (
         torch.autograd.forward_ad._current_level >= 0

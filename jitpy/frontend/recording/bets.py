@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import INPUT, Node
+from jitpy.ir import CONSTANT, INPUT, Node
 from jitpy.ir.alias import needs_grad
 
 from ..breaks import GraphBreak, Restart
 from ..traced import Storage, TracedTensor, Uncapturable, ViewStep
+from .history import plain
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -223,6 +224,28 @@ class Bets:
             found.add(self._recorder.graph.inputs[tensor.input])
         return found
 
+    def _forget_unreachable(self, live: list[object]) -> None:
+        """Leaves that were made here and that nobody can look at when the graph has run: no pass needs to come to them.
+        What has a history by them alone loses it, unless it is a result: then they stay, and their bets are lost."""
+        shown = {tensor.storage.base for tensor in live if isinstance(tensor, TracedTensor)}
+        gone = {node for node, leaf in self.leaves.items() if leaf.input is None and node not in shown}
+        graph = self._recorder.graph
+        if not any(needs_grad(node.spec) for node in gone):
+            return
+        connected = {node for node in (*graph.inputs, *self.leaves) if needs_grad(node.spec)} - gone
+        without: list[Node] = []
+        for node in graph.nodes:
+            if not needs_grad(node.spec) or node in connected:
+                continue
+            if node not in gone and (node.op is CONSTANT or any(n in connected for n in node.input_nodes())):
+                connected.add(node)
+            else:
+                without.append(node)
+        results = {*graph.outputs, *(mutation.value for mutation in graph.mutations)}
+        if results.isdisjoint(without):
+            for node in without:
+                node.spec, node.grad_enabled = plain(node.spec), False
+
     def settle(self, live: Iterable[object]) -> None:
         """The graph has ended, and has the history that is needed. Raises Restart where a bet is lost; leaves give way
         to what they stand for."""
@@ -248,6 +271,7 @@ class Bets:
                 if leaf.tensor is not tensor and leaf.input in self.turned:  # it shares memory with an input
                     raise leaf.bet.lost()
         kept = set(map(id, live))
+        self._forget_unreachable(live)
         mapping: dict[Node, Node] = {}
         for node, leaf in self.leaves.items():
             if needs_grad(node.spec) or leaf.input is None and id(leaf.tensor) in kept:

@@ -37,6 +37,8 @@ class History:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.freed: frozenset[Node] = frozenset()
+        #: those that functions of `torch.autograd.functional` have asked for
+        self.functional_passes = 0
         self._keeps: dict[Node, bool] = {}
 
     def free(self, nodes: Iterable[Node]) -> None:
@@ -86,12 +88,13 @@ def drop_unused_history(graph: Graph, spent: bool = False) -> None:
         if node.op is GETITEM and node.args[0] in wanted:
             continue  # as the other parts of one result
         if node not in wanted and needs_grad(node.spec):
-            node.spec, node.grad_enabled = _plain(node.spec), False
+            node.spec, node.grad_enabled = plain(node.spec), False
 
 
-def _plain(spec: Spec) -> Spec:
+def plain(spec: Spec) -> Spec:
+    """The spec of a value, or of several, without a history."""
     if isinstance(spec, tuple):
-        return tuple(map(_plain, spec))
+        return tuple(map(plain, spec))
     return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) else spec
 
 
@@ -110,4 +113,5 @@ def bring_up_to_date(*views: torch.Tensor) -> None:
         view.grad_fn  # noqa: B018
 
 
-__all__ = ["TWICE", "History", "bring_up_to_date", "drop_unused_history", "without_history"]
+__all__ = ["TWICE", "History", "bring_up_to_date", "drop_unused_history", "plain",
+           "without_history"]

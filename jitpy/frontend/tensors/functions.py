@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.modules.module as _module
 import torch.utils.hooks
+from torch._vmap_internals import _vmap
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import _use_grad_for_differentiable
 
@@ -35,12 +36,6 @@ _skip(
     torch.Tensor.backward,
     torch.autograd.backward,
     torch.autograd.grad,
-    torch.autograd.functional.vjp,
-    torch.autograd.functional.jvp,
-    torch.autograd.functional.vhp,
-    torch.autograd.functional.hvp,
-    torch.autograd.functional.jacobian,
-    torch.autograd.functional.hessian,
 )
 _skip(
     "it registers a hook for the backward pass",
@@ -68,6 +63,7 @@ _skip(
     torch.autograd.detect_anomaly.__enter__,
     torch.autograd.detect_anomaly.__exit__,
 )
+SKIPPED[id(_vmap(len).__code__)] = "it maps what the autograd engine does over a batch"
 _skip("it formats tensors", torch.set_printoptions, torch._tensor_str._str)
 _skip("it exchanges what two objects are", torch.utils.swap_tensors)
 
