@@ -564,6 +564,9 @@ def _compare_attempts(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     answer = compare_builtin(ex, symbol, a, b)
     if answer is not None:
         return answer
+    for value in (a, b):
+        if isinstance(value, ObjectValue) and value.cls is int:  # the number of a hook
+            raise unsupported(value, symbol)
     if symbol in ("==", "!="):
         return const(same_object(ex, a, b) == (symbol == "=="))
     raise ex.throw(TypeError, f"{symbol!r} not supported between instances of {a.cls.__name__!r} and "
@@ -834,7 +837,7 @@ def key_of(ex: Executor, value: Value) -> Any:
         raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     if isinstance(value, ObjectValue):
         hasher = ex.world.class_lookup(value.cls, "__hash__")
-        if hasher is object.__hash__:
+        if hasher is object.__hash__ or value.cls is int:
             return _identity(ex, value)
         if hasher is None:
             raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")

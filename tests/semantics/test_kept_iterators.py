@@ -327,4 +327,41 @@ def part_of_an_expanded_tensor_across_a_break(x):
     return h, h * 2
 
 
+@case(lambda: (torch.ones(2), {1: 2}))
+@case(lambda: (torch.ones(2), collections.OrderedDict({1: 2})))
+def dict_that_got_a_key_before_the_loop(x, found):
+    found[5] = 3
+    seen = []
+    for key in found:
+        if key == 5:
+            jitpy.graph_break()
+        seen.append(key)
+    del found[5]
+    found[1] = 4
+    for key, value in found.items():
+        jitpy.graph_break()
+        seen.append((key, value))
+    return x + 1, seen, [*found]
+
+
+@case(lambda: (torch.ones(2), {1: 2, 3: 4, 5: 6}))
+def dict_that_has_other_keys_before_the_loop(x, found):
+    found[1] = found.pop(1)
+    del found[3]
+    found[3] = 4
+    seen = []
+    for key in found:
+        if key != 5:
+            jitpy.graph_break()
+        seen.append(key)
+    return x + 1, seen
+
+
+@case(lambda: (torch.ones(2), collections.OrderedDict({1: 2})), breaks=())
+def views_of_an_ordered_dict(x, found):
+    made = collections.OrderedDict(a=x)
+    kinds = [type(view).__name__ for d in (found, made, {}) for view in (d.keys(), d.values(), d.items(), iter(d))]
+    return kinds, found.keys() | {7}, found.items() & {(1, 2)}, made.values(), found.items(), list(reversed(found))
+
+
 test_kept_iterators = make_test(__name__)

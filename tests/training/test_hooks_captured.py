@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -409,7 +410,7 @@ def beside_another_hook():
     return fn, [layer]
 
 
-@case(captured=False)
+@case(captured=True)
 def left_on_a_module():
     layer = linear()
     seen: list[Any] = []
@@ -421,7 +422,55 @@ def left_on_a_module():
     return fn, [layer, seen]
 
 
+@case(captured=True)
+def left_on_modules_by_a_function_that_calls_itself():
+    model = nn.Sequential(linear(), nn.Sequential(linear(), nn.Tanh()))
+    seen: list[Any] = []
+
+    def install(module, name):
+        for child_name, child in module.named_children():
+            install(child, f"{name}.{child_name}")
+        if isinstance(module, nn.Linear):
+            def keep(module, args, out):
+                seen.append((name, out.detach()))
+
+            module.register_forward_hook(keep, prepend=True)
+
+    def fn(x):
+        if not model[0]._forward_hooks:
+            install(model, "")
+        return model(x).sum()
+
+    return fn, [model, seen]
+
+
+@case(captured=True)
+def its_handle_is_kept():
+    layer = linear()
+    handles: list[Any] = []
+
+    def fn(x):
+        if not handles:
+            handles.append(layer.register_forward_hook(lambda module, args, out: out * 2, always_call=True))
+            handles.append(layer.register_forward_pre_hook(lambda module, args: (args[0] + 1,)))
+        return layer(x).sum()
+
+    return fn, [layer, handles]
+
+
 @case(captured=False)
+def the_handle_of_a_tensor_is_kept():
+    handles: list[Any] = []
+
+    def fn(x):
+        y = x.sin()
+        handles.append(y.register_hook(lambda g: g * 2))
+        (y * y).sum().backward()
+
+    return fn, [handles]
+
+
+@case(captured=True)
 def its_number_is_read():
     layer = linear()
     seen: list[Any] = []
@@ -431,6 +480,23 @@ def its_number_is_read():
         y = layer(x)
         handle.remove()
         seen.append(handle.id)
+        return y.sum()
+
+    return fn, [layer, seen]
+
+
+@case(captured=False)
+def its_number_is_looked_at():
+    layer = linear()
+    seen: list[Any] = []
+
+    def fn(x):
+        handle = layer.register_forward_hook(lambda module, args, out: out * 2)
+        number = handle.id
+        seen.append((isinstance(number, int), type(number) is int, number > 4999, number == number + 0,
+                     [key == number for key in layer._forward_hooks]))
+        y = layer(x)
+        handle.remove()
         return y.sum()
 
     return fn, [layer, seen]
@@ -466,6 +532,10 @@ def compare(found: Any, expected: Any) -> None:
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             compare(one, other)
+    elif isinstance(expected, torch.utils.hooks.RemovableHandle):
+        assert found.id == expected.id
+        assert (found.hooks_dict_ref() is None) == (expected.hooks_dict_ref() is None)
+        assert [list(ref()) for ref in found.extra_dict_ref] == [list(ref()) for ref in expected.extra_dict_ref]
     elif isinstance(expected, dict):
         assert list(found) == list(expected)
         compare(list(found.values()), list(expected.values()))
@@ -505,3 +575,19 @@ def test_breaks(name: str) -> None:
     fn, _ = made(name)
     report = jitpy.explain(fn)(torch.arange(3.0).requires_grad_())
     assert (not report.break_reasons) == CASES[name][1], [str(record) for record in report.break_reasons]
+
+
+def test_a_handle_that_is_returned_removes_its_hook() -> None:
+    layer = linear()
+
+    @jitpy.jit
+    def install(x):
+        return layer.register_forward_hook(lambda module, args, out: out * 2), layer(x)
+
+    handle, result = install(torch.ones(3))
+    torch.testing.assert_close(layer(torch.ones(3)), result)
+    assert type(handle.hooks_dict_ref) is weakref.ref
+    assert handle.hooks_dict_ref() is layer._forward_hooks
+    handle.remove()
+    assert not layer._forward_hooks
+    torch.testing.assert_close(layer(torch.ones(3)) * 2, result)

@@ -18,6 +18,7 @@ from ..guards import MISSING
 from ..operators import binary, known_text, truth
 from ..polyfills import rest_of
 from ..values.base import (
+    DELETED,
     ConstValue,
     DictValue,
     DictViewValue,
@@ -112,18 +113,22 @@ class SequenceIterator(IteratorValue):
 class DictIterator(IteratorValue):
     """Over the keys, values or items that a dict has when they are asked for; its size must not change meanwhile."""
 
-    __slots__ = ("_now", "_writes", "cls", "finished", "index", "keys", "kind", "of")
+    __slots__ = ("_now", "_writes", "born", "cls", "finished", "index", "keys", "kind", "of", "of_real_keys")
 
     def __init__(self, ex: Executor, of: DictValue, kind: str) -> None:
         self.source = None
+        self.born = ex.step
         self.of = of
         self.kind = kind
         self._now = ex.world.dict_items(of)
         self._writes = ex.world.writes  # as of when `_now` was what the dict holds
         self.keys = [key for key, _ in self._now]
+        # whether the real dict has the same keys in spite of what is to be written to it
+        self.of_real_keys = of.real_dict is None or len(of.real_dict) == len(self.keys) and \
+            not any(item is DELETED or key not in of.real_dict for key, item in of.log)
         self.index = 0
         self.finished = False
-        self.cls = type(iter(getattr({}, kind)()))
+        self.cls = type(iter(getattr(DictViewValue(of, kind).base(), kind)()))
 
     def step(self, ex: Any) -> Value:
         if self.finished:

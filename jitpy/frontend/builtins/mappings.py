@@ -176,16 +176,19 @@ def ordered_move_to_end(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
-def _view(kind: str) -> Any:
+def _view(owner: type, kind: str) -> Any:
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        return DictViewValue(_dict(ex, args), kind)
+        made = DictViewValue(_dict(ex, args), kind)
+        if made.base is not owner:  # in the order of the dict below the ordered one
+            raise GraphBreak("unsupported_call", f"dict.{kind} of an OrderedDict")
+        return made
 
     return handler
 
 
 for _kind in ("keys", "values", "items"):
-    BUILTINS[getattr(dict, _kind)] = _view(_kind)
-    BUILTINS[getattr(_ORDERED, _kind)] = _view(_kind)
+    BUILTINS[getattr(dict, _kind)] = _view(dict, _kind)
+    BUILTINS[getattr(_ORDERED, _kind)] = _view(_ORDERED, _kind)
 
 
 @builtin(_ORDERED.__setitem__)

@@ -569,7 +569,7 @@ class Emitter:
         self.call(range, *(_later(self.load, v) for v in (value.start, value.stop, value.step)))
 
     def _build_view(self, value: DictViewValue) -> None:
-        self.call(getattr(dict, value.kind), lambda: self.load(value.of))
+        self.call(getattr(value.base, value.kind), lambda: self.load(value.of))
 
     # -- effects --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..breaks import GraphBreak, Restart
 from ..builtins.iteration import (
     END_OF_LIST,
     DictIterator,
@@ -78,6 +79,8 @@ def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
     if value.finished:
         emitter.call(advanced, lambda: emitter.emit("BUILD_MAP", 0), kind, lambda: emitter.const(0))
     elif value.of.source is not None:  # advanced before the dict is changed, so that it notices the change
+        if not value.of_real_keys:
+            raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that got other keys before"))
         source = value.of.source
         emitter.load_early(value, lambda: emitter.call(advanced, lambda: emitter.load_source(source), kind, index))
         return

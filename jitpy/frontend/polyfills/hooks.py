@@ -12,13 +12,20 @@ def new_hook_id():
     return give_up("the number of a hook")
 
 
+def reference_to_hooks(hooks_dict):
+    """A weak reference to the dict that a handle removes its hook from. Traced calls are answered there, too."""
+    return give_up("a reference to hooks")
+
+
 def initialize(self, hooks_dict, *, extra_dict=None):
-    """`RemovableHandle.__init__`, for a handle that never leaves the trace."""
+    """`RemovableHandle.__init__`."""
+    self.hooks_dict_ref = reference_to_hooks(hooks_dict)
     self.id = new_hook_id()
-    self.hooks_dict_ref = lambda: hooks_dict
+    self.extra_dict_ref = ()
     if isinstance(extra_dict, dict):
-        extra_dict = [extra_dict]
-    self.extra_dict_ref = tuple([(lambda d=d: d) for d in extra_dict or ()])
+        self.extra_dict_ref = (reference_to_hooks(extra_dict),)
+    elif isinstance(extra_dict, list):
+        self.extra_dict_ref = tuple([reference_to_hooks(d) for d in extra_dict])
 
 
 def register(hooks, hook):

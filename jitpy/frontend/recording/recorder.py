@@ -34,6 +34,7 @@ from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.graph import OWN_VERSIONS
 from jitpy.ir.ops.functional import check_write
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
+from jitpy.ir.ops.views import PARTS, with_first_position
 
 from ...ir.algebra import sympy
 from ..finish.graphs import finish_graph
@@ -232,6 +233,8 @@ class Recorder:
                 if sampled is None:
                     raise
                 spec = table.infer(op, self.sizes, sampled, kwargs or {}, grad)
+        if op.name in PARTS:
+            args, kwargs = with_first_position(self.sizes, op, args, kwargs or {})
         if grad and self._first_grad_node is None and requires_grad(spec):
             self._first_grad_node = len(self.graph.nodes)
         return self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)

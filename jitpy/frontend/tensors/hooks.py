@@ -2,8 +2,9 @@
 
 Torch numbers hooks, and keeps them in dicts of the tensor or module by number. A number that is another one at each
 call must not be known here, so it is an object of which all that counts is its identity (`HookNumber`). Once a hook is
-removed, nothing is left of it but the numbers that were used. One that is still there where the graph ends, or whose
-handle is, has to be registered in plain Python: tracing starts again, and breaks at the registration.
+removed, nothing is left of it but the numbers that were used. One that is still there where the graph ends gets the
+number that it would have in eager when the changes of its module are replayed. A handle of a hook of a tensor that is
+left by then has to be made in plain Python: tracing starts again, and breaks at the registration.
 
 Hooks of tensors are called by the backward passes that are captured (`backward.py`). A pass outside of the graph calls
 none of them, so a history that is still needed when the graph ends means the same: see `Bets`.
@@ -12,6 +13,7 @@ none of them, so a history that is still needed when the graph ends means the sa
 from __future__ import annotations
 
 import collections
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,14 +22,14 @@ from torch.utils.hooks import RemovableHandle
 from jitpy.ir import GETITEM, INPUT, Node
 
 from ..breaks import GraphBreak, Restart
-from ..calls import builtin, from_payload, inline_library, recording
+from ..calls import builtin, calls_of, from_payload, inline_library, recording
 from ..executor import TracedException, stands_for_c
 from ..finish.codegen import Emitter, builds
-from ..polyfills.hooks import new_hook_id
+from ..polyfills.hooks import new_hook_id, reference_to_hooks
 from ..polyfills.hooks import register as register_body
 from ..recording.bets import Bet, Hooks
 from ..traced import TracedTensor, Uncapturable
-from ..values.base import ConstValue, DictValue, ObjectValue, TensorValue, Value
+from ..values.base import ConstValue, DictValue, ObjectValue, TensorValue, Value, WeakReferenceValue
 from .backward import leaf_of, memory_of
 
 if TYPE_CHECKING:
@@ -42,18 +44,43 @@ class HookNumber:
 
 
 class HookNumberValue(ObjectValue):
-    """The number of a hook that was registered at a step."""
+    """The number of a hook that was registered at a step, `index` hooks after the graph began."""
 
-    __slots__ = ()
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        super().__init__(int)
+        self.index = index
+
+
+class HooksReferenceValue(WeakReferenceValue):
+    """What a handle has of the dict of its hook, which the module or tensor holds."""
+
+    __slots__ = ("born",)
+
+    def __init__(self, target: Value, born: int) -> None:
+        super().__init__(target)
+        self.born = born
 
 
 @builtin(new_hook_id)
 def _new_number(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     state = ex.recorder.state
+    made = HookNumberValue(state.hooks_registered)
     state.set("hooks_registered", state.hooks_registered + 1)
-    made = HookNumberValue(HookNumber)
     made.born = _registered_at(ex)
     return made
+
+
+@builtin(reference_to_hooks)
+def _reference(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return HooksReferenceValue(args[0], _registered_at(ex))
+
+
+@calls_of(HooksReferenceValue)
+def _call_reference(ex: Executor, fn: HooksReferenceValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    assert fn.target is not None
+    return fn.target
 
 
 def _registered_at(ex: Executor) -> int:
@@ -67,8 +94,22 @@ def _registered_at(ex: Executor) -> int:
 
 
 @builds(HookNumberValue)
-def _build(emitter: Emitter, value: HookNumberValue) -> None:
-    raise Restart(value.born, GraphBreak("skipped", "a hook is registered, and still there when the graph ends"))
+def _build_number(emitter: Emitter, value: HookNumberValue) -> None:
+    emitter.call(_number, lambda: emitter.const(value.index))
+    emitter.remember(value)
+
+
+def _number(index: int) -> int:
+    """Run by compiled code, which counts the hooks of its graph after it has replayed all else."""
+    return RemovableHandle.next_id + index
+
+
+@builds(HooksReferenceValue)
+def _build_reference(emitter: Emitter, value: HooksReferenceValue) -> None:
+    if value.target is None or value.target.source is None:
+        raise Restart(value.born, GraphBreak("skipped", "a hook is registered, and its handle is there when the graph ends"))
+    emitter.call(weakref.ref, lambda: emitter.load(value.target))
+    emitter.remember(value)
 
 
 @builtin(RemovableHandle.remove)

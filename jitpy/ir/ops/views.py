@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algebra import sympy
-from ..op import NotCovered
+from ..op import NotCovered, Op
 from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
 from .layout import Shape, format_stride, is_contiguous, is_static, less, normalize_dim
@@ -574,6 +574,37 @@ define(
     infer=_narrow,
     index=lambda index, x, dim, start, length: _slice_index(index, x, dim, start),
 )
+
+
+#: Ops of parts -> where their arguments say the tensor's sizes (a node or a list), the axis and the first position.
+PARTS = {
+    "aten.slice.Tensor": (0, 1, 2),
+    "aten.narrow.default": (0, 1, 2),
+    "aten.slice_scatter.default": (0, 2, 3),
+    "aten.slice_backward.default": (1, 2, 3),
+}
+
+
+def with_first_position(
+    env: SizeEnv, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a part of a symbolic size, with the position that it begins at from the front and in range: what
+    lowers the node does not know what the sizes of the program said about that."""
+    places = PARTS[op.name]
+    whole, dim, start = (
+        args[place] if place < len(args) else kwargs.get(name)
+        for place, name in zip(places, ("self", "dim", "start"), strict=True)
+    )
+    shape = whole if isinstance(whole, (list, tuple)) else whole.tensor.shape
+    size = shape[normalize_dim(dim or 0, len(shape))]
+    if start is None or type(start) is int and (start == 0 or type(size) is int):
+        return args, kwargs
+    if type(start) is not int and not isinstance(start, sympy.Expr):
+        return args, kwargs
+    first = _clamped(env, start, size)
+    if places[2] < len(args):
+        return (*args[: places[2]], first, *args[places[2] + 1 :]), kwargs
+    return args, {**kwargs, "start": first}
 
 
 def _pieces(env: SizeEnv, x: TensorSpec, dim: int, sizes: Sequence[Any]) -> tuple[TensorSpec, ...]:
