@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from ..breaks import GraphBreak
 from ..calls import BUILTINS, builtin, call
 from ..executor import Executor
 from ..guards import MISSING

@@ -107,7 +107,7 @@ def _number(index: int) -> int:
 @builds(HooksReferenceValue)
 def _build_reference(emitter: Emitter, value: HooksReferenceValue) -> None:
     if value.target is None or value.target.source is None:
-        raise Restart(value.born, GraphBreak("skipped", "a hook is registered, and its handle is there when the graph ends"))
+        raise Restart(value.born, GraphBreak("skipped", "a hook is registered, and its handle is left"))
     emitter.call(weakref.ref, lambda: emitter.load(value.target))
     emitter.remember(value)
 
