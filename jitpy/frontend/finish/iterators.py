@@ -80,7 +80,7 @@ def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
         emitter.call(advanced, lambda: emitter.emit("BUILD_MAP", 0), kind, lambda: emitter.const(0))
     elif value.of.source is not None:  # advanced before the dict is changed, so that it notices the change
         if not value.of_real_keys:
-            raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that got other keys before"))
+            raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has new keys"))
         source = value.of.source
         emitter.load_early(value, lambda: emitter.call(advanced, lambda: emitter.load_source(source), kind, index))
         return
