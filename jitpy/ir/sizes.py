@@ -206,6 +206,12 @@ class SizeEnv:
             return expr
         return int(evaluate(expr, self._hints))
 
+    def near_hint(self, expr: Dim, more: int) -> int:
+        """The value of `expr` for symbols that are larger by `more` than in the call being traced."""
+        if isinstance(expr, int):
+            return expr
+        return int(evaluate(expr, {symbol: value + more for symbol, value in self._hints.items()}))
+
     def hints(self, exprs: Iterable[Dim]) -> tuple[int, ...]:
         return tuple(self.hint(e) for e in exprs)
 

@@ -12,7 +12,7 @@ from jitpy.ir.ops.quiet import without_compiler_import
 
 from ...ir.algebra import sympy
 from ..inputs import shows_leaf
-from ..traced import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
+from ..traced import DECLINED, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 from .shadow import (
     Constant,
     NonLeaf,
@@ -152,12 +152,15 @@ def _run_on_shadows(
     kwargs: dict[str, Any],
     tensors: list[TracedTensor],
     env: SizeEnv | None,
+    at: Callable[[Dim], int] | None = None,
 ) -> Template:
-    """Run the function; sizes are symbolic with `env`, and fixed to those of this call without."""
+    """Run the function; sizes are symbolic with `env`, what `at` says, or else fixed to those of this call."""
     name = getattr(fn, "__name__", str(fn))
     why = f"{name} has no symbolic form"
 
     def fixed(size: Dim) -> Dim:
+        if at is not None:
+            return at(size)
         return size if type(size) is int or env is not None else recorder.sizes.specialize(size, why)
 
     shadows: dict[int, ShadowTensor] = {}
@@ -197,6 +200,36 @@ def _run_on_shadows(
         raise
     except Exception as error:
         raise _translate(recorder, error, fn, args, kwargs) from error
+
+
+def run_alike(recorder: Recorder, fn: Any, args: tuple[Any, ...], tensors: list[TracedTensor]) -> Any:
+    """Record a function that makes the same calls for all sizes but very small ones, although it has no symbolic form:
+    those that it makes for this call's sizes and for two others. DECLINED where they differ."""
+    def run(more: int) -> Template:
+        return _run_on_shadows(recorder, fn, args, {}, tensors, None, lambda size: recorder.sizes.near_hint(size, more))
+
+    template = run(0)
+    if not all(_alike(template, run(more)) for more in (1, 4)):
+        return DECLINED
+    return replay(recorder, template, tensors, new_sizes=True)
+
+
+def _alike(a: Template, b: Template) -> bool:
+    """Whether two recordings are the same up to the sizes of results."""
+    if len(a.records) != len(b.records) or not _equal(a.result, b.result):
+        return False
+    return all(x.facts is y.facts and x.results == y.results and _equal((x.args, x.kwargs), (y.args, y.kwargs))
+               for x, y in zip(a.records, b.records, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return type(a) is not Constant and bool(a == b)
 
 
 def _raises(run_with: Callable[[Tape], Any], tape: Tape) -> bool:
@@ -324,8 +357,8 @@ def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
     raise Uncapturable("unsupported_op", f"a result of type {kind.__name__}")
 
 
-def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor]) -> Any:
-    """Record what the template says, on these tensors."""
+def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor], new_sizes: bool = False) -> Any:
+    """Record what the template says, on these tensors; `new_sizes` says that they are not those of the template."""
     values: dict[int, Any] = dict(enumerate(tensors))
 
     def substitute(value: Any) -> Any:
@@ -344,11 +377,11 @@ def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor]) 
 
     for record in template.records:
         args, kwargs = substitute(record.args), substitute(record.kwargs)
-        overload = record.facts.overload
+        overload, spec = record.facts.overload, None if new_sizes else record.spec
         if overload is _aten.lift_fresh.default:
-            result: Any = recorder.record(_aten.clone.default, args, kwargs, record.spec)
+            result: Any = recorder.record(_aten.clone.default, args, kwargs, spec)
         else:
-            result = recorder.record(overload, args, kwargs, record.spec)
+            result = recorder.record(overload, args, kwargs, spec)
         flat = flatten(result)
         for number, payload in zip(record.results, flat, strict=True):
             values[number] = payload

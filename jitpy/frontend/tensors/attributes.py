@@ -193,8 +193,24 @@ def _is_contiguous(
     if memory_format is torch.contiguous_format:
         return is_contiguous(recorder, spec)
     if not spec.is_static:
-        raise Uncapturable("unsupported_call", "is_contiguous(memory_format=...) with symbolic sizes")
+        return _is_channels_last(recorder, spec, memory_format)
     return torch.empty_strided(spec.shape, spec.stride, device="meta").is_contiguous(memory_format=memory_format)
+
+
+def _is_channels_last(recorder: Recorder, spec: TensorSpec, memory_format: torch.memory_format) -> bool:
+    """What torch asks of sizes and strides, from the innermost axis outwards."""
+    order = {(torch.channels_last, 4): (1, 3, 2, 0), (torch.channels_last_3d, 5): (1, 4, 3, 2, 0)}.get(
+        (memory_format, spec.ndim))
+    if order is None:
+        raise Uncapturable("unsupported_call", f"is_contiguous(memory_format={memory_format}) with symbolic sizes")
+    expected: Any = 1
+    for axis in order:
+        if recorder.sizes.equal(spec.shape[axis], 1, "layout of a tensor"):
+            continue
+        if not recorder.sizes.equal(spec.stride[axis], expected, "layout of a tensor"):
+            return False
+        expected = expected * spec.shape[axis]
+    return True
 
 
 def is_contiguous(recorder: Recorder, spec: TensorSpec) -> bool:

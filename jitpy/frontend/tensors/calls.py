@@ -24,6 +24,7 @@ from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
 from .default_devices import with_default_device
 from .indexing import getitem, setitem
+from .recurrent import RECURRENT
 from .scalars import item, scalar_methods
 from .state import torch_state_functions
 
@@ -260,6 +261,7 @@ _SHORTCUTS: dict[Any, Any] = {
     operator.getitem: getitem,
     operator.setitem: setitem,
     **CONSTRUCTORS,
+    **RECURRENT,
 }
 
 __all__ = ["PYTHON_FUNCTIONS", "dispatch", "is_torch_callable"]

@@ -27,6 +27,7 @@ from . import (  # noqa: F401
     philox,
     pointwise,
     random_state,
+    recurrent,
     reductions,
     resize,
     views,
