@@ -12,12 +12,12 @@ from .. import config, logs
 from ..ir import ops
 from ..ir.autograd_function import lower
 from ..ir.builder import Builder
-from ..ir.graph import GETITEM, REENTRANT, Graph
+from ..ir.graph import GETITEM, REENTRANT, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.quiet import without_saved_tensor_hooks
 from ..ir.passes.cleanup import remove_dead_code
-from ..ir.spec import TensorSpec
+from ..ir.spec import Spec, TensorSpec
 from ..ir.specialize import specialize
 from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
 from .joint import Halves, Joint, differentiate, split
@@ -73,6 +73,7 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         grad_outputs=joint.grad_outputs,
         grad_inputs=joint.grad_inputs,
         backward=backward.variant,
+        linear=backward.linear,
         eager=lambda: _for_all_leaves(run_again()) if _is_reentrant(again) else run_again(),
         kept=tuple(i for i in kept if i not in changed),
         copies=copies,
@@ -194,6 +195,7 @@ class BackwardHalf:
         self.compile_eager = compile_eager
         #: the variant that compiles beside the forward half: its masks, what `_selected` gave, and the second step
         self.begun: tuple[tuple[int, int], tuple[Graph, list[bool]], Callable[[], Compiled]] | None = None
+        self._linear: dict[tuple[int, int], Backward] = {}
 
     def begin(self, begin: Begin, joint: Joint) -> None:
         """Let the variant compile that the first pass will probably ask for: all gradients, from all results or, where
@@ -226,8 +228,21 @@ class BackwardHalf:
                 run = self._compiled(graph) if graph.outputs else _nothing
             if _is_reentrant(graph):
                 run = _for_all_leaves(run)
-        return BackwardPass(run, tuple(row_strides(node.tensor) for node in graph.inputs[self.n_saved:]),
-                            None if all(present) else tuple(present))
+        return _backward_pass(graph.inputs[self.n_saved:], present, run)
+
+    def linear(self, defined: int, wanted: int) -> Backward:
+        """See NodeSpec.linear."""
+        found = self._linear.get((defined, wanted))
+        if found is None:
+            with without_saved_tensor_hooks():
+                graph, present = self._selected(defined, wanted)
+                grads = graph.inputs[self.n_saved:]
+                _give_history(graph, grads)
+                read = used_inputs(graph)
+                graph.inputs = [graph.inputs[k] for k in read]
+                run = _reading(read, self.compile_eager(graph))
+                found = self._linear[defined, wanted] = _backward_pass(grads, present, run)
+        return found
 
     def _selected(self, defined: int, wanted: int) -> tuple[Graph, list[bool]]:
         graph, present = select(self.graph, self.n_saved, defined, wanted)
@@ -242,6 +257,29 @@ class BackwardHalf:
             return run
         graph.sizes.rollback(mark)
         return self.compile_eager(graph)
+
+
+def _backward_pass(grads: list[Node], present: list[bool], run: Compiled) -> BackwardPass:
+    return BackwardPass(run, tuple(row_strides(node.tensor) for node in grads),
+                        None if all(present) else tuple(present))
+
+
+def _give_history(graph: Graph, sources: list[Node]) -> None:
+    """Let autograd follow what is computed from `sources`."""
+    flowing = set(sources)
+    for node in graph.nodes:
+        node.grad_enabled = True
+        if not flowing.isdisjoint(node.input_nodes()):
+            flowing.add(node)
+    for node in flowing:
+        node.spec = _with_history(node.spec)
+
+
+def _with_history(spec: Spec) -> Spec:
+    if isinstance(spec, tuple):
+        return tuple(map(_with_history, spec))
+    can = isinstance(spec, TensorSpec) and (spec.dtype.is_floating_point or spec.dtype.is_complex)
+    return spec.with_(requires_grad=True) if can else spec
 
 
 def _is_reentrant(graph: Graph) -> bool:

@@ -121,6 +121,8 @@ class NodeSpec:
                   it has n_outputs results and changes no input. For passes that must be differentiable, and for
                   gradients that kernels cannot take (of `is_grads_batched`, sparse ones, subclasses). None: those are
                   errors.
+    linear        `(defined, wanted) -> Backward` as eager ops, for such passes that come when everything was freed: no
+                  value is kept for what they run through, and they compute the gradients from gradients alone
     kept          positions of the inputs that `run` reads, but for those that the forward executable changes
     copies        for those `(position, number of the extra)`: it returns them as they were
     random        whether the forward graph draws random numbers: `run` then starts from the same state of generators
@@ -139,6 +141,7 @@ class NodeSpec:
     grad_inputs: tuple[int, ...]
     backward: Callable[[int, int], Backward]
     eager: Callable[[], Callable[..., Sequence[Any]]] | None = None
+    linear: Callable[[int, int], Backward] | None = None
     kept: tuple[int, ...] = ()
     copies: tuple[tuple[int, int], ...] = ()
     random: bool = False
@@ -319,6 +322,13 @@ def eager_gradients(run: Callable[..., Sequence[Any]], spec: NodeSpec, inputs: S
     pairs = [(results[i], grad) for i, grad in zip(spec.grad_outputs, grads, strict=True) if grad is not None]
     return list(torch.autograd.grad([result for result, _ in pairs], [arguments[i] for i in targets],
                                     [grad for _, grad in pairs], create_graph=create_graph, allow_unused=True))
+
+
+def linear_gradients(spec: NodeSpec, defined: int, wanted: int, values: Sequence[Any],
+                     grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The gradients of the wanted grad inputs by `spec.linear`. values: what is kept, None where it was freed."""
+    assert spec.linear is not None
+    return list(spec.linear(defined, wanted)(*values, *[grad for grad in grads if grad is not None]))
 
 
 def random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:

@@ -178,6 +178,20 @@ Slots from_python(PyObject* sequence) {
   return result;
 }
 
+// As a list for Python: None where there is nothing.
+Ref to_list(const Slots& values) {
+  Ref list = checked(PyList_New(values.size()));
+  for (size_t i = 0; i < values.size(); ++i)
+    PyList_SET_ITEM(list.get(), i, values[i].empty() ? Py_NewRef(Py_None) : checked(values[i].to_python()).release());
+  return list;
+}
+
+Ref to_list(const variable_list& tensors) {
+  Slots values;
+  for (const at::Tensor& tensor : tensors) values.emplace_back().tensor = tensor;
+  return to_list(values);
+}
+
 // A tensor as eager's error names it.
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream what;
@@ -230,6 +244,7 @@ Spec::Spec(PyObject* spec)
     copies.emplace_back(position, extra);
   }
   has_eager = attribute(spec, "eager").get() != Py_None;
+  has_linear = attribute(spec, "linear").get() != Py_None;
   random = PyObject_IsTrue(attribute(spec, "random").get()) == 1;
   changes = PyObject_IsTrue(attribute(spec, "changes").get()) == 1;
 }
@@ -493,21 +508,25 @@ Slots JitNode::by_kernels(const Spec::Variant& variant, Slots values, variable_l
   return result;
 }
 
+// What a pass computes for which nothing is kept, behind one that freed everything: numbers are left.
+Slots JitNode::by_linear(const Slots& values, const variable_list& grads, const Pass& pass) const {
+  for (size_t place = 0; place < saved_.size(); ++place)
+    for (size_t i = 0; i < spec_->grad_outputs.size(); ++i)
+      TORCH_CHECK(!saved_[place].freed || !pass.defined.has(i) || !spec_->needs[place][i].meets(pass.wanted),
+                  torch::autograd::ERR_BACKWARD_TWICE);
+  Ref kept = to_list(values), given = to_list(grads);
+  Ref defined = pass.defined.to_python(), wanted = pass.wanted.to_python();
+  Ref function = attribute(python_half(), "linear_gradients");
+  Ref found = checked(PyObject_CallFunctionObjArgs(function.get(), spec_->object, defined.get(), wanted.get(),
+                                                   kept.get(), given.get(), nullptr));
+  return from_python(found.get());
+}
+
 Slots JitNode::by_eager(const Slots& inputs, const variable_list& grads, const Bits& wanted) const {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].tensor.defined() && inputs[i].tensor._version() != kept.versions[i])
       raise_changed(describe(inputs[i].tensor), inputs[i].tensor._version(), kept.versions[i]);
-  auto object = [](const Slot& slot) {
-    return slot.empty() ? Py_NewRef(Py_None) : checked(slot.to_python()).release();
-  };
-  Ref values = checked(PyList_New(inputs.size())), given = checked(PyList_New(grads.size())),
-      asked = checked(PyList_New(spec_->grad_inputs.size()));
-  for (size_t i = 0; i < inputs.size(); ++i) PyList_SET_ITEM(values.get(), i, object(inputs[i]));
-  for (size_t i = 0; i < grads.size(); ++i) {
-    Slot slot;
-    slot.tensor = grads[i];
-    PyList_SET_ITEM(given.get(), i, object(slot));
-  }
+  Ref values = to_list(inputs), given = to_list(grads), asked = checked(PyList_New(spec_->grad_inputs.size()));
   for (size_t i = 0; i < spec_->grad_inputs.size(); ++i)
     PyList_SET_ITEM(asked.get(), i, Py_NewRef(wanted.has(i) ? Py_True : Py_False));
   PyObject* state = kept.random_state ? kept.random_state.get() : Py_None;
@@ -535,9 +554,13 @@ variable_list JitNode::apply(variable_list&& grads) {
       for (const Slot& input : kept.values) inputs.emplace_back().share(input);
     Slots found;
     if (eager) {
-      values.clear();
-      TORCH_CHECK(!spec_->has_eager || !inputs.empty(), torch::autograd::ERR_BACKWARD_TWICE);
-      found = by_eager(inputs, grads, pass.wanted);
+      if (spec_->has_eager && inputs.empty()) {
+        TORCH_CHECK(spec_->has_linear, torch::autograd::ERR_BACKWARD_TWICE);
+        found = by_linear(values, grads, pass);
+      } else {
+        values.clear();
+        found = by_eager(inputs, grads, pass.wanted);
+      }
       if (!torch::autograd::get_current_graph_task_keep_graph()) release(pass);
     } else {
       // freed before the pass, so that the pass can free each value when it has read it

@@ -69,7 +69,7 @@ struct Spec {
   std::vector<int32_t> grad_outputs, grad_inputs;
   std::vector<int32_t> kept;
   std::vector<std::pair<int32_t, int32_t>> copies;  // (position, extra)
-  bool has_eager, random, changes;
+  bool has_eager, has_linear, random, changes;
   std::string name;
   std::vector<std::unique_ptr<Variant>> variants;  // under the GIL
 
@@ -164,6 +164,7 @@ class JitNode final : public torch::autograd::Node {
   void drop_all();
   Slots unpack(const Pass& pass);
   Slots by_kernels(const Spec::Variant& variant, Slots values, torch::autograd::variable_list& grads) const;
+  Slots by_linear(const Slots& values, const torch::autograd::variable_list& grads, const Pass& pass) const;
   Slots by_eager(const Slots& inputs, const torch::autograd::variable_list& grads, const Bits& wanted) const;
 
   PyObject* owner_;
