@@ -733,6 +733,49 @@ _finding("raveled_copy", """
     t1.add_(1)
     """, "t1, t2")
 
+# What the program sees as the owner of the memory was made of the value that later operations had read: gradients came
+# past it.
+_RETAINED = ("out[0].grad_fn; out[0].retain_grad(); watched.append(out[0])",)
+_finding("gradient_of_a_written_view_through_another_result", """
+    t1 = torch.view_as_real(torch.complex(w, w * 2))
+    t1.tanh_()
+    t2 = t1 * 3
+    """, "t1, t2", after=_RETAINED)
+_finding("gradient_of_what_is_written_through_a_transposed_view", """
+    t1 = h * 2
+    t1.t().tanh_()
+    t2 = t1 * 3
+    """, "t1, t2", after=_RETAINED)
+_finding("gradient_of_a_copy_laid_out_as_another", """
+    t1 = torch.empty_like(x).copy_(w)
+    t2 = t1 * 3
+    """, "t1, t2", alias=6, after=_RETAINED)
+
+# A write gives each view a history of its own, from what owns the memory, also where one was made of another.
+_finding("hook_on_a_view_beside_a_written_view_of_it", """
+    t1 = torch.view_as_real(torch.complex(v, v * 2))
+    t2 = t1.t()
+    t2 *= 2
+    """, "t2, t1", after=("out[1].grad_fn; out[1].register_hook(lambda grad: grad * 3)",))
+_finding("gradient_of_a_view_of_an_argument_beside_a_written_view_of_it", """
+    t1 = h.view_as(h)
+    t2 = t1[..., 1:]
+    t3 = torch.sin(t1)
+    t2.mul_(2)
+    t4 = t2[0]
+    """, "t1, t2, t3, t4", after=_RETAINED)
+for place in range(4):
+    _finding(f"hook_on_one_of_several_views_{place}", """
+        t0 = h * 2
+        t1 = t0.view_as(t0)
+        t2 = t1[..., 1:]
+        t3 = t2[0]
+        t2.mul_(2)
+        t4 = t2[:1]
+        t5 = t4 * 2
+        """, "t1, t2, t3, t4, t5",
+             after=(f"out[{place}].grad_fn; out[{place}].register_hook(lambda grad: grad * 3)",))
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)

@@ -201,11 +201,13 @@ def _is_saved(source: Node, readers: dict[Node, list[Node]]) -> bool:
 
 class _Views:
     """The views among results. What was made from another view is made from that again: a view under `detach()` is the
-    base of those that show it, and what the program writes to these later counts for it alone."""
+    base of those that show it, and what the program writes to these later counts for it alone. A view behind a write
+    has a history of its own: autograd makes it anew from what owns the memory."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._made: dict[tuple[Node, int], Node] = {}
+        self._anew: dict[tuple[Node, int, int], Node] = {}
         self._owners: dict[Storage, Node] = {}
 
     def view(self, step: ViewStep, base: Node) -> Node:
@@ -215,11 +217,26 @@ class _Views:
             found = self._made[base, id(step)] = self._recorder._apply_step(step, base, as_made=True)
         return found
 
+    def behind_writes(self, payload: TracedTensor, base: Node) -> Node:
+        """A view of an argument that was made, or written to, behind a write to that."""
+        chain, rebased = payload.chain, self._recorder.rebased
+        last = max((k for k, step in enumerate(chain) if id(step) in rebased), default=-1)
+        anew = None if last < 0 or payload.is_detached else chain[last]
+        node = base
+        for step in chain[:last + 1] if anew is not None else ():
+            key = node, id(step), id(anew)
+            if key not in self._anew:
+                self._anew[key] = self._recorder._apply_step(step, node)
+            node = self._anew[key]
+        for step in chain[last + 1:] if anew is not None else chain:
+            node = self.view(step, node)
+        return node
+
     def owner(self, storage: Storage) -> Node:
         """What the program sees as the tensor that owns this memory: the base of its views."""
         found = self._owners.get(storage)
         if found is None:
-            found = self._owners[storage] = _no_view(self._recorder, storage.base)
+            found = self._owners[storage] = no_view(self._recorder, storage.base)
         return found
 
     def mark_before_writes(self, node: Node) -> None:
@@ -245,19 +262,21 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
         before = payload.made < (storage.generation if storage.turned is None else storage.turned)
         if not before:
             _check_history_of_view(recorder, payload)
+            return shown.behind_writes(payload, node)
         for step in payload.chain:
             node = shown.view(step, node)
-            if before:
-                shown.mark_before_writes(node)
+            shown.mark_before_writes(node)
         return node
     owner = shown.owner(storage)
     if payload.generation != storage.generation or not payload.anchored or storage.written and payload.is_detached \
             or owner is not storage.base:
-        recorder._refresh(payload, shown.view, owner)
+        is_anew = requires_grad(owner.spec) and payload.generation != storage.generation and \
+            not payload.is_detached and not any(step.multi for step in payload.chain)
+        recorder._refresh(payload, None if is_anew else shown.view, owner)
     return payload.node
 
 
-def _no_view(recorder: Recorder, node: Node) -> Node:
+def no_view(recorder: Recorder, node: Node) -> Node:
     """A result that owns its memory, which to the program is no view, whatever it was computed through."""
     if not node.op.is_view or node.op.target in _UNSAFE_VIEWS:
         return node

@@ -37,7 +37,7 @@ from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 from jitpy.ir.ops.views import PARTS, with_first_position
 
 from ...ir.algebra import sympy
-from ..finish.graphs import finish_graph
+from ..finish.graphs import finish_graph, no_view
 from ..guards import GuardSet
 from ..inputs import (
     check_strided,
@@ -114,6 +114,8 @@ class Recorder:
         self.has_arrays = False  # whether an input is an array of numpy's
         self._ints: dict[Source, sympy.Symbol] = {}
         self._storages: dict[int, list[int]] = {}
+        #: the last steps of views that were written to under grad mode, by their ids
+        self.rebased: dict[int, ViewStep] = {}
         #: recordings of calls with symbolic sizes (`derived_calls`)
         self.templates: dict[Any, Any] = {}
         #: what `.item()` of a value gave, by the value's node: the same number is the same size
@@ -528,6 +530,10 @@ class Recorder:
                 value = value if target.chain else new
         if target.chain:
             new = self._in_layout(new, storage)
+        if storage.input is None and new.tensor.requires_grad and not lost:
+            # what is computed from the tensor from now on is computed from the one that the program sees
+            owned = no_view(self, new)
+            value, new = owned if value is new else value, owned
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
@@ -544,6 +550,10 @@ class Recorder:
         storage.generation += 1
         if target.chain and self.state.grad_enabled:
             target.made = storage.generation  # its history begins anew, behind the write
+            step = target.chain[-1]
+            if id(step) not in self.rebased:
+                self.rebased[id(step)] = step
+                self._journal.append(lambda: self.rebased.pop(id(step)))
         if not same_layout(value.tensor, spec) or not lost and (
             new.tensor.requires_grad != value.tensor.requires_grad or target.chain and value.tensor.requires_grad
         ):
