@@ -30,7 +30,8 @@ PAUSES = (
     "ticks.append(sys.exc_info()[0])\nshared.append(str(ticks[-1]))",
 )
 
-_TOPICS = ("shared", "functions", "classes", "containers", "generators", "exceptions", "values", "iterators")
+_TOPICS = ("shared", "functions", "classes", "containers", "generators", "exceptions", "values", "iterators", "loops",
+           "protocols")
 
 
 class _Definition(NamedTuple):
