@@ -1,6 +1,7 @@
 """What every random program begins with: imports and globals, helpers, classes, and the head of `world()`."""
 
 IMPORTS = '''\
+import abc
 import bisect
 import collections
 import contextlib
