@@ -545,7 +545,7 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
     if isinstance(meta_call, type):  # `TypedDict` classes make dicts
         return call(ex, world.const_object(meta_call), args, kwargs)
     if isinstance(meta_call, types.FunctionType):
-        raw = _special_class(ex, cls, args, kwargs)
+        raw = _enum_member(ex, cls, args, kwargs) if meta_call is enum.EnumMeta.__call__ else None
         if raw is not None:
             return raw
         return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
@@ -558,15 +558,19 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
     return instantiate(ex, fn, cls, args, kwargs)
 
 
-def _special_class(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """Enum lookups by value: members are constants."""
-    if issubclass(cls, enum.Enum) and len(args) == 1 and not kwargs and isinstance(args[0], (ConstValue, PyValue)):
-        key = args[0].value if isinstance(args[0], ConstValue) else ex.world.pin(args[0])
-        try:
-            return ex.world.const_object(cls(key))
-        except ValueError as error:
-            raise ex.raise_real(error) from None
-    return None
+def _enum_member(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Enum lookups by value: members are constants. None where code of the program's answers for other values."""
+    if not issubclass(cls, enum.Enum) or len(args) != 1 or kwargs or not isinstance(args[0], (ConstValue, PyValue)):
+        return None
+    key = args[0].value if isinstance(args[0], ConstValue) else ex.world.pin(args[0])
+    missing = ex.world.class_lookup(cls, "_missing_")
+    if missing not in (vars(enum.Enum)["_missing_"], vars(enum.Flag)["_missing_"]):
+        if type(key) is not cls and not any(known == key for known in cls._value2member_map_):
+            return None
+    try:
+        return ex.world.const_object(cls(key))
+    except ValueError as error:
+        raise ex.raise_real(error) from None
 
 
 def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:

@@ -430,4 +430,37 @@ def generic_classes():
     return fn, kept
 
 
+ASKED: list[object] = []
+
+
+class Grade(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+    @classmethod
+    def _missing_(cls, value):
+        ASKED.append(value)
+        return cls.LOW if value == 9 else None
+
+
+class Loud(enum.EnumMeta):
+    def __call__(cls, value):
+        ASKED.append(value)
+        return super().__call__(value)
+
+
+class Told(enum.Enum, metaclass=Loud):
+    A = 1
+
+
+@case(lambda: (torch.ones(2), 9), lambda: (torch.ones(2), 2), lambda: (torch.ones(2), 5), globals={"ASKED": list})
+def enumerations_that_answer_for_themselves(x, n):
+    found = [Grade(9).name, Grade(2).name, Told(1).name]
+    try:
+        found.append(Grade(n))
+    except ValueError as error:
+        found.append(str(error))
+    return x * 2, found
+
+
 test_all = make_test(__name__)

@@ -754,8 +754,18 @@ def raises_after_break(x):
     raise Problem(y.shape[0])
 
 
+def raises_what_was_caught(x):
+    kept = None
+    try:
+        helper(x + 1)
+    except Problem as e:
+        kept = e
+    x = x * 2
+    raise kept
+
+
 def test_tracebacks_show_each_frame_once() -> None:
-    for fn in (raises_at_top, raises_in_callee, raises_after_break):
+    for fn in (raises_at_top, raises_in_callee, raises_after_break, raises_what_was_caught):
         wanted = _frames(fn, torch.ones(3))
         compiled = jit(fn, backend="eager")
         for _ in range(2):

@@ -47,7 +47,6 @@ def _raise_varargs(ex: Executor, frame: Frame, ins: Any) -> None:
             cause = as_exception(ex, cause, "exception causes must derive from BaseException")
         value.cause = cause
         value.suppress_context = True
-    value.step = -1
     raise ex.raise_value(value)
 
 

@@ -1,4 +1,4 @@
-"""What classes may define beyond methods: operators, conversions, descriptors, metaclasses, enums, dataclasses, copies."""
+"""What classes may define beyond methods: operators, descriptors, metaclasses, enums, dataclasses, copies."""
 
 import abc
 import collections
