@@ -39,13 +39,6 @@ OPERATORS: dict[str, Why] = {
         "nn.functional.gaussian_nll_loss",
     ),
     **_because(
-        "local_class",
-        "the operators of torch.masked define a class in a function",
-        """masked.sum masked.prod masked.cumsum masked.cumprod masked.amax masked.amin masked.argmax masked.argmin
-        masked.mean masked.median masked.norm masked.var masked.std masked.softmax masked.log_softmax masked.softmin
-        masked.normalize masked.logaddexp masked.logsumexp""",
-    ),
-    **_because(
         "unsupported_call",
         "sparse tensors run in eager mode",
         "sparse.sampled_addmm sparse.mm.reduce to_sparse",

@@ -18,6 +18,8 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from ..breaks import GraphBreak
 from ..calls import NotConstant, builtin, call, deep_constant, make_frame
 from ..executor import PUSHED, Executor
@@ -363,8 +365,23 @@ def abc_init(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
                                               for raw in vars(cls.obj).values()):
         raise GraphBreak("local_class", "an abstract class with descriptors")
     _abc._abc_init(cls.obj)
-    cls.completions.append(_abc._abc_init)
+    cls.completions[_abc._abc_init] = ("_abc_impl", "__abstractmethods__")
     return NONE
+
+
+@builtin(type(torch.autograd.Function).__init__)
+def autograd_function_init(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    """What the metaclass of autograd functions does to a new one: a class of its nodes, with the next number."""
+    cls = args[0]
+    if not isinstance(cls, ClassValue):
+        raise GraphBreak("local_class", "an autograd function from elsewhere")
+    _make_node_class(cls.obj)
+    cls.completions[_make_node_class] = ("_backward_cls",)
+    return NONE
+
+
+def _make_node_class(cls: type) -> None:
+    type(torch.autograd.Function).__init__(cls, cls.__name__, cls.__bases__, {})
 
 
 # -- at run time --------------------------------------------------------------------------------------------
@@ -375,7 +392,7 @@ def _build_class(emitter: Emitter, value: ClassValue) -> None:
     """A class as the twin is now."""
     twin = value.obj
     world: World = emitter.world
-    completed = ("_abc_impl", "__abstractmethods__") if value.completions else ()
+    completed = {name for names in value.completions.values() for name in names}
     attributes = {key: raw for key, raw in vars(twin).items()
                   if key not in completed and not _is_layout(twin, key, raw)}
     fixed: dict[str, Any] = {"__qualname__": twin.__qualname__} if "__qualname__" in value.names else {}

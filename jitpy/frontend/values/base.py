@@ -170,7 +170,8 @@ class ClassValue(PyValue):
     def __init__(self, twin: type, names: tuple[str, ...]) -> None:
         super().__init__(twin)
         self.names = names
-        self.completions: list[Callable[[type], Any]] = []  # C functions called on the class once it was made
+        #: functions called on the class once it was made -> the attributes that they set
+        self.completions: dict[Callable[[type], Any], tuple[str, ...]] = {}
 
 
 class ClassWrites(Value):
