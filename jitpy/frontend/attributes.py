@@ -45,6 +45,7 @@ from .values.base import (
     TracebackValue,
     TupleValue,
     Value,
+    WrittenFunctionValue,
     const,
     type_name,
     unsupported,
@@ -601,7 +602,8 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
         if isinstance(setter, types.FunctionType):
             return call(ex, world.const_object(setter), [_class_item(ex, value.cls, name, found), value, new], {})
         raise unsupported(value, f".{name} = ...")
-    if isinstance(value, CellValue) or not isinstance(value, (ObjectValue, FunctionValue, TensorValue)):
+    if isinstance(value, (CellValue, WrittenFunctionValue)) or \
+            not isinstance(value, (ObjectValue, FunctionValue, TensorValue)):
         raise unsupported(value, f".{name} = ...")
     attrs = instance_attrs(ex, value)
     if attrs is None:
@@ -635,6 +637,8 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
         if name == "args" and isinstance(new, TupleValue):
             value.args = [ex.world.force(v) for v in new.items]
             return None
+    if isinstance(value, WrittenFunctionValue):
+        raise unsupported(value, f".{name} = ...")
     if isinstance(value, FunctionValue) and value.source is None and isinstance(new, ConstValue):
         if name in ("__name__", "__qualname__"):
             setattr(value, name.strip("_"), new.value)

@@ -582,7 +582,7 @@ def escapes():
 # -- classes whose code the standard library writes: one break, where they are made -------------------------------
 
 
-@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+@case(*map(lambda a: (lambda: a), two()), fullgraph=True)
 def made_by_dataclass(x):
     @dataclasses.dataclass(order=True)
     class Point:
@@ -595,7 +595,7 @@ def made_by_dataclass(x):
     return x * second.a, first < second, repr(first), first.parts is not second.parts, different
 
 
-@case(*map(lambda a: (lambda: a), two()), breaks=("local_class",))
+@case(*map(lambda a: (lambda: a), two()), fullgraph=True)
 def made_by_namedtuple(x):
     pair = collections.namedtuple("pair", "left right", defaults=[2])
     made = pair(x)

@@ -184,7 +184,7 @@ def helper_with_class(x):
 
 
 #: what tracing does not follow: the class statement is plain Python, and so is what works on the class
-BREAK = ["a_dataclass", "a_named_tuple", "an_enum"]
+BREAK = ["a_named_tuple", "an_enum"]
 FUNCTIONS = [
     a_method,
     a_method_with_a_closure,

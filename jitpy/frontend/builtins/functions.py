@@ -590,7 +590,7 @@ def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 # -- frames -------------------------------------------------------------------------------------------------
 
 
-@builtin(sys._getframe, *([sys._getframemodulename] if hasattr(sys, "_getframemodulename") else []))
+@builtin(sys._getframe)
 def look_at_frames(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("frame_access", "", tail=True)
 

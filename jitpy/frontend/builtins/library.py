@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import collections
 import dataclasses
 import enum
 import functools
@@ -38,8 +37,7 @@ def _makes_classes(function: Any) -> None:
         raise GraphBreak("local_class", f"{function.__qualname__}() writes the code of a class")
 
 
-for _function in (dataclasses.dataclass, dataclasses._process_class, dataclasses.make_dataclass,  # type: ignore[attr-defined]
-                  collections.namedtuple, typing.NamedTuple, enum.EnumMeta._create_):
+for _function in (typing.NamedTuple, enum.EnumMeta._create_):
     _makes_classes(_function)
 
 

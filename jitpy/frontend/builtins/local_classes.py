@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import _abc
 import contextlib
+import dataclasses
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -124,7 +125,7 @@ def _new_stand_in(ex: Executor, value: Value) -> Any:
             return _Anything()
     if isinstance(value, MethodValue) or not any(hasattr(value.cls, name) for name in _DESCRIPTOR_METHODS):
         return _Anything()
-    if type(value) is ObjectValue and value.cls.__new__ is object.__new__:
+    if type(value) is ObjectValue and value.cls.__new__ is object.__new__ and value.cls is not dataclasses.Field:
         return object.__new__(value.cls)
     raise GraphBreak("local_class", f"{value.describe()} as an attribute")
 
@@ -161,7 +162,7 @@ def make_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
         raise GraphBreak("local_class", "a namespace with keys other than strings")
     cells = [attributes.pop(key, None) for key in ("__classcell__", "__classdictcell__")]
     if "__module__" not in attributes:
-        attributes["__module__"] = _module_of_caller(ex)
+        attributes["__module__"] = module_of_caller(ex)
     fixed: dict[str, Any] = {}
     for key in _FIXED:
         if key in attributes:
@@ -197,7 +198,7 @@ def _base(ex: Executor, value: Value) -> type:
     return base
 
 
-def _module_of_caller(ex: Executor) -> Value:
+def module_of_caller(ex: Executor) -> Value:
     frame = next(frame for frame in reversed(ex.frames) if "polyfills" not in frame.code.co_filename)
     return ex.world.dict_get(frame.globals, "__name__") or NONE
 
@@ -210,6 +211,8 @@ def set_name_hooks(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
     for key, raw in vars(twin).items():
         hook = world.class_lookup(type(raw), "__set_name__")
         if hook is MISSING or type(raw) is property:  # properties learn their name, from 3.13 on, in C
+            continue
+        if type(raw) is dataclasses.Field and not hasattr(type(raw.default), "__set_name__"):
             continue
         value = world.const_object(raw)
         if not isinstance(hook, types.FunctionType) or not isinstance(value, ObjectValue):
@@ -243,6 +246,11 @@ def prepare(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         assert isinstance(keywords, DictValue)
         return call(ex, hook, [name, bases], dict(ex.world.dict_items(keywords)))
     raise GraphBreak("local_class", f"metaclass {meta.describe()}")
+
+
+@builtin(type.__prepare__)
+def type_prepare(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    return DictValue()
 
 
 @builtin(type.__new__)
@@ -326,6 +334,8 @@ def store_class_attr(ex: Executor, value: ClassValue, name: str, new: Value | No
 def set_class_attr(ex: Executor, value: ClassValue, name: str, new: Value | None) -> Any:
     """As `store_class_attr`, without hooks of the metaclass."""
     twin = value.obj
+    if value.before is not None:
+        raise GraphBreak("local_class", f"{twin.__name__}.{name} = ... behind what wrote its methods")
     on_meta = ex.world.class_lookup(type(twin), name)
     own = vars(twin).get(name, MISSING)
     if on_meta is not MISSING and hasattr(type(on_meta), "__set__") and name not in ("__doc__", "__module__") or \
@@ -393,7 +403,7 @@ def _build_class(emitter: Emitter, value: ClassValue) -> None:
     twin = value.obj
     world: World = emitter.world
     completed = {name for names in value.completions.values() for name in names}
-    attributes = {key: raw for key, raw in vars(twin).items()
+    attributes = {key: raw for key, raw in (vars(twin) if value.before is None else value.before).items()
                   if key not in completed and not _is_layout(twin, key, raw)}
     fixed: dict[str, Any] = {"__qualname__": twin.__qualname__} if "__qualname__" in value.names else {}
     if "__module__" in attributes:

@@ -163,15 +163,29 @@ class PyValue(Value):
 
 class ClassValue(PyValue):
     """A class that the traced program made. `obj` is its twin: see `builtins/local_classes.py`; `names` are the keys of
-    the namespace that it was made of."""
+    the namespace that it was made of. `before` is what the twin had before the functions in `completions` added more,
+    where that is not known by name."""
 
-    __slots__ = ("completions", "names")
+    __slots__ = ("before", "completions", "names")
 
     def __init__(self, twin: type, names: tuple[str, ...]) -> None:
         super().__init__(twin)
         self.names = names
+        self.before: dict[str, Any] | None = None
         #: functions called on the class once it was made -> the attributes that they set
         self.completions: dict[Callable[[type], Any], tuple[str, ...]] = {}
+
+
+class NamedTupleClassValue(ClassValue):
+    """A class that `namedtuple` made, and of what."""
+
+    __slots__ = ("arguments", "defaults")
+
+    def __init__(self, twin: type, arguments: Value, defaults: Value) -> None:
+        super().__init__(twin, ())
+        self.before = dict(vars(twin))
+        self.arguments = arguments
+        self.defaults = defaults
 
 
 class ClassWrites(Value):
@@ -490,6 +504,12 @@ class FunctionValue(Value):
 
     def describe(self) -> str:
         return f"{self.qualname}()"
+
+
+class WrittenFunctionValue(FunctionValue):
+    """A function that the library wrote for a class: the one that is there at run time is written anew."""
+
+    __slots__ = ()
 
 
 class MethodValue(Value):
