@@ -19,6 +19,7 @@ from ..ir.passes.lighter import read_less
 from ..ir.passes.pipeline import simplify
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
+from .accumulation import order_of_accumulation
 from .replay import keep_state, replaying
 from .results import Bases, Views, separate
 from .reverse import vjp
@@ -38,7 +39,7 @@ class Joint:
                    Nothing in it requires grad.
     n_inputs, n_outputs  of the forward graph
     grad_outputs   positions of the results that are differentiated
-    grad_inputs    positions of the inputs that have gradients
+    grad_inputs    positions of the inputs that have gradients, in the order in which eager comes to them
     source         the graph whose results these are, before anything was done to it
     views          how the results of `source` are made from those of this graph; None where they are the same
     watched        what eager keeps of inputs and outputs
@@ -86,7 +87,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     source = specialize(joint, {})
     n_inputs, n_outputs = len(joint.inputs), len(joint.outputs)
     grad_outputs = tuple(k for k, node in enumerate(joint.outputs) if needs_grad(node.spec))
-    wanted = [k for k, node in enumerate(joint.inputs) if needs_grad(node.spec)]
+    wanted = order_of_accumulation(joint, [k for k, node in enumerate(joint.inputs) if needs_grad(node.spec)])
     if not grad_outputs or not wanted:
         raise NotCovered("nothing to differentiate")
     outputs, inputs = [joint.outputs[k] for k in grad_outputs], [joint.inputs[k] for k in wanted]

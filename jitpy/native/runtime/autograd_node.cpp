@@ -11,6 +11,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
@@ -615,11 +616,29 @@ void share_versions(Slots& results, size_t n_outputs, const Slots& inputs) {
   }
 }
 
+bool is_watched_leaf(const torch::autograd::Edge& edge) {
+  auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
+  return leaf && (!leaf->tensor_pre_hooks().empty() || leaf->tensor_post_acc_grad_hooks() || !leaf->pre_hooks().empty() ||
+                  !leaf->post_hooks().empty());
+}
+
+// Has the engine come to leaves with hooks in the order of `edges`: of what is ready it runs first what was made last.
+void keep_order_of_hooks(edge_list& edges, const Spec& spec, const Slots& inputs) {
+  if (std::count_if(edges.begin(), edges.end(), is_watched_leaf) < 2) return;
+  for (size_t k = edges.size(); k-- > 0;) {
+    if (!is_watched_leaf(edges[k])) continue;
+    NodePtr gate = own(new PassingNode(std::move(edges[k])));
+    auto number = gate->add_input_metadata(inputs[spec.grad_inputs[k]].tensor);
+    edges[k] = {gate, number};
+  }
+}
+
 void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInputs kept) {
   Spec& spec = *self->spec;
   edge_list edges;
   edges.reserve(spec.grad_inputs.size());
   for (int32_t i : spec.grad_inputs) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].tensor));
+  keep_order_of_hooks(edges, spec, inputs);
   auto* node = new JitNode(reinterpret_cast<PyObject*>(self), &spec, std::move(edges));
   NodePtr owned = own(node);
   for (auto [position, extra] : spec.copies) {
@@ -640,7 +659,7 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
       torch::autograd::set_history(output, owned);
     } else {
       auto number = owned->add_input_metadata(output);
-      torch::autograd::set_history(output, own(new ResultNode({owned, number})));
+      torch::autograd::set_history(output, own(new PassingNode({owned, number})));
     }
   }
   if (results.size() > static_cast<size_t>(spec.n_outputs)) share_versions(results, spec.n_outputs, inputs);
@@ -855,7 +874,7 @@ int init_autograd_node(PyObject* module) {
   // `type(tensor.grad_fn)`, with the methods that every node has
   torch::autograd::_initFunctionPyTypeObject(node_type, "JitBackward", nullptr, nullptr);
   torch::autograd::registerCppFunction(typeid(JitNode), &node_type);
-  torch::autograd::registerCppFunction(typeid(ResultNode), &node_type);
+  torch::autograd::registerCppFunction(typeid(PassingNode), &node_type);
   if (PyModule_AddFunctions(module, functions) < 0) return -1;
   Py_INCREF(&type);
   if (PyModule_AddObject(module, "Differentiable", reinterpret_cast<PyObject*>(&type)) < 0) {

@@ -115,11 +115,11 @@ struct KeptInputs {
   Ref random_state;
 };
 
-// What stands before one of several results: the hooks of a result run when a gradient arrives at it, and not whenever
-// one arrives at the graph. Passes gradients on.
-class ResultNode final : public torch::autograd::Node {
+// Passes gradients on. One stands before each of several results: the hooks of a result run when a gradient arrives at
+// it, and not whenever one arrives at the graph. And one before each of several leaves with hooks, for their order.
+class PassingNode final : public torch::autograd::Node {
  public:
-  explicit ResultNode(torch::autograd::Edge&& graph) : Node({std::move(graph)}) {}
+  explicit PassingNode(torch::autograd::Edge&& graph) : Node({std::move(graph)}) {}
 
   std::string name() const override { return next_edge(0).function->name(); }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override { return std::move(grads); }
