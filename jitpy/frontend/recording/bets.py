@@ -88,6 +88,8 @@ class Bets:
         self.hooked: dict[Node, Hooks] = {}
         self.handed: dict[Node, list[tuple[TracedTensor, Bet]]] = {}
         self._shared: list[tuple[TracedTensor, Bet]] = []
+        #: nodes of leaves to which passes have gone whose gradients have a history
+        self.differentiated: set[Node] = set()
         #: whether a hook of a pass is running
         self.in_pass = False
 
@@ -225,10 +227,12 @@ class Bets:
         return found
 
     def _forget_unreachable(self, live: list[object]) -> None:
-        """Leaves that were made here and that nobody can look at when the graph has run: no pass needs to come to them.
-        What has a history by them alone loses it, unless it is a result: then they stay, and their bets are lost."""
+        """Leaves that were made here for gradients with a history, and that nobody can look at when the graph has run:
+        no pass needs to come to them. What has a history by them alone loses it, unless it is a result: then they stay,
+        and their bets are lost."""
         shown = {tensor.storage.base for tensor in live if isinstance(tensor, TracedTensor)}
-        gone = {node for node, leaf in self.leaves.items() if leaf.input is None and node not in shown}
+        gone = {node for node, leaf in self.leaves.items()
+                if leaf.input is None and node in self.differentiated and node not in shown}
         graph = self._recorder.graph
         if not any(needs_grad(node.spec) for node in gone):
             return

@@ -416,6 +416,8 @@ def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: S
         raise Uncapturable("autograd", "a backward pass in a hook of another")
     bets.check_pass(active)
     _remember(recorder)
+    if create_graph:
+        bets.differentiated.update(node for node in wrt if node in bets.leaves)
     hooked = {node: hooks for node, hooks in bets.hooked.items() if node in active and hooks.hooks.vals}
     hooks = None
     if hooked:
