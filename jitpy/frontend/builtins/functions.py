@@ -56,6 +56,7 @@ from ..polyfills import ORIGINALS, builtins_, construct
 from ..polyfills.classes import make_type
 from ..source import attr
 from ..subscripts import contains, delete_item, get_item, set_item
+from ..tensors.objects import deep_copy
 from ..values.base import (
     CONST_TYPES,
     FALSE,
@@ -688,6 +689,8 @@ def copy_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return call(ex, load_attr(ex, value, "copy"), [], {})
     if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
         return value
+    if isinstance(value, TensorValue):
+        raise unsupported(value, "copy.copy()")
     return inline_library(ex, copy.copy, args, kwargs)
 
 
@@ -763,6 +766,8 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         for name, hidden in value.hidden.items():
             made.hidden[name] = _deepcopy(ex, hidden, memo)
         return made
+    if isinstance(value, TensorValue):
+        return deep_copy(ex, value, memo)
     hook = ex.world.class_lookup(value.cls, "__deepcopy__")
     if type(value) is ObjectValue and isinstance(hook, types.FunctionType):
         memo[id(value)] = result = ex.call_sync(ex.world.const_object(hook), [value, MemoValue(memo)])

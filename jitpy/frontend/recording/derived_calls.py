@@ -254,7 +254,10 @@ def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs:
             other.__traceback__ = None
             return UserError(other)
     reason = "exception" if other is not None else "unsupported_op"
-    return Uncapturable(reason, f"{name}: {type(error).__name__}: {error}")
+    text = str(error).partition("\n")[0]
+    if "its data is not allocated yet" in text:  # the shadows' data
+        return Uncapturable("unsupported_op", f"{name} reads the values of its arguments on the host")
+    return Uncapturable(reason, f"{name}: {type(error).__name__}: {text}")
 
 
 #: Bytes of stand-ins that are materialised to find eager's own error.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...ir.algebra import sympy
-from ..traced import DECLINED, TracedScalar, TracedTensor, UserError
+from ..traced import DECLINED, TracedScalar, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
@@ -26,19 +27,31 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Any:
-    """`torch.tensor` of data that only the graph knows: computed numbers and symbolic sizes, also in lists."""
+    """`torch.tensor` of data that only the graph knows: computed numbers, symbolic sizes and tensors in lists."""
+    if type(data) is TracedTensor:
+        raise Uncapturable("unsupported_op", "torch.tensor() of a tensor, which warns: clone().detach() is captured")
     if requires_grad or pin_memory or not _mentions_computed(data):
         return DECLINED
     kinds = _kinds(data)
+    tensors = _tensors(data)
+    if complex in kinds or not all(map(_is_plain_number, tensors)):
+        return DECLINED
     if dtype is None:
-        if complex in kinds:
-            return DECLINED
-        dtype = recorder.state.default_dtype if float in kinds else torch.int64 if int in kinds else torch.bool
+        dtypes = [recorder.state.default_dtype if kind is float else torch.int64 if kind is int else torch.bool
+                  for kind in kinds if kind is not TracedTensor]
+        dtype = functools.reduce(torch.promote_types, [*dtypes, *(t.dtype for t in tensors)])
+    if not dtype.is_floating_point and any(t.dtype.is_floating_point for t in tensors):
+        return DECLINED  # eager refuses them
     options = {"dtype": dtype, "device": torch.device(device or "cpu")}
 
     def build(value: Any) -> TracedTensor:
         if type(value) in (list, tuple):
             return recorder.record(_aten.stack.default, ([build(v) for v in value], 0), {})
+        if type(value) is TracedTensor:
+            number = recorder.record(_aten.detach.default, (value,), {})
+            if dtype.is_floating_point and not value.dtype.is_floating_point:  # a number of Python's in between
+                number = recorder.record(_aten._to_copy.default, (number,), {"dtype": torch.float64})
+            return recorder.record(_aten._to_copy.default, (number,), options)
         return recorder.record(_aten.scalar_tensor.default, (value,), options)
 
     return build(data)
@@ -47,7 +60,19 @@ def tensor(
 def _mentions_computed(data: Any) -> bool:
     if type(data) in (list, tuple):
         return any(map(_mentions_computed, data))
-    return type(data) is TracedScalar or isinstance(data, sympy.Basic)
+    return type(data) in (TracedScalar, TracedTensor) or isinstance(data, sympy.Basic)
+
+
+def _tensors(data: Any) -> list[TracedTensor]:
+    if type(data) in (list, tuple):
+        return [t for item in data for t in _tensors(item)]
+    return [data] if type(data) is TracedTensor else []
+
+
+def _is_plain_number(tensor: TracedTensor) -> bool:
+    """Whether a tensor is as good as a number of Python's: of one that requires grad torch warns."""
+    spec = tensor.spec
+    return tensor.ndim == 0 and spec.device.type == "cpu" and not spec.dtype.is_complex and not spec.requires_grad
 
 
 def _kinds(data: Any) -> set[type]:

@@ -1,4 +1,4 @@
-"""Attributes of tensors that hold objects: `.grad`, read and assigned while tracing."""
+"""Tensors as objects: `.grad`, read and assigned while tracing, and deep copies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..recording.recorder import dense_order
 from ..source import attr
 from ..values.base import ConstValue, TensorValue, Value, const, unsupported
 from .attributes import has_no_grad
@@ -54,3 +55,33 @@ def _assignable(value: TensorValue, new: Value) -> bool:
         return False
     want, have = value.traced.spec, new.traced.spec
     return (want.shape, want.dtype, want.device) == (have.shape, have.dtype, have.device)
+
+
+def _is_bare(tensor: torch.Tensor) -> bool:
+    """Guard: there is nothing besides its elements that a copy would have: attributes, a gradient, inference mode's."""
+    return not tensor.__dict__ and tensor.grad is None and not tensor.is_inference()
+
+
+#: The entry of a memo that says that a tensor from outside was copied.
+_FROM_OUTSIDE = -1
+
+
+def deep_copy(ex: Executor, value: TensorValue, memo: dict[int, Value]) -> Value:
+    """`copy.deepcopy` of a tensor without a gradient: one with the same layout in memory of its own. Tensors that may
+    share memory, whose copies would do so, too, break the graph, and so do parameters."""
+    from ..calls import record
+
+    traced, storage = value.traced, value.traced.storage
+    shared = storage.input is not None and _FROM_OUTSIDE in memo  # in some call the two may share memory
+    plain = value.cls is torch.Tensor and not traced.spec.requires_grad and not value.flag and value.attrs is None
+    if not plain or traced.chain or shared or id(storage) in memo or True in traced.lazy_bits or \
+            dense_order(ex.recorder.sizes, traced.spec) is None:
+        raise unsupported(value, "copy.deepcopy()")
+    if value.real is not None:
+        if not _is_bare(value.real) or value.source is None:
+            raise unsupported(value, "copy.deepcopy()")
+        ex.recorder.guards.add(value.source, "python", _is_bare, "copy.deepcopy of a tensor")
+    memo[id(storage)] = memo[id(value)] = made = record(ex, torch.clone, [value], {})
+    if storage.input is not None:
+        memo[_FROM_OUTSIDE] = made
+    return made
