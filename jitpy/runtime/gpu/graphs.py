@@ -19,6 +19,7 @@ import contextlib
 import operator
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,9 @@ from .rewrite import with_given_outputs, with_results_enclosed
 _REPLAY_MICROSECONDS, _CALL_MICROSECONDS, _LAUNCH_MICROSECONDS = 14.0, 7.0, 3.0
 #: operators that look at what they computed, for errors or for sizes
 _WAITING = ("linalg_", "_linalg_", "inverse", "cholesky", "svd", "qr", "geqrf", "histc", "ctc_loss", "_ctc_loss")
+
+#: unused memory of torch's allocator that is given back before a recording takes its own
+_UNUSED_BYTES = 64 << 20
 
 Run = Callable[..., tuple[Any, ...]]
 
@@ -120,7 +124,7 @@ class _Output:
         return base.as_strided(self.tensor.shape, self.tensor.stride(), base.storage_offset() + self.offset)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Recording:
     """A CUDA graph with what it was recorded for, and where its outputs are."""
 
@@ -138,13 +142,19 @@ class _Recording:
                    for storage, address, held in self.memory)
 
 
+_live: weakref.WeakSet[_Recording] = weakref.WeakSet()
+
+
 @dataclass(slots=True)
 class _Site:
     """All recordings for one set of sizes and numbers."""
 
     calls: int = 0
     made: int = 0
-    last: bytes = b""
+    #: the addresses of the last calls that no recording was for
+    seen: list[bytes] = field(default_factory=list)
+    #: large inputs that were at a new place at the last of these calls, if there was no replay since
+    moving: set[int] = field(default_factory=set)
     recordings: list[_Recording] = field(default_factory=list)
     #: inputs that are copied before a replay: number -> the memory that the graphs read (and write)
     copied: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -197,16 +207,18 @@ class GraphedExecutable:
             return self._run(*inputs)  # an input elsewhere: for this call there is no recording
         site.calls += 1
         if site.calls == 1:  # operators set themselves up, kernels load; addresses may settle
-            site.last = found
+            site.seen.append(found)
             return self._run(*inputs)
         fitting = [one for one in site.recordings if one.addresses == found]
         for one in fitting:
             if one.is_free():
+                site.moving.clear()
                 return self._replay(one, site, inputs)
         if len(fitting) >= 2 or site.made >= _RECORDINGS:
             return self._run(*inputs)  # the program holds both; or it never settles
         if not fitting:
-            self._settle(site, found, inputs)
+            if not self._settle(site, found, inputs):
+                return self._run(*inputs)
             found = self._addresses(inputs, self._device.index, tuple(site.copied))
         try:
             made = self._record(site, found, inputs)
@@ -220,20 +232,30 @@ class GraphedExecutable:
         site.recordings.append(made)
         return self._replay(made, site, inputs)
 
-    def _settle(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> None:
-        """No recording has these addresses: which inputs shall be copied from now on?"""
-        seen = [_numbers(one) for one in (site.last, *(one.addresses for one in site.recordings))]
-        moved = [number for number, address in enumerate(_numbers(addresses))
-                 if number not in site.copied and address and any(one[number] != address for one in seen)]
-        crowded = len({one.addresses for one in site.recordings}) >= _ADDRESSES
-        chosen = [number for number in moved if (crowded or inputs[number].nbytes <= _COPIED_BYTES)
-                  and self._may_copy(number, inputs)]
-        for number in chosen:
+    def _settle(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> bool:
+        """No recording has these addresses: which inputs shall be copied from now on? False where that is open: behind
+        the first recording a large input is at a new place, where it may stay. Only if it moves once more it is copied,
+        because a recording takes as long as hundreds of copies. What other recordings return stays where it is."""
+        now = _numbers(addresses)
+        recorded = {one.addresses for one in site.recordings}
+        before = [_numbers(one) for one in (*site.seen, *recorded)]
+        varying = [number for number, address in enumerate(now) if number not in site.copied and address
+                   and any(one[number] != address for one in before) and self._may_copy(number, inputs)]
+        crowded, moving = len(recorded) >= _ADDRESSES, set[int]()
+        if not crowded:
+            small = {number for number in varying if inputs[number].nbytes <= _COPIED_BYTES}
+            new = {number for number in varying if all(one[number] != now[number] for one in before)} - small
+            returned = {address for one in _live for _, address, _ in one.memory}
+            new = {number for number in new if inputs[number].untyped_storage().data_ptr() not in returned}
+            varying, moving = sorted(small | new & site.moving), new - site.moving
+        for number in varying:
             value = inputs[number]
             site.copied[number] = _memory(value.shape, value.stride(), value.dtype, self._device)
-        if chosen or crowded:
+        if varying or crowded:
             self._forget(site)
-        site.last = addresses
+        site.seen = [*site.seen[1 - _ADDRESSES:], addresses]
+        site.moving = moving
+        return not moving or not site.made
 
     def _may_copy(self, number: int, inputs: tuple[Any, ...]) -> bool:
         """Would the plan do the same to a copy? Not where it shows the same memory by another input as well, nor where
@@ -252,9 +274,17 @@ class GraphedExecutable:
         torch.cuda.synchronize(self._device)
         site.recordings.clear()
 
+    def _give_back(self) -> None:
+        """Return to the GPU what plain calls took and nothing uses: a recording has memory of its own."""
+        unused = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        if unused >= _UNUSED_BYTES:
+            with contextlib.suppress(RuntimeError):  # another thread captures
+                torch.cuda.empty_cache()
+
     def _record(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> _Recording:
         """Capture the plan. Nothing is computed by that: the graph has to be replayed."""
         device = self._device
+        self._give_back()
         taken = [site.copied.get(number, value) for number, value in enumerate(inputs)]
         table = _size_table(self.plan, inputs)
         given = [_memory(list(map(table, step.shape)), list(map(table, step.stride)), step.dtype, device)
@@ -284,6 +314,7 @@ class GraphedExecutable:
         made = _Recording(graph, addresses, outputs, [], pool)
         made.memory = [(storage, storage.data_ptr(), torch._C._storage_Use_Count(address))
                        for address, storage in storages.items()]
+        _live.add(made)
         logs.log("timing", f"recorded a CUDA graph of {len(self.plan.steps)} steps")
         return made
 
