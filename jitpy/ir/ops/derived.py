@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from ..algebra import sympy
 from ..interrupts import CaptureMode, held
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
-from ..spec import ScalarSpec, Spec, TensorSpec
-from .layout import is_contiguous
+from ..spec import Dim, ScalarSpec, Spec, TensorSpec, contiguous_stride
+from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
 from .quiet import without_compiler_import
 
 _META = torch.device("meta")
@@ -58,6 +58,20 @@ MISREPORTED = frozenset(
 _MISREPORTED_ON_CPU = frozenset(
     {"aten.pixel_shuffle.default", "aten.pixel_unshuffle.default", "aten.roll.default"}
 )
+
+#: Ops whose kernels on the CPU have results in channels-last where an argument (by number) is, and whose meta kernels
+#: say row-major.
+_AS_IMAGE_ON_CPU = {
+    "aten.pad.default": 0,
+    "aten.reflection_pad2d.default": 0,
+    "aten.replication_pad2d.default": 0,
+    "aten.reflection_pad2d_backward.default": 1,
+    "aten.replication_pad2d_backward.default": 1,
+}
+
+#: Ops whose results are row-major where the meta kernel keeps channels last; those on GPUs alone.
+_ROW_MAJOR = frozenset({"aten.glu_backward.default"})
+_ROW_MAJOR_ON_GPUS = frozenset({"aten.pixel_unshuffle.default"})
 
 #: Where torch's own operators are.
 _NAMESPACES = frozenset(("aten", "prims", "prim"))
@@ -157,12 +171,27 @@ def _derive_static(
             return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     try:
         result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
-        return describe(result, inputs, device)
+        found = describe(result, inputs, device)
+        stride = _other_stride(op, args, found.spec, device) if isinstance(found.spec, TensorSpec) else None
+        return found if stride is None else replace(found, spec=found.spec.with_(stride=stride))
     except NotCovered:
         raise
     except Exception as error:
         # Not every meta kernel exists, and some are stricter than eager: the real kernel has the last word.
         return _run_for_real(op, args, kwargs, grad_enabled, error)
+
+
+def _other_stride(
+    op: Op, args: tuple[Any, ...], spec: TensorSpec, device: torch.device
+) -> tuple[Dim, ...] | None:
+    """The strides of a result where the device's kernel lays it out in another way than the meta kernel says."""
+    if op.name in _ROW_MAJOR or device.type == "cuda" and op.name in _ROW_MAJOR_ON_GPUS:
+        return contiguous_stride(spec.shape)
+    if device.type != "cpu" or op.name not in _AS_IMAGE_ON_CPU or "circular" in args:
+        return None
+    image = args[_AS_IMAGE_ON_CPU[op.name]]
+    is_image = len(spec.shape) == 4 and is_channels_last_strides(SizeEnv(), image.shape, image.stride)
+    return channels_last_stride(spec.shape) if is_image else None
 
 
 def is_misreported(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:

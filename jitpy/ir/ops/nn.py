@@ -778,7 +778,7 @@ def _convolution(axes: int) -> Any:
         if len(weight.shape) != axes + 2 or len(x.shape) not in (axes + 1, axes + 2) or not is_static(weight.shape):
             raise NotCovered("convolution")
         lays_out = _convolution_layout(env, x, weight)
-        if weight.dtype is not x.dtype or not is_float(x.dtype) or one_device((x, weight)).type != "cpu":
+        if weight.dtype is not x.dtype or not is_float(x.dtype):
             raise NotCovered("convolution")
         if bias is not None and (bias.dtype is not x.dtype or bias.shape != (weight.shape[0],)):
             raise NotCovered("convolution")
@@ -804,10 +804,16 @@ def _convolution(axes: int) -> Any:
 def _convolution_layout(
     env: SizeEnv, x: TensorSpec, weight: TensorSpec
 ) -> Callable[[tuple[Dim, ...]], tuple[Dim, ...]]:
-    """How eager's kernels on the CPU lay out a result of some shape: over two axes channels-last where either operand
-    is."""
+    """How eager's kernels lay out a result of some shape: over two axes channels-last where either operand is."""
+    device = one_device((x, weight)).type
+    if device not in ("cpu", "cuda") or device == "cuda" and (torch.version.hip is not None or len(x.shape) != 4):
+        raise NotCovered("convolution")
+    if device == "cuda" and (x.dtype is torch.float64 or not torch.backends.cudnn.enabled):
+        return contiguous_stride
     if len(x.shape) == 4 and any(is_channels_last_strides(env, s.shape, s.stride) for s in (x, weight)):
         return channels_last_stride
+    if device == "cuda":
+        return contiguous_stride
     row_major_only(env, (x, weight))
     if not is_contiguous(x.shape, x.stride) or not is_contiguous(weight.shape, weight.stride):
         raise NotCovered("convolution")
@@ -846,7 +852,7 @@ def _transposed(
     dilation: Any = 1,
 ) -> TensorSpec:
     """Images in channels-last alone; the derived rule knows the others."""
-    if len(x.shape) != 4 or len(weight.shape) != 4 or one_device((x, weight)).type != "cpu":
+    if len(x.shape) != 4 or len(weight.shape) != 4:
         raise NotCovered("transposed convolution")
     if weight.dtype is not x.dtype or x.shape[1] != weight.shape[0] or not is_static(weight.shape) or not is_static(
         x.shape
@@ -864,6 +870,42 @@ def _transposed(
     return TensorSpec(x.dtype, shape, channels_last_stride(shape), x.device)
 
 
+def _padded_convolution(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec,
+    bias: TensorSpec | None = None,
+    stride: Any = 1,
+    padding: str = "valid",
+    dilation: Any = 1,
+    groups: int = 1,
+) -> TensorSpec:
+    """Images in channels-last alone; the derived rule knows the others."""
+    if len(x.shape) != 4 or len(weight.shape) != 4 or not is_static(weight.shape):
+        raise NotCovered("padded convolution")
+    room = [_nth(dilation, i) * (weight.shape[2 + i] - 1) for i in range(2)]
+    if padding not in ("valid", "same") or padding == "same" and (room[0] % 2 or room[1] % 2):
+        raise NotCovered("padded convolution")
+    if _convolution_layout(env, x, weight) is not channels_last_stride:
+        raise NotCovered("padded convolution")
+    pads = [size // 2 if padding == "same" else 0 for size in room]
+    return _convolution(2)(env, x, weight, bias, stride, pads, dilation, groups)
+
+
+def _convolution_backward(
+    env: SizeEnv, grad: TensorSpec, x: TensorSpec, weight: TensorSpec, *options: Any
+) -> tuple[TensorSpec | None, ...]:
+    """On GPUs, of images in channels-last alone: those are the gradients of image and weight. torch's meta kernel says
+    row-major."""
+    if x.device.type != "cuda" or len(x.shape) != 4 or _convolution_layout(env, x, weight) is not channels_last_stride:
+        raise NotCovered("gradients of a convolution")
+    made = derive(get("aten.convolution_backward.default"), env, (grad, x, weight, *options), {}, False).spec
+    assert isinstance(made, tuple)
+    of_image, of_weight, of_bias = made
+    return *(one if one is None else one.with_(stride=channels_last_stride(one.shape))
+             for one in (of_image, of_weight)), of_bias
+
+
 def _nth(value: Any, i: int) -> int:
     """Entry `i` of an int, a list of one or a full list."""
     if type(value) is int:
@@ -877,3 +919,5 @@ for _axes in (1, 2, 3):
     define(f"aten.conv{_axes}d.default", infer=_convolution(_axes))
 define("aten.convolution.default", infer=_any_convolution)
 define("aten.conv_transpose2d.input", infer=_transposed)
+define("aten.conv2d.padding", infer=_padded_convolution)
+define("aten.convolution_backward.default", infer=_convolution_backward)
