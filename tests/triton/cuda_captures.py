@@ -179,6 +179,11 @@ def by_hand(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     return (scores if bias is None else scores + bias).softmax(-1) @ x
 
 
+def strides(graph: Graph) -> list[str]:
+    """Those of the results, and of the gradients that a joint graph computes."""
+    return [f"{list(node.tensor.shape)} {list(node.tensor.stride)}" for node in graph.outputs]
+
+
 def numbers(x: torch.Tensor) -> torch.Tensor:
     """Numbers that programs keep in tensors on the CPU."""
     y = torch.zeros_like(x)
@@ -254,6 +259,15 @@ def main() -> None:
     found["head"], found["head memory"] = planned(halves.forward) + planned(halves.backward), sizes(halves.backward)
     with torch.autocast("cuda", torch.bfloat16), torch.inference_mode():
         found["convolution"] = planned(capture(Convolution().eval(), torch.randn(2, 16, 8, 8)))
+    for which in ("input", "weight", "none"):
+        formats = [torch.channels_last if which == one else torch.contiguous_format for one in ("input", "weight")]
+        image = torch.randn(2, 16, 8, 8).to(memory_format=formats[0]).requires_grad_()
+        one = nn.Conv2d(16, 16, 3, padding="same", bias=False).to(memory_format=formats[1])
+        with torch.autocast("cuda", torch.bfloat16):
+            graph = capture(lambda x, one=one: F.relu(one(x)), image)
+        joint = differentiate(graph)
+        found[f"channels-last {which}"] = strides(joint.graph)
+        both_halves(graph)
     frozen = Convolution()
     frozen.norm.eval()
     with torch.autocast("cuda", torch.bfloat16):

@@ -110,6 +110,16 @@ def test_running_statistics_are_part_of_kernels(plans: dict[str, list[str]]) -> 
     assert calls(steps, "convolution") == 1 and not calls(steps, "norm"), steps
 
 
+@pytest.mark.parametrize("which", ["input", "weight", "none"])
+def test_images_in_channels_last_stay_so(plans: dict[str, list[str]], which: str) -> None:
+    """As cuDNN's kernels have it in eager: where either operand is, result and gradients are."""
+    images, kernels = ("[1024, 1, 128, 16]", "[144, 1, 48, 16]") if which != "none" else \
+        ("[1024, 64, 8, 1]", "[144, 9, 3, 1]")
+    result, *gradients = plans[f"channels-last {which}"]
+    assert result == f"[2, 16, 8, 8] {images}"
+    assert set(gradients) == {f"[2, 16, 8, 8] {images}", f"[16, 16, 3, 3] {kernels}"}, gradients
+
+
 def test_norms_that_do_not_learn_are_part_of_kernels(plans: dict[str, list[str]]) -> None:
     steps = [step for step in plans["frozen norm"] if not step.startswith("fused")]
     assert calls(steps, "convolution") == 2 and not calls(steps, "norm"), steps
