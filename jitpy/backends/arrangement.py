@@ -11,6 +11,7 @@ from jitpy import config
 from ..ir.alias import alias_kind
 from ..ir.failures import may_fail
 from ..ir.graph import CONSTANT, INPUT, OWNED, Graph, Node, map_nodes
+from ..ir.spec import contiguous_stride
 from ..schedule.batches import Batch, batch_kernel, gather
 from ..schedule.fuse import Call, Fusion, Group
 from ..schedule.loops import Kernel, build
@@ -238,7 +239,9 @@ class Arrangement:
                             continue  # results are fresh tensors
                         if target in outputs and target.stride != source.stride:
                             continue  # those of axes with one element show
-                        if self._same_layout(target, source) and can_write_over(kernel, target, source, self.env):
+                        fits = self._same_layout(target, source) or \
+                            target not in outputs and not self._is_in_input(source) and _reshaped(target, source)
+                        if fits and can_write_over(kernel, target, source, self.env):
                             found = source
                             break
                 if found is not None:
@@ -293,6 +296,13 @@ class Arrangement:
 
     def _bytes(self, value: Value) -> int:
         return self.env.hint(value.numel) * value.dtype.itemsize
+
+
+def _reshaped(target: Value, source: Value) -> bool:
+    """Whether two values are the same bytes in memory, of other shapes."""
+    return target.dtype is source.dtype and all(
+        all(type(size) is int for size in value.shape) and value.stride == contiguous_stride(value.shape)
+        for value in (target, source)) and target.numel == source.numel
 
 
 __all__ = ["LARGE_BYTES", "Arrangement", "Unit"]

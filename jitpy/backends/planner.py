@@ -246,7 +246,7 @@ class Planner(Arrangement):
         for value in kernel.writes:
             source = unit.in_place.get(value)
             if source is not None:
-                self._take_over(value, source, writes)
+                self._take_over(value, source, writes, k)
             else:
                 self._allocate(value)
         scratch: list[Workspace] = []
@@ -265,11 +265,17 @@ class Planner(Arrangement):
     def _pointer(self, value: Value) -> SlotRef | Workspace:
         return Workspace(self.places[value]) if value in self.places else SlotRef(self._slot(value))
 
-    def _take_over(self, value: Value, source: Value, writes: list[int]) -> None:
+    def _take_over(self, value: Value, source: Value, writes: list[int], k: int) -> None:
         if source in self.places:
             self.places[value] = self.places[source]
             return
-        slot = self.slots[value] = self._slot(source)
+        slot = self._slot(source)
+        if len(value.shape) != len(source.shape) or any(a != b for a, b in zip(value.shape, source.shape, strict=True)):
+            shown = self.slots[value] = self._new_slot()
+            self.steps.append(ViewStep(shown, slot, tuple(value.shape), tuple(value.stride), 0))  # type: ignore[arg-type]
+            self.free_at.setdefault(k, []).append(slot)
+            return
+        self.slots[value] = slot
         if slot < len(self.graph.inputs):
             (writes if value in self.in_input else self.overwritten).append(slot)
 

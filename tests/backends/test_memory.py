@@ -42,6 +42,19 @@ def test_what_frees_memory_comes_before_what_takes_it() -> None:
     assert 4 * MIB <= run.profile.peak_bytes < 5 * MIB  # never both
 
 
+def scores_in_heads(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    scores = (x @ w).view(8, 128, 512)
+    return scores.softmax(-1).view(1024, 512) @ v
+
+
+def test_values_of_another_shape_are_written_over() -> None:
+    inputs = [torch.randn(s) for s in ((1024, 512), (512, 512), (512, 8))]
+    plan = plan_graph(trace(scores_in_heads, inputs))
+    for run, outputs in (profiled(plan, *inputs), (None, make_executable(plan)(*inputs))):
+        torch.testing.assert_close(outputs[0], scores_in_heads(*inputs))
+        assert run is None or run.profile.peak_bytes < 3 * MIB  # the scores, and no second time
+
+
 def given(fn: Callable[..., Any], inputs: list[Tensor], owned: int = 0) -> Plan:
     graph = trace(fn, inputs)
     graph.inputs[owned].meta[OWNED] = True

@@ -162,6 +162,14 @@ def channels_last(x):
     return y, y.is_contiguous(memory_format=torch.channels_last), z, x.clone(), torch.empty_like(x).stride()
 
 
+@case(lambda: (vec(2, 4, 4, 5).contiguous(memory_format=torch.channels_last).requires_grad_(),),
+      lambda: (vec(2, 4, 4, 5).requires_grad_(),))
+def padded_and_gated(x):
+    ways = [torch.nn.functional.pad(x, (1, 1, 1, 1), mode=mode) for mode in ("reflect", "replicate", "circular")]
+    gated = torch.nn.functional.glu(x, 1)
+    return *ways, gated, [y.stride() for y in (*ways, gated)]
+
+
 @case(lambda: (vec(2, 3, 4, 5),), fullgraph=True)
 def to_channels_last(x):
     y = x.to(memory_format=torch.channels_last)
