@@ -851,14 +851,15 @@ def _transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> TensorSpec:
-    """Images in channels-last alone; the derived rule knows the others."""
+    """Images alone, on the CPU in channels-last; the derived rule knows the others."""
     if len(x.shape) != 4 or len(weight.shape) != 4:
         raise NotCovered("transposed convolution")
     if weight.dtype is not x.dtype or x.shape[1] != weight.shape[0] or not is_static(weight.shape) or not is_static(
         x.shape
     ):
         raise NotCovered("transposed convolution")
-    if _convolution_layout(env, x, weight) is not channels_last_stride:
+    lays_out = _convolution_layout(env, x, weight)
+    if x.device.type == "cpu" and lays_out is not channels_last_stride:
         raise NotCovered("transposed convolution")
     if bias is not None and bias.dtype is not x.dtype:
         raise NotCovered("transposed convolution")
@@ -867,7 +868,7 @@ def _transposed(
     if min(sizes) < 1:
         raise NotCovered("transposed convolution")
     shape = (x.shape[0], weight.shape[1] * groups, *sizes)
-    return TensorSpec(x.dtype, shape, channels_last_stride(shape), x.device)
+    return TensorSpec(x.dtype, shape, lays_out(shape), x.device)
 
 
 def _padded_convolution(
@@ -880,13 +881,11 @@ def _padded_convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> TensorSpec:
-    """Images in channels-last alone; the derived rule knows the others."""
-    if len(x.shape) != 4 or len(weight.shape) != 4 or not is_static(weight.shape):
+    """Images on GPUs alone; the derived rule knows the others."""
+    if x.device.type != "cuda" or len(x.shape) != 4 or len(weight.shape) != 4 or not is_static(weight.shape):
         raise NotCovered("padded convolution")
     room = [_nth(dilation, i) * (weight.shape[2 + i] - 1) for i in range(2)]
     if padding not in ("valid", "same") or padding == "same" and (room[0] % 2 or room[1] % 2):
-        raise NotCovered("padded convolution")
-    if _convolution_layout(env, x, weight) is not channels_last_stride:
         raise NotCovered("padded convolution")
     pads = [size // 2 if padding == "same" else 0 for size in room]
     return _convolution(2)(env, x, weight, bias, stride, pads, dilation, groups)
@@ -895,15 +894,15 @@ def _padded_convolution(
 def _convolution_backward(
     env: SizeEnv, grad: TensorSpec, x: TensorSpec, weight: TensorSpec, *options: Any
 ) -> tuple[TensorSpec | None, ...]:
-    """On GPUs, of images in channels-last alone: those are the gradients of image and weight. torch's meta kernel says
-    row-major."""
-    if x.device.type != "cuda" or len(x.shape) != 4 or _convolution_layout(env, x, weight) is not channels_last_stride:
+    """Images on GPUs alone: the gradients of image and weight are laid out as results are, whatever torch's meta kernel
+    says."""
+    if x.device.type != "cuda" or len(x.shape) != 4:
         raise NotCovered("gradients of a convolution")
+    lays_out = _convolution_layout(env, x, weight)
     made = derive(get("aten.convolution_backward.default"), env, (grad, x, weight, *options), {}, False).spec
     assert isinstance(made, tuple)
     of_image, of_weight, of_bias = made
-    return *(one if one is None else one.with_(stride=channels_last_stride(one.shape))
-             for one in (of_image, of_weight)), of_bias
+    return *(one if one is None else one.with_(stride=lays_out(one.shape)) for one in (of_image, of_weight)), of_bias
 
 
 def _nth(value: Any, i: int) -> int:
