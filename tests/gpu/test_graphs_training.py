@@ -65,6 +65,54 @@ def test_results_computed_from_results_are_watched(cuda: torch.device) -> None:
         close(one, other)
 
 
+class Parts(nn.Module):
+    """Each result is computed from the one before, so that each part is a graph of its own, and large gradients go from
+    one to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(256, 512), nn.Linear(512, 4096)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = self.first(x).tanh()
+        logits = self.second(hidden.sin())
+        return hidden, logits, F.cross_entropy(logits, target)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("always", [False, True])
+def test_recordings_settle_soon(cuda: torch.device, monkeypatch: pytest.MonkeyPatch, moves: bool, always: bool) -> None:
+    """Two recordings at most for each half of each part, whether inputs move or not, and none later; also where a part
+    between them launches too little to be recorded."""
+    if not always:
+        monkeypatch.setattr(graphs, "_REPLAY_MICROSECONDS", 14.0)
+    made: list[int] = []
+    record, step = graphs.GraphedExecutable._record, 0
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        made.append(step)
+        return record(self, *arguments)
+
+    monkeypatch.setattr(graphs.GraphedExecutable, "_record", counted)
+    ours, theirs = pair(Parts, cuda)
+    jitted = jitpy.jit(ours, mode="reduce-overhead")
+    x, target = torch.randn(2048, 256, device=cuda), torch.randint(0, 4096, (2048,), device=cuda)
+    held = []
+    for step in range(14):
+        if moves:
+            held.append(x := torch.randn(2048, 256, device=cuda))
+        found = []
+        for model, call in ((ours, jitted), (theirs, theirs)):
+            *_, loss = call(x, target)
+            loss.backward()
+            found.append([loss.detach(), *(one.grad for one in model.parameters())])
+            model.zero_grad(set_to_none=True)
+        for one, other in zip(*found, strict=True):
+            close(one, other)
+        del found, loss
+    assert len(made) <= 2 * 6 and max(made, default=0) < 6, made
+
+
 def test_gradients_and_outputs_that_are_held(cuda: torch.device) -> None:
     """Gradients add up over steps; those of former steps, and losses, stay what they were."""
     ours, theirs = pair(lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8)), cuda)
