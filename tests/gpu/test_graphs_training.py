@@ -86,19 +86,19 @@ def test_recordings_settle_soon(cuda: torch.device, monkeypatch: pytest.MonkeyPa
     between them launches too little to be recorded."""
     if not always:
         monkeypatch.setattr(graphs, "_REPLAY_MICROSECONDS", 14.0)
-    made: list[int] = []
-    record, step = graphs.GraphedExecutable._record, 0
+    made: list[Any] = []
+    record = graphs.GraphedExecutable._record
 
     def counted(self: Any, *arguments: Any) -> Any:
-        made.append(step)
+        made.append(self)
         return record(self, *arguments)
 
     monkeypatch.setattr(graphs.GraphedExecutable, "_record", counted)
     ours, theirs = pair(Parts, cuda)
     jitted = jitpy.jit(ours, mode="reduce-overhead")
     x, target = torch.randn(2048, 256, device=cuda), torch.randint(0, 4096, (2048,), device=cuda)
-    held = []
-    for step in range(14):
+    held, counts = [], []
+    for _ in range(14):
         if moves:
             held.append(x := torch.randn(2048, 256, device=cuda))
         found = []
@@ -110,7 +110,8 @@ def test_recordings_settle_soon(cuda: torch.device, monkeypatch: pytest.MonkeyPa
         for one, other in zip(*found, strict=True):
             close(one, other)
         del found, loss
-    assert len(made) <= 2 * 6 and max(made, default=0) < 6, made
+        counts.append(len(made))
+    assert counts[5] == counts[-1] <= 2 * 6, counts
 
 
 def test_gradients_and_outputs_that_are_held(cuda: torch.device) -> None:
