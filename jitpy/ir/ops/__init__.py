@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     activations,
     backward,
     casts,
+    convolutions,
     data_sizes,
     factories,
     fourier,
