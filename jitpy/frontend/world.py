@@ -126,6 +126,8 @@ class World:
         self.specialized: list[str] = []
         #: containers of subclasses of dict, list and tuple, by source: reloading an item goes through the base type
         self.container_kinds: dict[Any, type] = {}
+        #: sources of instances with a `__getattribute__` in Python, which must not be asked for `__dict__`
+        self.own_access: set[Any] = set()
 
     # -- guards ---------------------------------------------------------------------------------------------
 
@@ -347,7 +349,7 @@ class World:
             if known.source != source:
                 self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)
             return known
-        if isinstance(obj, torch.nn.Module):
+        if issubclass(cls, torch.nn.Module):
             self._module_keys.add(source.key())
         value = self._wrap_new(obj, cls, source)
         self._by_id[id(obj)] = value
@@ -387,10 +389,10 @@ class World:
         return False
 
     def _wrap_new(self, obj: Any, cls: type, source: Source) -> Value:
-        if isinstance(obj, torch.Tensor):
+        if issubclass(cls, torch.Tensor):
             return self._wrap_tensor(obj, cls, source)
-        if isinstance(obj, _IDENTITY_TYPES):
-            if isinstance(obj, types.BuiltinFunctionType) and _bound_to_instance(obj):
+        if issubclass(cls, _IDENTITY_TYPES):
+            if issubclass(cls, types.BuiltinFunctionType) and _bound_to_instance(obj):
                 return self._wrap_bound_builtin(obj, source)
             self.guard(source, "id", obj)
             return PyValue(obj, source)
@@ -412,17 +414,17 @@ class World:
         if cls is weakref.ref:
             return WeakReferenceValue(None, source=source, real=obj)
         for base in (tuple, list, dict):
-            if isinstance(obj, base) and cls is not base:
+            if issubclass(cls, base) and cls is not base:
                 self.container_kinds[source.key()] = base
-        if isinstance(obj, tuple):
+        if issubclass(cls, tuple):
             return self._with_attrs(TupleValue(_lazy_items(tuple.__iter__(obj), source), source, cls, obj), obj)
-        if isinstance(obj, list):
+        if issubclass(cls, list):
             return self._with_attrs(ListValue(None, source, cls, obj, UnreadList(self, obj, source)), obj)
-        if isinstance(obj, dict):
+        if issubclass(cls, dict):
             return self._with_attrs(DictValue(source, cls, obj, obj), obj)
-        if isinstance(obj, (set, frozenset)):
+        if issubclass(cls, (set, frozenset)):
             return self._wrap_set(obj, cls, source)
-        if isinstance(obj, BaseException):
+        if issubclass(cls, BaseException):
             value = ExceptionValue(cls, [], source, obj)
             value.args = [self.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
             return self._with_attrs(value, obj)
@@ -431,7 +433,7 @@ class World:
             return self._with_attrs(stand_in, obj)
         if is_plain_class(cls):
             return self._with_attrs(ObjectValue(cls, source, obj), obj)
-        if isinstance(obj, PLAIN_TYPES):
+        if issubclass(cls, PLAIN_TYPES):
             base = base_of(cls)
             assert base is not None
             if is_plain_class(cls, base):
@@ -449,7 +451,9 @@ class World:
         if isinstance(value, TupleValue) and value.source is not None:
             self.guard(value.source, "len", len(value.items))
         if value.cls.__dictoffset__ != 0:
-            real = obj.__dict__
+            real = own_dict(obj)
+            if isinstance(value.cls.__getattribute__, types.FunctionType) and value.source is not None:
+                self.own_access.add(value.source.key())
             if type(real) is dict:
                 known = self._by_id.get(id(real))
                 if isinstance(known, DictValue):  # two objects with one __dict__
@@ -796,6 +800,11 @@ class World:
 def _same_key(a: Any, b: Any) -> bool:
     """Whether two dict keys of one type are equal. As a dict does, it compares hashes first: tensors have no truth."""
     return a is b or type(a) is type(b) and hash(a) == hash(b) and a == b
+
+
+def own_dict(obj: Any) -> Any:
+    """`obj.__dict__`, without running code of the program's."""
+    return object.__getattribute__(obj, "__dict__")
 
 
 def _lazy_items(items: Any, source: Source) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -238,6 +239,35 @@ def all_attribute_hooks(x):
     y = h.t + 1
     del h.t
     return y, h.secret, h.log, hasattr(h, "t")
+
+
+LOOKS: list[str] = []
+
+
+class Watched:
+    """Notes each look at an attribute: compiling, and the code that is made, must not look at any."""
+
+    def __getattribute__(self, name):
+        LOOKS.append(name)
+        if name == "gone":
+            jitpy.graph_break()
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self, name):
+        return 3
+
+
+@case(lambda: (torch.ones(2), Watched()), globals={"LOOKS": list})
+def looks_at_attributes(x, given):
+    made = Watched()
+    made.there = 1
+    given.other = x
+    jitpy.graph_break()
+    y = x * made.gone + made.there
+    jitpy.graph_break()
+    given.other = y
+    return y, given.other, given.gone, made.there
 
 
 class Slotted:

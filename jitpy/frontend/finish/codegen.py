@@ -57,7 +57,7 @@ from ..values.base import (
     TupleValue,
     Value,
 )
-from ..world import World
+from ..world import World, own_dict
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
@@ -200,6 +200,8 @@ class Emitter:
         elif kind == "attr":
             self.load_source(base)
             self._load_attr(arg)
+        elif kind == "dict" and base.key() in self.world.own_access:
+            self.call(own_dict, lambda: self.load_source(base))
         elif kind == "dict":
             self.load_source(base)
             self._load_attr("__dict__")
@@ -455,10 +457,14 @@ class Emitter:
     def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
         if value.attrs is not None and value.attrs.source is None:
+            hidden = isinstance(value.cls.__getattribute__, types.FunctionType)
             for key, item in self.world.dict_items(value.attrs):
                 self.load(item)
-                self.load(value)
-                self._load_attr("__dict__")
+                if hidden:
+                    self.call(own_dict, _later(self.load, value))
+                else:
+                    self.load(value)
+                    self._load_attr("__dict__")
                 self.const(key)
                 self.emit("STORE_SUBSCR")
         slots = value.slots if isinstance(value, ObjectValue) else None
