@@ -104,6 +104,8 @@ class Engine:
         if options.backend == "codegen" and torch.cuda.is_initialized():
             gpu_compile.start_workers()
         self.variants: list[Variant] = []
+        #: where `explain` asks: all variants that were made, those that went with a function of the program's too
+        self.made: list[Variant] | None = None
         self.skipped: list[BreakRecord] = []
         self._histories: dict[int, Observations] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
@@ -258,6 +260,8 @@ class Engine:
             variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
                               record, list(world.specialized), times, _effects(ex), is_resume_code(code))
             self.variants.append(variant)
+            if self.made is not None:
+                self.made.append(variant)
             self._drop_with_its_own(dispatcher, variant)
         self._log(variant)
         return entry

@@ -71,7 +71,7 @@ def _breaks(records: list[BreakRecord]) -> str:
     for key, record in first.items():
         often = f" ({times[key]} times)" if times[key] > 1 else ""
         detail = f": {escape(record.detail)}" if record.detail else ""
-        hint = f"<br>What to do: {escape(record.reason.hint)}" if record.reason.hint else ""
+        hint = f"<br>What to do: {escape(record.hint)}" if record.hint else ""
         where = f"{record.filename}:{record.line} in {record.function}"
         cards.append(
             f'<div class="break-card"><b>{escape(record.reason.title)}</b> [{escape(record.reason.id)}]{often}{detail}'

@@ -159,9 +159,10 @@ def explain(fn: Callable[..., Any], keywords: dict[str, Any]) -> Callable[..., R
         name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
         if function in DISABLED:
             return Report(name, options, [], [], fn(*args, **kwargs))
+        made = engine.made = []
         with frames_below.asked_anew():
             result = engine.dispatcher(function)(*bound, *args, **kwargs)
-        return Report(name, options, _frames(engine.variants), list(engine.skipped), result)
+        return Report(name, options, _frames(made), list(engine.skipped), result)
 
     return run
 

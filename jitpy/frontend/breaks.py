@@ -124,6 +124,33 @@ _reason("import", "Import with effects", "The module was not imported before; im
         "Import at the top of the module.")
 
 
+#: What to do about calls and objects of a kind, where the reason is a broad one: by how its detail begins, or, after
+#: " on ", by what it names.
+_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("Random.", "random.", "numpy.random", "secrets."),
+     "Draw the number before the call and pass it in, or draw it with torch, which is captured."),
+    (("time.", "datetime.", " on datetime"), "Read the clock outside of the jitted function."),
+    (("lock.", "RLock.", "_thread.", "threading.", "Condition.", "Semaphore."),
+     "Take locks, and ask for threads, around the call of the jitted function."),
+    (("ContextVar.", " on ContextVar", " on _thread._local"),
+     "Read it outside of the jitted function and pass the value in."),
+    (("io.", "_IOBase.", "_io.", "TextIOWrapper.", "BufferedReader.", "BufferedWriter.", "posix.", "nt.",
+      "subprocess."),
+     "Files and the operating system are asked outside of the jitted function."),
+    (("_pickle.", "pickle.", "_json.", "marshal.", "zlib.", "_hashlib."), "Do it outside of the jitted function."),
+    (("numpy.",), "Use torch's function for it, or call it outside of the jitted function."),
+)
+
+
+def advice(reason: Reason, detail: str) -> str:
+    """What the user can do about a break: what the reason says, or what is known of its kind."""
+    if reason.id in ("unsupported_call", "unsupported_value", "skipped"):
+        for kinds, text in _ADVICE:
+            if any(kind in detail if kind.startswith(" on ") else detail.startswith(kind) for kind in kinds):
+                return text
+    return reason.hint
+
+
 class Signal(BaseException):
     """What tracing tells itself: where to break, to start again, to give up, which exception the traced program raises.
 
@@ -190,11 +217,15 @@ class BreakRecord:
             text += f": {self.detail}"
         if self.source_line:
             text += f"\n    {self.source_line}"
-        if self.reason.hint:
-            text += f"\n    hint: {self.reason.hint}"
+        if self.hint:
+            text += f"\n    hint: {self.hint}"
         return text
+
+    @property
+    def hint(self) -> str:
+        return advice(self.reason, self.detail)
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.reason.id, "title": self.reason.title, "detail": self.detail, "file": self.filename,
-                "line": self.line, "function": self.function, "source": self.source_line, "hint": self.reason.hint,
+                "line": self.line, "function": self.function, "source": self.source_line, "hint": self.hint,
                 "explanation": self.reason.explanation, "docs": self.reason.anchor}

@@ -100,6 +100,7 @@ class Finisher:
         self.plain: Any = None
         #: the exception that the rest of the program raises, as tracing found
         self.expected: type[BaseException] | None = None
+        self.why = ""  # the title of the break that the frame ends in
 
     # -- the two passes -------------------------------------------------------------------------------------
 
@@ -271,6 +272,7 @@ class Finisher:
     def write_break(self, emitter: Emitter, cause: GraphBreak) -> None:
         """Effects, the instruction that cannot be traced, and the call of what goes on after it."""
         emitter.is_break = True
+        self.why = cause.reason.title
         frames = self.ex.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
@@ -302,7 +304,7 @@ class Finisher:
         """A break in the body of a class, or in what makes it one: plain Python runs the whole statement."""
         for callee in frames[1:]:
             if callee.code is build_class.__code__:
-                raise Restart(callee.entered, GraphBreak("local_class", str(cause)))
+                raise Restart(callee.entered, GraphBreak("local_class", cause.detail or cause.reason.title))
 
     def _leave_recursion(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break in a function that calls itself: break at the call of the inner one instead. Where every level
@@ -353,7 +355,7 @@ class Finisher:
         """Wrap the innermost point in those of the frames around it."""
         for frame, callee in zip(reversed(frames[:-1]), reversed(frames[1:]), strict=True):
             if callee.finish is not None or callee.generator is not None:
-                raise Restart(callee.entered, GraphBreak("nested_call", callee.code.co_name))
+                raise Restart(callee.entered, GraphBreak("nested_call", f"{callee.code.co_name}: {self.why}"))
             inner = self._point(frame, frame.stack, frame.ip - 1, inner)
         return inner
 
