@@ -53,6 +53,8 @@ COST = {
     "sigmoid": 16,
     "pow": 30,
     "drawn_below": 30,
+    "drawn_uniform": 100,
+    "drawn_normal": 130,
 }
 _FREE = ("const", "load", "index", "size", "reduced", "cast", "cell", "behind")
 _MATH = {

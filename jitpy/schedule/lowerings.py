@@ -9,9 +9,9 @@ import torch
 
 from ..ir.op import NotCovered
 from ..ir.ops.layout import normalize_dim
-from ..ir.ops.philox import MASK
+from ..ir.ops.philox import DRAWN, MASK, UNIFORM, uniform_ends
 from ..ir.spec import Dim, contiguous_stride
-from .expr import BOOL, INT, Expr, index_expressions, walk
+from .expr import BOOL, FLOAT, INT, Expr, index_expressions, walk
 from .index import Index, flatten, of
 from .lower import Lowering, lowering
 from .values import IndexTuple, Trace, Value
@@ -68,6 +68,27 @@ def dropout_mask(low: Lowering, node: Any, state: Value, shape: tuple[int, ...],
         return e.make("drawn_below", (at, seed, e.add(offset, e.size(skipped))), BOOL, (threads, vector, keep))
 
     return low.pointwise(shape, torch.bool, body)
+
+
+@lowering(DRAWN)
+def drawn(low: Lowering, node: Any, state: Value, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype,
+          kind: str, scale: float, shift: float, threads: int, skipped: Dim) -> Value:
+    if low.scatters != "unordered":
+        raise NotCovered("kernels on the CPU draw no numbers")
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        seed, offset = trace.read(state, (of(0),)), trace.read(state, (of(1),))
+        operands = (e.index(flatten(index, stride)), seed, e.add(offset, e.size(skipped)))
+        value = e.make(f"drawn_{kind}", operands, FLOAT, (threads, scale, shift))
+        if dtype is not torch.float32:  # as eager rounds it: then numbers are the same to the bit
+            value = e.round_to(value, dtype)
+        if kind == UNIFORM:
+            low, high = uniform_ends(scale, shift, dtype)
+            value = e.where(e.eq(value, high), low, value)
+        return value
+
+    return low.pointwise(shape, dtype, body)
 
 
 @lowering("index_select")

@@ -105,6 +105,35 @@ def test_states_go_on(mode: str, cuda: torch.device) -> None:
     assert not torch.equal(results[0], results[1])
 
 
+FILLS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: x + torch.rand_like(x), lambda x: x * torch.rand(x.shape, device=x.device, dtype=x.dtype),
+    lambda x: x + torch.randn_like(x), lambda x: x - torch.randn(x.shape, device=x.device, dtype=x.dtype),
+    lambda x: x + torch.empty_like(x).uniform_(-1.7, 3.3), lambda x: x + torch.empty_like(x).normal_(0.3, 2.1),
+    lambda x: torch.rand_like(x.t()) + 1, lambda x: torch.randn_like(x.t()).abs(),
+    lambda x: (x - torch.rand_like(x), torch.randn_like(x) + x, F.dropout(x + 1, 0.2, True), x + torch.rand_like(x))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("number", range(len(FILLS)))
+def test_random_tensors(number: int, dtype: torch.dtype, cuda: torch.device) -> None:
+    for shape in ((3, 7), (64, 4100), (1024, 2048), (1000, 5000)):  # up to 2 ** 21 elements they are drawn in kernels
+        x = torch.zeros(shape, device=cuda, dtype=dtype)
+        agree(FILLS[number], x, calls=2)
+
+
+def test_random_tensors_are_drawn_in_kernels(cuda: torch.device) -> None:
+    """Two of them and what they are added to: one launch, and one for the generator's state."""
+    x = torch.zeros(64, 512, device=cuda)
+
+    def fn(x: Tensor) -> Tensor:
+        return x + torch.rand_like(x) * torch.randn_like(x)
+
+    assert "torch's kernel" not in str(jitpy.explain(fn)(x))
+    agree(fn, x)
+    y = torch.zeros(64, 512, device=cuda, requires_grad=True)
+    agree(lambda y: torch.autograd.grad((fn(y) * torch.rand_like(y)).sum(), y)[0], y)
+
+
 class Block(nn.Module):
     """The end of a transformer's layer."""
 

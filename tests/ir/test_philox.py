@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from jitpy.ir.builder import Builder
 from jitpy.ir.graph import Graph
 from jitpy.ir.op import NotCovered
-from jitpy.ir.ops.philox import MASK, MASKED, STATE, Streams, _philox, dropout_mask, forward_scale, streams_of
+from jitpy.ir.ops.philox import (
+    DRAWN,
+    MASK,
+    MASKED,
+    NORMAL,
+    STATE,
+    UNIFORM,
+    Streams,
+    _philox,
+    drawn,
+    dropout_mask,
+    forward_scale,
+    streams_of,
+)
 from jitpy.ir.passes.random_numbers import draw_in_kernels
 from jitpy.ir.sizes import SizeEnv
 from tests.graph_tools import trace
@@ -115,6 +130,56 @@ def test_order_in_memory() -> None:
         assert torch.equal(flat, (mask.t() if vector == 4 else mask).reshape(-1))
 
 
+@pytest.mark.parametrize("elements", [8, 1000, 16 * 1024 + 8])
+def test_uniform_numbers(elements: int) -> None:
+    """From the lower end, which the upper one becomes, each rounded once."""
+    state, streams = torch.tensor([SEED, OFFSET]), Streams(512, 1)
+    units = torch.tensor(walked(elements, streams)).to(torch.float32) * 2.0**-32 + 2.0**-33
+    for dtype, scale, shift in ((torch.float32, 1.0, 0.0), (torch.bfloat16, 1.0, 0.0), (torch.float32, 3.5, -1.25)):
+        found = drawn(state, (elements,), (1,), dtype, UNIFORM, scale, shift, streams.threads, 0)
+        wanted = (units.double() * scale + shift).to(torch.float32).to(dtype)
+        assert found.dtype is dtype and found.min() >= shift and found.max() < shift + scale
+        assert torch.equal(found, torch.where(wanted == shift + scale, shift, wanted))
+        later = drawn(torch.tensor([SEED, OFFSET - 20]), (elements,), (1,), dtype, UNIFORM, scale, shift, 512, 20)
+        assert torch.equal(found, later)
+
+
+def test_normal_numbers() -> None:
+    """Two from two."""
+    state, streams, elements = torch.tensor([SEED, OFFSET]), Streams(512, 1), 5000
+    found = drawn(state, (elements,), (1,), torch.float32, NORMAL, 2.0, 0.5, streams.threads, 0)
+    for number in (0, 7, 511):
+        values = [x for start in range(number, elements, 4 * 512) for x in found[start::512][:4].tolist()]
+        thread, wanted = Thread(number), []
+        while len(wanted) < len(values):
+            a, b, c, d = ((k + 0.5) / 2**32 for k in thread.four())
+            for first, second in ((a, b), (c, d)):
+                away, angle = math.sqrt(-2 * math.log(first)), 2 * math.pi * second
+                wanted += [away * math.sin(angle), away * math.cos(angle)]
+        assert values == pytest.approx([2 * x + 0.5 for x in wanted[:len(values)]], abs=1e-5)
+    many = drawn(state, (100, 1000), (1, 100), torch.float32, NORMAL, 1.0, 0.0, 512, 0)
+    assert abs(many.mean()) < 0.01 and abs(many.std() - 1) < 0.01 and many.stride() == (1, 100)
+
+
+def test_random_tensors() -> None:
+    """All states at once; what no kernel reads, what is large and what has another generator stay with eager."""
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = drop(torch.rand_like(x) * torch.randn(y.shape), 0.1)
+        bounded = torch.ops.aten.uniform(x, -1, 3) + torch.ops.aten.normal_functional(y, 2, 5)
+        return first, bounded, torch.randn(3, 5)
+
+    nodes = rewritten(fn).nodes
+    assert [node.op.name for node in nodes if node.op.is_random] == [STATE, "aten.randn.default"]
+    drawn_nodes = [node for node in nodes if node.op.name == DRAWN]
+    assert [node.args[4:7] for node in drawn_nodes] == [
+        (UNIFORM, 1.0, 0.0), (NORMAL, 1.0, 0.0), (UNIFORM, 4.0, -1.0), (NORMAL, 5.0, 2.0)]
+    assert [node.args[-1] for node in drawn_nodes] == [0, 4, 12, 16]
+    assert not any(node.op.name == DRAWN for node in rewritten(lambda x, y: x + torch.rand_like(x), (1501, 1501)).nodes)
+    generator = torch.Generator()
+    graph = rewritten(lambda x, y: x + torch.rand(8, 16, generator=generator))
+    assert not any(node.op.name == DRAWN for node in graph.nodes)
+
+
 def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
     return torch.native_dropout(x, probability, True)[0]
 
@@ -142,10 +207,10 @@ def test_a_state_is_drawn_once() -> None:
 
 def test_order_among_random_calls() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return drop(x, 0.1) + torch.rand_like(x) + drop(y, 0.1)
+        return drop(x, 0.1) + torch.bernoulli(x.sigmoid()) + drop(y, 0.1)
 
     names = [node.op.name for node in rewritten(fn).nodes if node.op.is_random]
-    assert names == [STATE, "aten.rand_like.default", STATE]
+    assert names == [STATE, "aten.bernoulli.default", STATE]
 
 
 def test_without_a_mask() -> None:

@@ -12,7 +12,7 @@ from jitpy.backends.triton import plan_graph
 from jitpy.ir import ops
 from jitpy.ir.builder import Builder
 from jitpy.ir.graph import Graph, Node
-from jitpy.ir.ops.philox import MASK, MASKED, Streams, kept_share, streams_of
+from jitpy.ir.ops.philox import DRAWN, MASK, MASKED, NORMAL, UNIFORM, Streams, kept_share, streams_of
 from jitpy.ir.spec import contiguous_stride
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
@@ -71,6 +71,34 @@ def test_masks(shape: tuple[int, ...], blocks: int, normed: bool) -> None:
     wanted = expected(inputs, 0.3, streams, 12, normed)
     assert torch.equal(mask, wanted[1])
     torch.testing.assert_close(result, wanted[0], rtol=1e-5 if normed else 0, atol=1e-5 if normed else 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("shape", "blocks"), [((33, 130), 1), ((7, 5), 1056), ((2, 4100), 2)])
+@pytest.mark.parametrize(("kind", "scale", "shift"), [(UNIFORM, 1.0, 0.0), (UNIFORM, 3.5, -1.25), (NORMAL, 2.0, 0.5)])
+def test_random_tensors(kind: str, scale: float, shift: float, shape: tuple[int, ...], blocks: int,
+                        dtype: torch.dtype) -> None:
+    """In the order of memory, rounded before they are used."""
+    rows, columns = shape
+    inputs = [torch.randn(shape).to(dtype), torch.tensor([-(1 << 62) + 99, (1 << 34) + 8])]
+    graph = trace(lambda x, state: (x * 2, state), inputs)
+    streams = streams_of(rows * columns, 1, blocks)
+    b = Builder(graph)
+    args = (shape, (1, rows), dtype, kind, scale, shift, streams.threads, 12)
+    drawn_node = b.call(DRAWN, graph.inputs[1], *args)
+    graph.outputs[:] = [b.call("aten.add.Tensor", drawn_node, graph.outputs[0]), drawn_node]
+    plan = plan_graph(graph)
+    assert all("drawn_" in step.kernel.source for step in launches(plan))
+    result, numbers = PythonExecutable(plan)(*inputs)
+    wanted = ops.get(DRAWN).target(inputs[1], *args)
+    near = 3e-6 if dtype is torch.float32 else 4e-3 if dtype is torch.bfloat16 else 5e-4
+    exact = kind == UNIFORM
+    torch.testing.assert_close(numbers, wanted, rtol=0 if exact else near, atol=0 if exact else 1e-6)
+    torch.testing.assert_close(result, wanted + inputs[0] * 2, rtol=2 * near, atol=1e-5)
+    for step in launches(plan) if shape == (7, 5) else ():
+        for target in (Target("cuda", 90), *([Target("hip", "gfx942", 64)] if exact else [])):  # the other has no sin
+            assert compile_kernels([step.kernel], target)[0].code[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("target", [Target("cuda", 90), Target("hip", "gfx942", 64)])

@@ -337,6 +337,8 @@ class Emitter:
         if expr.op == "drawn_below":
             name = "drawn_below_by_fours" if self._is_by_fours(expr) else "drawn_below"
             return f"{name}({', '.join([*map(self.printer.argument, expr.args), *map(repr, expr.attr)])})"
+        if expr.op in ("drawn_uniform", "drawn_normal"):
+            return f"{expr.op}({', '.join([*map(self.printer.argument, expr.args), *map(repr, expr.attr)])})"
         return self.printer.value(expr)
 
     def masks(self, tiles: list[Tile]) -> list[str]:

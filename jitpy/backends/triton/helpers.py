@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ...ir.ops.philox import ANGLE
+
 HEAD = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -14,8 +16,8 @@ from triton.language.extra import libdevice
 
 _HELPERS: dict[str, str] = {}
 #: what helpers ask of the GPU that they are compiled for, and the answer where nobody gives one: its kind, and whether
-#: a launch may begin before the one in front of it has ended
-_SAID: dict[str, str | bool] = {"MACHINE": "cuda", "OVERLAPS": False}
+#: it is one of NVIDIA's since Hopper
+_SAID: dict[str, str | bool] = {"MACHINE": "cuda", "HOPPER": False}
 
 
 def _helper(text: str) -> None:
@@ -147,15 +149,27 @@ _helper("""
 @triton.jit
 def let_next_begin():
     # the next launch may take its place on the chip: it waits for the results of this one
-    if OVERLAPS:
+    if HOPPER:
         tl.inline_asm_elementwise("griddepcontrol.launch_dependents; // $0", "=r", [], tl.int32, is_pure=False, pack=1)
 """)
 _helper("""
 @triton.jit
 def await_results():
     # of the launch in front of this one, which may still run
-    if OVERLAPS:
+    if HOPPER:
         tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], tl.int32, is_pure=False, pack=1)
+""")
+
+
+_helper("""
+@triton.jit
+def fetch(pointer, BYTES: tl.constexpr):
+    # into the second level cache: one request of one thread, and nobody waits for it
+    if HOPPER:
+        tl.inline_asm_elementwise("{ .reg .pred first; .reg .b32 thread; .reg .b64 at; mov.u32 thread, %tid.x;"
+                                  " setp.eq.u32 first, thread, 0; and.b64 at, $1, -16;"
+                                  " @first cp.async.bulk.prefetch.L2.global [at], $2; mov.u32 $0, 0; }",
+                                  "=r,l,r", [pointer.to(tl.int64), BYTES], tl.int32, is_pure=False, pack=1)
 """)
 
 
@@ -197,10 +211,40 @@ def philox(seed, counter, stream):
 """)
 _helper("""
 @triton.jit
-def is_below(number, limit):
+def unit(number):
     # a number of 32 bits as one between 0 and 1, as curand has it
-    return tl.fma(number.to(tl.float32), 2.0**-32, 2.0**-33) < limit
+    return tl.fma(number.to(tl.float32), 2.0**-32, 2.0**-33)
 """)
+_helper("""
+@triton.jit
+def is_below(number, limit):
+    return unit(number) < limit
+""")
+_helper("""
+@triton.jit
+def call_of(index, seed, offset, THREADS: tl.constexpr):
+    # the four numbers of the call in which eager's kernel draws for an element, and which of them is its own
+    at = index.to(tl.uint32)
+    turn = at // THREADS
+    a, b, c, d = philox(seed, (offset >> 2) + turn // 4, at % THREADS)
+    return a, b, c, d, turn % 4
+""")
+_helper("""
+@triton.jit
+def drawn_uniform(index, seed, offset, THREADS: tl.constexpr, SCALE: tl.constexpr, SHIFT: tl.constexpr):
+    a, b, c, d, lane = call_of(index, seed, offset, THREADS)
+    number = tl.where(lane < 2, tl.where(lane == 0, a, b), tl.where(lane == 2, c, d))
+    return tl.fma(unit(number), SCALE, SHIFT)
+""")
+_helper("""
+@triton.jit
+def drawn_normal(index, seed, offset, THREADS: tl.constexpr, SCALE: tl.constexpr, SHIFT: tl.constexpr):
+    # Box and Muller, with curand's short functions
+    a, b, c, d, lane = call_of(index, seed, offset, THREADS)
+    angle = tl.fma(tl.where(lane < 2, b, d).to(tl.float32), ANGLE, ANGLE / 2)
+    away = tl.sqrt_rn(libdevice.log(unit(tl.where(lane < 2, a, c))) * -2.0)
+    return tl.fma(tl.where(lane % 2 == 0, libdevice.fast_sinf(angle), libdevice.fast_cosf(angle)) * away, SCALE, SHIFT)
+""".replace("ANGLE", repr(ANGLE)))
 _helper("""
 @triton.jit
 def drawn_below(index, seed, offset, THREADS: tl.constexpr, VECTOR: tl.constexpr, LIMIT: tl.constexpr):

@@ -1,4 +1,4 @@
-"""Dropout by numbers that kernels draw themselves, the same ones that eager's CUDA kernels draw.
+"""Random numbers that kernels draw themselves, the same ones that eager's CUDA kernels draw.
 
 Those number the threads of their grid; each has a stream of Philox4x32-10 (Salmon et al., "Parallel random numbers: as
 easy as 1, 2, 3", 2011), whose key is the generator's seed and whose counter is (calls so far, number of the thread).
@@ -8,6 +8,9 @@ have used), and everything else is a function of it: a mask need not be kept for
 
     x -> aten.dropout(x, p)     becomes
     state = ir.philox_state(device, increment);  mask = ir.dropout_mask(state, x's shape, ...);  ir.masked(x, mask, p)
+
+and `aten.rand`, `aten.randn` and their like become `ir.drawn` of a state: uniform numbers, or normal ones by the
+formulas of Box and Muller, two from two, scaled and shifted.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ from ..sizes_expr import floordiv, mod
 from ..spec import Dim, TensorSpec
 from .table import define
 
-STATE, MASK, MASKED = "ir.philox_state", "ir.dropout_mask", "ir.masked"
+STATE, MASK, MASKED, DRAWN = "ir.philox_state", "ir.dropout_mask", "ir.masked", "ir.drawn"
+UNIFORM, NORMAL = "uniform", "normal"
 
+#: An angle for each number of 32 bits: 2 pi, as a float32, over their count.
+ANGLE = 6.2831854820251465 * 2.0**-32
 #: Threads of a block of eager's kernels, and numbers of a call.
 _BLOCK, _LANES = 256, 4
 _WORD = 0xFFFFFFFF
@@ -86,7 +92,44 @@ def dropout_mask(state: torch.Tensor, shape: tuple[int, ...], stride: tuple[int,
     memory, which is the order of elements where `vector` is more than 1; else they are in row-major order. `skipped`
     numbers of each stream have been drawn behind `state`."""
     mask = torch.empty_strided(shape, stride, dtype=torch.bool, device=state.device)
-    elements = mask.numel()
+    numbers, lane = _calls(state, mask.numel(), threads, vector, skipped)
+    kept = _unit(numbers.gather(0, lane[None])[0]) < keep
+    if vector == 1:
+        return mask.copy_(kept.view(shape))
+    mask.as_strided((mask.numel(),), (1,)).copy_(kept)
+    return mask
+
+
+def drawn(state: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, kind: str,
+          scale: float, shift: float, threads: int, skipped: int) -> torch.Tensor:
+    """Numbers of a distribution, in a dense tensor, in the order of its memory: `scale` times such between 0 and 1, or
+    such with deviation 1, plus `shift`, rounded once. Of uniform ones those that are rounded to the upper end become
+    the lower one, as in eager."""
+    result = torch.empty_strided(shape, stride, dtype=dtype, device=state.device)
+    numbers, lane = _calls(state, result.numel(), threads, 1, skipped)
+    if kind == UNIFORM:
+        found = _unit(numbers.gather(0, lane[None])[0])
+    else:
+        first, second = numbers.gather(0, (lane & 2)[None])[0], numbers.gather(0, (lane | 1)[None])[0]
+        angle = second.to(torch.float32).double() * ANGLE + ANGLE / 2
+        angle = angle.to(torch.float32)
+        found = torch.where(lane % 2 == 0, angle.sin(), angle.cos()) * (_unit(first).log() * -2.0).sqrt()
+    values = (found.double() * scale + shift).to(torch.float32).to(dtype)
+    if kind == UNIFORM:
+        low, high = uniform_ends(scale, shift, dtype)
+        values = torch.where(values == high, torch.full_like(values, low), values)
+    result.as_strided((result.numel(),), (1,)).copy_(values)
+    return result
+
+
+def uniform_ends(scale: float, shift: float, dtype: torch.dtype) -> tuple[float, float]:
+    """The lower end of uniform numbers, and the upper one, which is none of them."""
+    return shift, torch.tensor(shift + scale, dtype=torch.float64).to(dtype).item()
+
+
+def _calls(state: torch.Tensor, elements: int, threads: int, vector: int,
+           skipped: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each element the four numbers of the call that draws for it, and which of these is its own."""
     at = torch.arange(elements, device=state.device)
     turn, thread = at // vector // threads, at // vector % threads
     if vector == 1:
@@ -95,14 +138,12 @@ def dropout_mask(state: torch.Tensor, shape: tuple[int, ...], stride: tuple[int,
         lane, call = at % 2, turn
     else:
         lane, call = at % _LANES, turn * (vector // _LANES) + at // _LANES % (vector // _LANES)
-    seed, offset = state[0], state[1]
-    numbers = _philox(seed, ((offset + skipped) >> 2) + call, thread)
-    number = torch.stack(numbers).gather(0, lane[None])[0]
-    kept = number.to(torch.float32) * 2.0**-32 + 2.0**-33 < keep
-    if vector == 1:
-        return mask.copy_(kept.view(shape))
-    mask.as_strided((elements,), (1,)).copy_(kept)
-    return mask
+    return torch.stack(_philox(state[0], ((state[1] + skipped) >> 2) + call, thread)), lane
+
+
+def _unit(number: torch.Tensor) -> torch.Tensor:
+    """Numbers of 32 bits as ones above 0, up to 1."""
+    return number.to(torch.float32) * 2.0**-32 + 2.0**-33
 
 
 def _philox(seed: torch.Tensor, counter: torch.Tensor, stream: torch.Tensor) -> list[torch.Tensor]:
@@ -119,6 +160,11 @@ def _philox(seed: torch.Tensor, counter: torch.Tensor, stream: torch.Tensor) -> 
 def _mask_spec(env: SizeEnv, state: TensorSpec, shape: tuple[int, ...], stride: tuple[int, ...],
                *numbering: Any) -> TensorSpec:
     return TensorSpec(torch.bool, shape, stride, state.device)
+
+
+def _drawn_spec(env: SizeEnv, state: TensorSpec, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype,
+                *rest: Any) -> TensorSpec:
+    return TensorSpec(dtype, shape, stride, state.device)
 
 
 @functools.cache
@@ -151,7 +197,8 @@ def _copies(*args: Any, **kwargs: Any) -> str:
 
 define(STATE, target=_state, infer=_state_spec, is_random=True, aliasing=_copies, differentiable=False)
 define(MASK, kind="pointwise", target=dropout_mask, infer=_mask_spec, aliasing=_copies, differentiable=False)
+define(DRAWN, kind="pointwise", target=drawn, infer=_drawn_spec, aliasing=_copies, differentiable=False)
 define(MASKED, kind="pointwise", target=_masked, infer=_masked_spec, decompose=_masked_parts, aliasing=_copies)
 
-__all__ = ["MASK", "MASKED", "STATE", "Streams", "draws_by", "dropout_mask", "forward_scale",
-           "kept_share", "streams_of"]
+__all__ = ["ANGLE", "DRAWN", "MASK", "MASKED", "NORMAL", "STATE", "UNIFORM", "Streams", "drawn", "draws_by",
+           "dropout_mask", "forward_scale", "kept_share", "streams_of", "uniform_ends"]

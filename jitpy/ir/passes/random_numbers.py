@@ -1,9 +1,12 @@
-"""Dropout on GPUs by numbers that kernels draw themselves (see `ir/ops/philox.py`): the ones that eager draws.
+"""Dropout and random tensors on GPUs by numbers that kernels draw themselves (see `ir/ops/philox.py`): the ones that
+eager draws. Tensors that no kernel reads are left to torch: nothing would be saved.
 
 What follows directly on each other draws the generator's state once, for all.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -12,7 +15,7 @@ from ..graph import GETITEM, REGION, Graph, Node
 from ..op import NotCovered
 from ..ops import get, normalize
 from ..ops.layout import is_dense
-from ..ops.philox import MASK, MASKED, STATE, kept_share, streams_of
+from ..ops.philox import DRAWN, MASK, MASKED, NORMAL, STATE, UNIFORM, kept_share, streams_of
 from ..spec import TensorSpec, prod
 
 _DROPOUT, _WITH_MASK = "aten.dropout.default", "aten.native_dropout.default"
@@ -24,15 +27,16 @@ _MANY = 1 << 21
 
 
 def draw_in_kernels(graph: Graph, blocks: int) -> list[str]:
-    """Rewrite dropout in place; one text a change. `blocks`: those of 256 threads that the graph's GPU holds."""
-    found = [node for node in graph.nodes if node.op.name in (_DROPOUT, _WITH_MASK)]
-    done = [f"{node.name}: its numbers are drawn in kernels" for node in found if _rewrite(graph, node, blocks)]
+    """Rewrite random calls in place; one text a change. `blocks`: those of 256 threads that the graph's GPU holds."""
+    found = [node for node in graph.nodes if node.op.name in _REWRITES]
+    done = [f"{node.name}: its numbers are drawn in kernels" for node in found
+            if _REWRITES[node.op.name](graph, node, blocks)]
     if done:
         _draw_together(graph)
     return done
 
 
-def _rewrite(graph: Graph, node: Node, blocks: int) -> bool:
+def _dropout(graph: Graph, node: Node, blocks: int) -> bool:
     (x, probability, train), _ = normalize(node.op, node.args, node.kwargs)
     spec = x.spec
     if not isinstance(probability, (int, float)) or not 0 < probability < 1 or train is not True:
@@ -67,6 +71,60 @@ def _rewrite(graph: Graph, node: Node, blocks: int) -> bool:
     return True
 
 
+def _filled(graph: Graph, node: Node, blocks: int) -> bool:
+    """Tensors of uniform and normal numbers, and of what is below a probability."""
+    spec, parameters = node.spec, _parameters(node)
+    if parameters is None or not isinstance(spec, TensorSpec) or spec.dtype not in _DTYPES \
+            or any(map(graph.sizes.is_unbacked, spec.shape)) or not is_dense(graph.sizes, spec.shape, spec.stride) \
+            or spec.requires_grad or not _is_read(graph.users(), node):
+        return False
+    elements, less = prod(spec.shape), graph.sizes.less
+    if less(elements, 1) or less(_MANY, elements):
+        return False
+    streams = streams_of(elements, 1, blocks)
+    b = Builder(graph, node, grad_enabled=False, region=node.meta.get(REGION))
+    state = b.call(STATE, spec.device, streams.increment(elements))
+    node.op, node.kwargs = get(DRAWN), {}
+    node.args = (state, spec.shape, spec.stride, spec.dtype, *parameters, streams.threads, 0)
+    return True
+
+
+def _parameters(node: Node) -> tuple[str, float, float] | None:
+    """The kind of a random tensor's numbers, what they are multiplied with and what is added; None: not covered."""
+    name, kwargs = node.op.name, dict(node.kwargs)
+    if kwargs.pop("generator", None) is not None or kwargs.pop("layout", None) not in (None, torch.strided) \
+            or not isinstance(node.spec, TensorSpec):
+        return None
+    (_, *given), _ = normalize(node.op, node.args, kwargs) if name in _BOUNDED else ((None,), None)
+    first, second = (*given, 0.0, 1.0)[:2] if len(given) != 1 else (given[0], 1.0)
+    if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in (first, second)):
+        return None
+    if name in _NORMAL:
+        shift, scale = (_single(float(one)) for one in (first, second))
+        return (NORMAL, scale, shift) if second >= 0 else None
+    low, high = (torch.tensor(float(one), dtype=torch.float64).to(node.spec.dtype) for one in (first, second))
+    span = high - low
+    return (UNIFORM, span.item(), low.item()) if low < high and span.isfinite() else None
+
+
+def _single(number: float) -> float:
+    return torch.tensor(number, dtype=torch.float32).item()
+
+
+def _is_read(users: dict[Node, list[Node]], node: Node) -> bool:
+    """Whether a kernel computes something from it."""
+    return any(user.op.kind in ("pointwise", "reduction") or user.op.scalar is not None
+               or user.op.kind == "view" and _is_read(users, user) for user in users.get(node, ()))
+
+
+_NORMAL = {"aten.randn.default", "aten.randn_like.default", "aten.normal_functional.default"}
+#: What begins with a tensor, then has two bounds, or mean and deviation.
+_BOUNDED = {"aten.uniform.default", "aten.normal_functional.default"}
+_REWRITES = {_DROPOUT: _dropout, _WITH_MASK: _dropout} | dict.fromkeys(
+    ("aten.rand.default", "aten.rand_like.default", "aten.randn.default", "aten.randn_like.default",
+     "aten.uniform.default", "aten.normal_functional.default"), _filled)
+
+
 def _replace(graph: Graph, mapping: dict[Node, Node], gone: Node) -> None:
     kept = [node for node in graph.nodes if node is not gone and node not in mapping]
     for node in kept:
@@ -87,7 +145,7 @@ def _draw_together(graph: Graph) -> None:
                 first.args = device, first.args[1] + increment
             else:
                 first = node
-        elif node.op.name == MASK and node.args[0] in behind:
+        elif node.op.name in (MASK, DRAWN) and node.args[0] in behind:
             state, skipped = behind[node.args[0]]
             node.args = (state, *node.args[1:-1], node.args[-1] + skipped)
         elif node.op.is_random or not node.op.is_pure or node.op.kind == "host":

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 #: Functions of the math library that torch has under another name.
-_NAMES = {"fabs": "abs", "rint": "round", "fast_dividef": "div", "fast_expf": "exp"}
+_NAMES = {"fabs": "abs", "rint": "round", "fast_dividef": "div", "fast_expf": "exp", "fast_sinf": "sin",
+          "fast_cosf": "cos"}
 
 
 class MathLibrary:

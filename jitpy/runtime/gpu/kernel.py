@@ -35,7 +35,7 @@ class GpuKernel:
     flush_tiny: bool = False
     #: whether `tl.device_assert` counts: a failure stops the kernel with CUDA's error, as in eager's kernels
     checks: bool = False
-    #: it may begin before the launch in front of it has ended, and waits for its results itself (`OVERLAPS`)
+    #: it may begin before the launch in front of it has ended, and waits for its results itself (`HOPPER`)
     overlaps: bool = False
     #: programs, one after another, that run side by side and can wait for each other (`has_clusters`)
     cluster: int = 1

@@ -88,8 +88,8 @@ def _function(source: str, name: str, target: tuple[str, Any, int]) -> Any:
     exec(compile(source, file, "exec"), namespace)
     if "MACHINE" in namespace:
         namespace["MACHINE"] = tl.constexpr(target[0])
-    if "OVERLAPS" in namespace:
-        namespace["OVERLAPS"] = tl.constexpr(_is_hopper(target))
+    if "HOPPER" in namespace:
+        namespace["HOPPER"] = tl.constexpr(_is_hopper(target))
     return namespace[name]
 
 
