@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from jitpy import config
 from jitpy.backends.triton import plan_graph, target, tiles
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import KernelCompileError, Target, compile_kernels
+from jitpy.runtime.gpu.kernel import GpuKernel
 from jitpy.runtime.plan import LaunchStep, Plan
 from tests.graph_tools import trace
 from tests.triton.cases import BF16, Case, randn
@@ -82,6 +84,40 @@ def test_rows_that_do_not_come_out_even_and_gpus_without_clusters(monkeypatch: p
     assert planned(8, 65536) == [1]
     monkeypatch.setattr(target, "has_clusters", lambda device: True)
     assert [planned(8, n) for n in (65536, 65540, 1 << 18, 8192)] == [[8], [1], [1], [1]]
+
+
+def largest(fn: Callable[..., Tensor], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> GpuKernel:
+    """The kernel of a function with the largest clusters."""
+    plan = plan_graph(trace(fn, [torch.empty(shape, device="meta", dtype=dtype) for shape in shapes]))
+    return max((step.kernel for step in plan.steps if isinstance(step, LaunchStep)), key=lambda kernel: kernel.cluster)
+
+
+def test_later_rows_are_asked_for(clusters: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request a program and operand, where rows lie together; none behind the last row, and none where the GPU
+    takes no such."""
+    monkeypatch.setattr(tiles, "CLUSTERED_ROW", 3 << 16)
+    kernel = largest(lambda x: torch.softmax(x, -1), (512, 65536))
+    ahead = tiles.FETCHED_AHEAD // (4 * 65536)
+    assert f"if x + {ahead} < 512:" in kernel.source
+    assert f"fetch(in0 + ((x + {ahead}) * 65536 + r_first), 32768)" in kernel.source
+    (binary,) = compile_kernels([kernel], Target("cuda", 90))
+    assert binary.assembly.count("cp.async.bulk.prefetch.L2.global") == 1
+    one = largest(lambda x: torch.softmax(x, -1), (512, 28672))
+    assert one.cluster == 1 and "    fetch(in0" in one.source
+    for gpu in (Target("cuda", 80), Target("hip", "gfx942", 64)):
+        (binary,) = compile_kernels([one], gpu)
+        assert "prefetch" not in binary.assembly
+    apart = largest(lambda x: torch.softmax(x.transpose(0, 1), -1), (64, 8, 65536))
+    assert apart.cluster == 8 and "    fetch(in0" not in apart.source
+
+
+def test_clusters_where_there_is_much_to_compute(clusters: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows of 128 KB; others are read twice, from the cache."""
+    monkeypatch.setattr(tiles, "CLUSTERED_ROW", 3 << 16)
+    shapes = ((32, 512, 64, 64), (512,), (512,))
+    found = [largest(lambda x, w, b, act=act: act(F.group_norm(x, 32, w, b)), *shapes, dtype=BF16).cluster
+             for act in (F.silu, F.gelu, F.relu)]
+    assert found == [4, 4, 1]
 
 
 def test_machine_code(clusters: None) -> None:

@@ -27,7 +27,7 @@ FAMILIES = {
     "rows": ["softmax_bf16", "layer_norm_bf16", "cross_entropy", "var"],
     "held rows": ["softmax_held_fp16", "layer_norm_held_bf16", "group_norm_held"],
     "long rows": ["softmax_long", "layer_norm_long", "rows_that_start_anywhere"],
-    "positions": ["argmax_bf16", "argmin_of_columns"],
+    "positions": ["argmax_of_long_rows", "argmax_bf16", "argmin_of_columns"],
     "columns": ["column_sum", "column_softmax_long", "layer_norm_gradient"],
     "shared reductions": ["column_sum_tall", "column_arg_tall", "full_sum", "full_any"],
     "scans": ["cumsum_long", "cumsum_of_columns", "cumprod"],

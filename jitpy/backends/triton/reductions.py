@@ -5,18 +5,18 @@ second launch combines what they found."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from ...ir.spec import prod
+from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, of
 from ...schedule.loops import Kernel, Reduce, Store
 from .emitter import Emitter, KernelText, Program, stem_of
 from .online import Follower, Squares, find_followers
 from .printer import TYPES, cast, closed, literal, typed
-from .tiles import Launch, Tile, power_of_two, reduction_launch, variations
+from .tiles import Launch, Tile, power_of_two, reduction_launch, variations, widest
 
 
 def print_reduction(kernel: Kernel, tune: bool = False, clusters: bool = False) -> Program:
@@ -114,6 +114,8 @@ class ReductionEmitter(Emitter):
         super().__init__(kernel, launch, stem)
         #: loads of rows that are held, with the starts of their blocks
         self.names_held: dict[tuple[Expr, str], str] = {}
+        #: how often what is held has been walked
+        self.walks = 0
 
     @property
     def r(self) -> Tile:
@@ -204,17 +206,46 @@ class ReductionEmitter(Emitter):
 
     def _where_best(self, reduction: Reduce) -> list[str]:
         """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
+        unit = 16 // min(16, widest(self.kernel))
+        if self.blocks == [self.r] and self.r.block >= 64 * unit > 64:
+            return self._where_best_is_near(reduction, unit)
         values, best, found, at = (self.fresh(stem) for stem in ("values", "best", "hit", reduction.kind))
         self.add(f"{values} = {self.operand_of(reduction)}")
         combine = combine_name(reduction.kind.removeprefix("arg"))
         self.add(f"{best} = tl.reduce({values}, {self.r.place}, {combine}, keep_dims=True)")
-        hit = f"{values} == {best}"
-        if accumulator(reduction).is_floating_point:
-            hit = f"({hit}) | ({values} != {values})"  # where there is a NaN, the best value is NaN, equal to nothing
+        hit = self._is_best(reduction, values, best)
         self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(NOWHERE, self.positions)})")
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
         return [best, at]
+
+    def _where_best_is_near(self, reduction: Reduce, unit: int) -> list[str]:
+        """The same by the neighbours that a thread reads at once: the first of these groups that has the best value,
+        then the place in it, for which the group is computed once more."""
+        groups, best, group, at = (self.fresh(stem) for stem in ("groups", "best", "group", reduction.kind))
+        combine, count = combine_name(reduction.kind.removeprefix("arg")), self.r.block // unit
+        self.add(f"{groups} = tl.reduce(tl.reshape({self.operand_of(reduction)}, ({count}, {unit})), 1, {combine})")
+        self.add(f"{best} = tl.reduce({groups}, 0, {combine})")
+        hit = self._is_best(reduction, groups, best)
+        self.add(f"{group} = tl.reduce(tl.where({hit}, tl.arange(0, {count}), {count}), 0, combine_min)")
+        near = Tile(f"{self.r.name}_near", self.r.axes, unit, reduced=True)
+        inner = ReductionEmitter(self.kernel, replace(self.launch, r=near), self.stem)
+        inner.lines, inner.depth, inner.counts, inner.values = self.lines, self.depth, self.counts, self.values
+        inner.parameters, inner.sizes, inner.axis_names = self.parameters, self.sizes, dict(self.axis_names)
+        inner.names = {expr: name for expr, name in self.names.items() if not _depends(expr)}
+        inner.define(near, group)
+        inner.emit([reduction.expr])
+        value = inner.operand_of(reduction)
+        found = f"tl.where({inner._is_best(reduction, value, best)}, {inner.position(reduction)}, "
+        self.add(f"{at} = tl.reduce({found}{typed(NOWHERE, self.positions)}), 0, combine_min)")
+        return [best, at]
+
+    @staticmethod
+    def _is_best(reduction: Reduce, values: str, best: str) -> str:
+        """Which values are the best one: where there is a NaN, that is NaN, equal to nothing."""
+        values = closed(values)
+        hit = f"{values} == {best}"
+        return f"({hit}) | ({values} != {values})" if accumulator(reduction).is_floating_point else hit
 
     # a whole row at once, as it is in memory
 
@@ -225,7 +256,10 @@ class ReductionEmitter(Emitter):
         if cluster > 1:
             assert type(self.r.size) is int
             self.add(f"{self.r.name}_first = part * {self.r.size // cluster}")
-        self._hold([e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes])
+        loads = [e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes]
+        self._hold(loads)
+        if self.launch.fetched:
+            self._fetch(loads)
         inner = [s for s in kernel.stores if is_inner(s)]
         self.followers = find_followers(kernel) if cluster > 1 else {}
         for stage in range(_stages(kernel)):
@@ -250,6 +284,7 @@ class ReductionEmitter(Emitter):
     def held_operands(self, reduction: Reduce) -> Iterator[str]:
         """What is reduced, for each block of what is held."""
         outer = dict(self.names)
+        self.walks += 1
         for start in self._blocks():
             self.names = dict(outer)
             self._begin_block(start)
@@ -299,12 +334,43 @@ class ReductionEmitter(Emitter):
                 self.add(f"{name} = {super().loaded(expr)}")
         self.names = outer
 
+    def _fetch(self, loads: list[Expr]) -> None:
+        """Ask for what the program of a later row will read. It is on its way while those on the chip wait for each
+        other and compute."""
+        x, r, cluster = self.launch.tiles[0], self.r, self.launch.cluster
+        assert type(r.size) is int
+        part, later, requests = r.size // cluster, f"{x.name} + {self.launch.fetched}", {}
+        for expr in loads:
+            value, index = expr.attr
+            step, amount = self._row_step(index), part * value.dtype.itemsize
+            if step is not None and not expr.args and amount % 16 == 0 and not step * value.dtype.itemsize % 16:
+                at = f"({later}) * {step}" + (f" + {self.r.name}_first" if cluster > 1 else "")
+                at = at if index.const == 0 else f"{at} + {index.const}"
+                requests[f"fetch({self.parameters[value]} + ({at}), {amount})"] = None
+        if requests:
+            with self.block(f"if {later} < {self.size(x.size)}:"):
+                for request in requests:
+                    self.add(request)
+
+    def _row_step(self, index: Index) -> int | None:
+        """How far apart rows begin, if each lies together and all have the same distance; else None."""
+        terms, flat = self._regrouped(index)
+        steps: dict[Tile | None, Dim] = {}
+        for atom, step in (*terms, *flat):
+            tile = atom if isinstance(atom, Tile) else self.tile_of.get(atom) if isinstance(atom, Axis) else None
+            if tile is None or tile in steps or isinstance(atom, Axis) and sum(a.size != 1 for a in tile.axes) > 1:
+                return None
+            steps[tile] = step
+        step = steps.get(self.launch.tiles[0])
+        together = steps.get(self.r) == 1 and len(steps) == 2 and type(index.const) is int
+        return step if together and type(step) is int else None
+
     def loaded(self, expr: Expr) -> str:
         """Where rows are held: what is in a register. It is converted again each time, because it needs less space."""
         name = self.names_held.get((expr, self.start))
         if name is None:
             return super().loaded(expr)
-        return f"again({name})" if expr.attr[0].dtype.itemsize == 2 else name
+        return f"again({name})" if expr.attr[0].dtype.itemsize == 2 and self.walks > 1 else name
 
     def _blocks(self) -> Iterator[str]:
         """The starts of the blocks of a row."""
@@ -462,6 +528,7 @@ class ReductionEmitter(Emitter):
                 body([str(whole)])
 
         if self.launch.held:
+            self.walks += 1
             for block in self._blocks():
                 body([block])
         else:
@@ -563,7 +630,7 @@ def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduc
     what is computed from them. A program has `narrowest` neighbours at least."""
     results = prod(tuple(a.size for a in axes))
     rows = power_of_two(parts)
-    width = max(1, min(power_of_two(kernel.hint(results)), max(narrowest, 2048 // rows)))
+    width = max(1, min(power_of_two(kernel.hint(results)), max(narrowest, min(16, 2048 // rows))))
     x = Tile("x", axes, width)
     p = Tile("p", [Axis(parts, reduced=True)], rows, reduced=True)
     emitter = ReductionEmitter(kernel, Launch([x], max(1, min(8, width * rows // 256)), p), stem_of(kernel))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.sizes_expr import floordiv
 from ...ir.spec import Dim, prod
-from ...schedule.expr import Expr
+from ...schedule.expr import COST, Expr, walk
 from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel
 
@@ -29,8 +29,14 @@ HELD_ROW = 1 << 17
 SHARED_PART = 1 << 15
 #: Bytes of a row up to which one program that reads it once more, from the cache, is as fast as a cluster.
 CLUSTERED_ROW = CACHED_ROW
+#: Cost of what is computed for each element behind the last reduction (of a SiLU, say) from which a cluster is faster
+#: with rows of `HELD_ROW` bytes, too: the parts of four rows fill a multiprocessor, and compute in turn.
+COSTLY = 16
 #: Programs of a cluster that every GPU with clusters can run.
 LARGEST_CLUSTER = 8
+#: Bytes between the row that a program holds and the one that it asks the second level cache for: half of what all
+#: programs hold at a time, which is under way to memory while they compute.
+FETCHED_AHEAD = 6 << 20
 #: The longest of these: the time for computing, when nothing is read, grows with it.
 LONGEST_HELD = 32768
 #: Side of the tiles of transposing kernels, in elements.
@@ -90,6 +96,8 @@ class Launch:
     backward: bool = False
     #: a program holds its whole row in registers, as it is in memory, in blocks of `r`
     held: bool = False
+    #: how many rows ahead of its own a program asks the second level cache for; 0: it does not
+    fetched: int = 0
     #: programs that hold a row together, each a part of it, and hand their results to each other
     cluster: int = 1
     #: the most registers a thread, so that several programs share a multiprocessor; None: as the compiler likes
@@ -207,8 +215,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         tile = 2048 if widest(kernel) <= 2 else 1024
         if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
-            single = stages == 1 and not any(r.kind.startswith("arg") for r in kernel.reductions)  # little to compute
-            warps = max(1, min(16, width * row // 1024 if row >= 4096 and not single else width * row // 512))
+            warps = max(1, min(16, width * row // 1024 if row >= 4096 and stages > 1 else width * row // 512))
             return _launch(parallel, width, reduced, max(row, 2), warps)
         if passes > 1 and clusters:
             shared = _cluster_launch(kernel, length)
@@ -218,6 +225,8 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             warps = 32 if 2 * _row_bytes(kernel) > HELD_ROW else 16
             launch = _launch(parallel, 1, reduced, warps * 256, warps)  # a wide load or two a thread and block
             launch.held, launch.registers = True, 64
+            if warps == 32:  # two programs of 16 take turns anyway
+                launch.fetched = FETCHED_AHEAD // _row_bytes(kernel)
             return launch
         if stages == 1 and count < ENOUGH_PROGRAMS // 2 and hint(kernel.points) >= LARGE:
             block, warps, together = 4 * tile, 16, 1  # one block a program: two wide loads a thread
@@ -244,9 +253,9 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
         if stages == 1 and hint(kernel.points) >= LARGE:
             width = max(1, width // 2)
-            launch = _launch(parallel, width, reduced, max(min(row, 4096 // width), 2), 8)
+            launch = _launch(parallel, width, reduced, max(min(row, 2048 // width), 2), 8)
             launch.turns = True
-            launch.together = max(1, 8 // widest(kernel) // max(1, len(kernel.reads)))  # eight wide loads a thread
+            launch.together = max(1, 16 // widest(kernel) // max(1, len(kernel.reads)))  # eight wide loads a thread
         else:
             launch = _launch(parallel, width, reduced, max(min(row, max(16, 2048 // width)), 2), 4)
             launch.together = 2
@@ -262,15 +271,27 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
         return None
     bytes_ = _row_bytes(kernel)
     cluster = power_of_two(-(-bytes_ // SHARED_PART))
-    if not 1 < cluster <= LARGEST_CLUSTER or bytes_ <= CLUSTERED_ROW:
+    if not 1 < cluster <= LARGEST_CLUSTER:
+        return None
+    costly = bytes_ == HELD_ROW and length > LONGEST_HELD and _cost_behind(kernel) >= COSTLY
+    if bytes_ <= CLUSTERED_ROW and not costly:
         return None
     for warps in (8, 4):
         block = warps * 32 * 16 // widest(kernel)
         if length % (cluster * block) == 0:
             launch = _launch(kernel.parallel, 1, kernel.reduced, block, warps)
             launch.held, launch.registers, launch.cluster = True, 64, cluster
+            launch.fetched = FETCHED_AHEAD // bytes_
             return launch
     return None
+
+
+def _cost_behind(kernel: Kernel) -> int:
+    """The cost of what is computed for each element from the results of the last reduction."""
+    last = max(kernel.stage.values(), default=0)
+    found = walk(s.expr for s in kernel.stores if any(a.reduced for a in s.expr.axes))
+    return sum(COST.get(e.op, 1) for e in found
+               if kernel.stage[e] == last and e.args and e.op != "load" and any(a.reduced for a in e.axes))
 
 
 def crossed_launch(kernel: Kernel) -> Launch:
