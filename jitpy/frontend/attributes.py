@@ -709,6 +709,8 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
                 raise attribute_error(ex, value, name)
             world.write_slot(value, found, DELETED)
             return None
+        if type(found) is types.GetSetDescriptorType and name == "grad" and isinstance(value, TensorValue):
+            return tensor_values.store_grad(ex, value, const(None))
         raise unsupported(value, f"del .{name}")
     attrs = instance_attrs(ex, value)
     if attrs is None or world.dict_get(attrs, name) is None:

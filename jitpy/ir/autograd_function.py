@@ -141,10 +141,13 @@ def _put(p: Any, graph: Graph, values: list[Node]) -> list[Node]:
 
 #: Ops that are linear in each of these positional arguments alone.
 _LINEAR = {
-    **dict.fromkeys(("mul.Tensor", "mul.Scalar", "mm.default", "bmm.default", "matmul.default", "mv.default"), (0, 1)),
+    **dict.fromkeys(("mul.Tensor", "mul.Scalar", "mm.default", "bmm.default", "matmul.default", "mv.default",
+                     "outer.default", "dot.default"), (0, 1)),
     **dict.fromkeys(("div.Tensor", "div.Scalar", "neg.default", "sum.default", "sum.dim_IntList", "mean.default",
                      "mean.dim", "clone.default", "contiguous.default", "_to_copy.default", "to.dtype",
-                     "sum_to_size.default", "reshape.default"), (0,)),
+                     "sum_to_size.default", "reshape.default", "flip.default", "roll.default", "cumsum.default",
+                     "gather.default", "index_select.default", "index.Tensor", "repeat.default", "tril.default",
+                     "triu.default"), (0,)),
 }
 #: Ops that are linear in all of their tensors together.
 _SUMS = ("add.Tensor", "sub.Tensor")

@@ -373,3 +373,19 @@ def test_gradients_of_products_lie_as_the_factors_do(product: Any, turned: tuple
         return [grad.stride() for grad in grads]
 
     assert strides(jitpy.jit(product)) == strides(product)
+
+
+class Moved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.cumsum(0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.flip(0).cumsum(0).flip(0)
+
+
+def test_a_backward_that_moves_gradients_is_compiled():
+    """It is known to be linear; else the whole graph would run op by op."""
+    result = jitpy.jit(lambda x: Moved.apply(x).sin())(torch.randn(4, requires_grad=True))
+    assert "Sin" not in result.grad_fn.name()

@@ -805,4 +805,31 @@ def two_results_differentiated_twice(x, y):
     return grad.sum()
 
 
+class Reversed(Function):
+    """Its backward pass is linear in the gradient, by ops that move or add up elements."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return torch.outer(x.flip(0).cumsum(0), w).tril()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (w,) = ctx.saved_tensors
+        moved = torch.matmul(grad.tril(), w).flip(0).cumsum(0)
+        return moved.roll(1, 0).flip(0), grad.triu().sum(0).index_select(0, torch.tensor([1, 0, 3, 2])).repeat(1)
+
+
+@case(two, fullgraph=True)
+def function_that_moves_gradients(x, w):
+    return Reversed.apply(x, w).sin()
+
+
+@case(two, fullgraph=True)
+def function_that_moves_gradients_in_a_captured_pass(x, w):
+    out = Reversed.apply(x, w).sin().sum()
+    out.backward()
+    return out.detach()
+
+
 test_cases = make_test(__name__)

@@ -720,4 +720,30 @@ def gradients_of_nothing(x, y):
     return errors, x * 2
 
 
+@case(lambda: (torch.randn(4),), fullgraph=True, factory=True)
+def gradient_deleted():
+    layer = nn.Linear(4, 2)
+
+    def fn(x):
+        layer(x).sum().backward()
+        kept = layer.weight.grad
+        del layer.weight.grad
+        return kept, layer.weight.grad is None, layer.bias.grad
+
+    return fn, layer
+
+
+@case(lambda: (torch.randn(4, requires_grad=True),), fullgraph=True)
+def leaf_retains_its_gradient(x):
+    x.retain_grad()
+    (x.sin() * x).sum().backward()
+    return x.grad
+
+
+@case(lambda: (torch.randn(4, requires_grad=True) * 2,), lambda: (torch.randn(4),))
+def others_retain_theirs(x):
+    x.retain_grad()
+    return x.sin() * x
+
+
 test_cases = make_test(__name__)

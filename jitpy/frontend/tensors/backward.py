@@ -187,14 +187,16 @@ def _tensor(value: Value) -> TensorValue:
 # -- hooks ----------------------------------------------------------------------------------------------------------
 
 
-def _watches(function: Any, detail: str) -> None:
-    @builtin(function)
-    def watch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        """The value becomes a result of the graph, and so one that can be watched: see `autograd.cuts`."""
-        raise GraphBreak("autograd", detail)
-
-
-_watches(torch.Tensor.retain_grad, "Tensor.retain_grad")
+@builtin(torch.Tensor.retain_grad)
+def _retain(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Leaves keep their gradients anyway. Other values become results of the graph, which can be watched: see
+    `autograd.cuts`."""
+    value = args[0]
+    if len(args) == 1 and not kwargs and isinstance(value, TensorValue) and value.traced.spec.requires_grad:
+        with recording(ex, "Tensor.retain_grad"):
+            if ex.recorder.attribute(value.traced, "is_leaf"):
+                return const(None)
+    raise GraphBreak("autograd", "Tensor.retain_grad")
 
 
 # -- backward() -----------------------------------------------------------------------------------------------------
