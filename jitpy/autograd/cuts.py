@@ -17,7 +17,7 @@ from ..ir.alias import has_tensor, needs_grad, shown_results
 from ..ir.graph import CONSTANT, DROPS_GRAD, GETITEM, INPUT, REENTRANT, REGION, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.spec import ScalarSpec, TensorSpec
-from .joint import check, narrow_specs, symbols_in
+from .joint import check, narrow_specs, standing_for, symbols_in
 from .results import Bases
 from .watching import MADE_BY
 
@@ -262,6 +262,7 @@ class _Cutter:
             mentioned: set[sympy.Symbol] = set()
             for node in part.all_nodes():
                 mentioned |= symbols_in((node.args, node.kwargs, node.spec))
+            mentioned |= standing_for(part.sizes, mentioned)
             missing = sorted((mentioned - part.symbol_bindings().keys()) & places.keys(), key=str)
             if not missing:
                 return

@@ -17,6 +17,7 @@ from ..ir.passes.channels_last import use_channels_last
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
 from ..ir.passes.lighter import read_less
 from ..ir.passes.pipeline import simplify
+from ..ir.sizes import SizeEnv
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
 from .accumulation import order_of_accumulation
@@ -298,6 +299,7 @@ def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
         mentioned |= symbols_in(node.spec)
     if not mentioned:
         return []
+    mentioned |= standing_for(graph.sizes, mentioned)
     told = {symbol for node in (*saved, *joint.cotangents) for symbol, _ in bare_symbols(node.spec)}
     places = graph.symbol_bindings()
     found: list[Node] = []
@@ -312,6 +314,11 @@ def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
         else:
             raise NotCovered(f"nothing tells the backward pass the size {symbol}")
     return found
+
+
+def standing_for(sizes: SizeEnv, symbols: Iterable[sympy.Symbol]) -> set[sympy.Symbol]:
+    """The symbols that a backend writes in place of others, because the program's sizes are known to agree."""
+    return set().union(*(symbols_in(sizes.canonical(symbol)) for symbol in symbols))
 
 
 def symbols_in(value: Any) -> set[sympy.Symbol]:

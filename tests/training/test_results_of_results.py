@@ -476,3 +476,24 @@ def test_random_programs(seed, backend):
     jitted = jitpy.jit(fn, backend=backend)
     for use in (hooks, other_gradients, retained, pairs, second_derivatives):
         compare_all(double(use, jitted), double(use, fn), use.__name__)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_sizes_that_an_argument_of_another_part_tells(backend):
+    """Sizes of `x` are known to be those of `mask`, which only the last result is computed from."""
+
+    def fn(x, mask, w):
+        h = (x @ w).sin()
+        shown = mask.view(x.shape[0], -1)[..., None]
+        return h, (h.cos() * shown).sum(1) @ w
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for rows, columns in ((2, 5), (3, 7), (4, 6)):
+        found = []
+        for f in (fn, jitted):
+            torch.manual_seed(0)
+            x, w = torch.randn(rows, columns, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+            first, second = f(x, torch.rand(rows, columns), w)
+            (first.sum() + second.square().sum()).backward()
+            found.append((first, second, x.grad, w.grad))
+        compare_all(found[1], found[0], f"{rows}, {columns}")

@@ -27,12 +27,19 @@ def _requires_grad_(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
     value, flag = given.pop("self", None), given.pop("requires_grad", const(True))
     if given or len(args) > 2 or not isinstance(value, TensorValue):
         raise GraphBreak("exception", "arguments of requires_grad_()")
-    store_requires_grad(ex, value, flag)
+    _set_requires_grad(ex, value, flag)
     return value
 
 
 def store_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
-    """`value.requires_grad = flag`."""
+    """`value.requires_grad = flag`, which, unlike the method, is refused by all that is no leaf."""
+    with recording(ex, "requires_grad"):
+        if ex.recorder.attribute(value.traced, "requires_grad") and not ex.recorder.attribute(value.traced, "is_leaf"):
+            raise UserError(RuntimeError("you can only change requires_grad flags of leaf variables."))
+    _set_requires_grad(ex, value, flag)
+
+
+def _set_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
     if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
         raise GraphBreak("unsupported_op", "requires_grad_() with a flag that is not known while tracing")
     with recording(ex, "requires_grad_()"):
