@@ -61,6 +61,16 @@ def requires_grad_assigned(x):
     return y, y.requires_grad
 
 
+@case(leaf, inner)
+def requires_grad_assigned_to_a_result(x, *rest):
+    y = x * 2
+    try:
+        y.requires_grad = True
+    except RuntimeError as error:
+        return str(error), y
+    return y
+
+
 @case(leaf)
 def requires_grad_off(x):
     x.requires_grad_(False)
