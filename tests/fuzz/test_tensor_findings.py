@@ -776,6 +776,19 @@ for place in range(4):
         """, "t1, t2, t3, t4, t5",
              after=(f"out[{place}].grad_fn; out[{place}].register_hook(lambda grad: grad * 3)",))
 
+# What the graph returned as a view of a tensor that no longer requires grad was a view of something else.
+_finding("view_of_what_does_not_require_grad_any_more_behind_a_break", """
+    w.requires_grad = False
+    t1 = w[0]
+    torch._C._is_tracing()
+    t1.add_(g)
+    t2 = w * 2
+    """, "t2")
+_finding("view_of_what_does_not_require_grad_any_more_as_a_result", """
+    w.requires_grad_(False)
+    t1 = w[0]
+    """, "t1", after=("out[0].mul_(args['g'])",))
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)

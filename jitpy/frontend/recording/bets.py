@@ -74,7 +74,8 @@ class Bets:
     """leaves: by the node that stands for the value. based: what became a leaf, as the base of views that were made of
     it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to. hooked: by the
     node of the tensor's value. handed: gradients that hooks were given, by the node in whose memory they are in eager.
-    off: leaves from outside that were told not to require grad, with their states before. turned: inputs that were told
+    off: leaves from outside that were told not to require grad, with their states before. seen_off: as what views of
+    them are made since, of which none may outlive the graph: it would be no view of the tensor. turned: inputs that were told
     to require grad. No other input shows their memory: views that were made before come to require grad with them.
     """
 
@@ -84,6 +85,7 @@ class Bets:
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
         self.off: dict[TracedTensor, tuple[Any, ...]] = {}
+        self.seen_off: dict[ViewStep, Bet] = {}
         self.turned: dict[int, Bet] = {}
         self.hooked: dict[Node, Hooks] = {}
         self.handed: dict[Node, list[tuple[TracedTensor, Bet]]] = {}
@@ -151,6 +153,9 @@ class Bets:
         tensor.is_leaf = True
         self.off[tensor] = state
         recorder._journal.append(lambda: self.off.pop(tensor))  # type: ignore[arg-type,return-value]
+        step = tensor.chain[-1]
+        self.seen_off[step] = Bet(recorder.step(), "unsupported_op", _TURNED)
+        recorder._journal.append(lambda: self.seen_off.pop(step))  # type: ignore[arg-type,return-value]
 
     def turn_on(self, tensor: TracedTensor) -> None:
         """A tensor from outside is told to require grad: as it did before it was told not to, or for the first time."""
@@ -260,6 +265,10 @@ class Bets:
             if self._recorder.shares_memory(number):
                 raise bet.lost()
         live = list(live)
+        for payload in live if self.seen_off else ():
+            for step in payload.chain[:-1] if isinstance(payload, TracedTensor) else ():
+                if step in self.seen_off:
+                    raise self.seen_off[step].lost()
         for node, hooked in self.hooked.items():
             seen = node.op is INPUT or needs_grad(node.spec) or any(value is hooked.tensor for value in live)
             if hooked.hooks.vals and seen:
