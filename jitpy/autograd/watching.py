@@ -14,7 +14,7 @@ from ..ir.alias import alias_kind, needs_grad
 from ..ir.autograd_saves import saved_by
 from ..ir.graph import CONSTANT, GETITEM, INPUT, OWN_VERSIONS, Graph, Node
 from ..ir.spec import TensorSpec
-from ..runtime.autograd_node import REFUSED_VIEW
+from ..runtime.autograd_node import REFUSED_VIEW, type_name
 from .results import Bases
 
 _UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
@@ -188,10 +188,7 @@ def _text(graph: Graph, value: Node) -> str:
     spec = value.tensor
     if value.op is INPUT or not all(isinstance(size, int) for size in spec.shape):
         return ""
-    kind = torch.empty(0, dtype=spec.dtype).type()
-    if spec.device.type != "cpu":
-        kind = kind.replace("torch.", f"torch.{spec.device.type}.", 1)
-    text = f"[{kind} {list(spec.shape)}]"
+    text = f"[{type_name(spec.dtype, spec.device)} {list(spec.shape)}]"
     if not spec.requires_grad:
         return text
     producer, number = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)

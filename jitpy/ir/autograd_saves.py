@@ -1,4 +1,5 @@
-"""What eager's autograd keeps of an op: found by running the op on meta tensors and watching what it saves.
+"""What eager's autograd keeps of an op: found by running the op on meta tensors and watching what it saves
+(on zeros where the values tell the sizes of results).
 
 Eager refuses to run a backward pass when a tensor that it kept was changed in place meanwhile. In a functional graph
 nothing changes, so whoever stands for eager has to know.
@@ -6,6 +7,7 @@ nothing changes, so whoever stands for eager has to know.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +47,12 @@ class Saves:
 
 _FOUND: dict[Any, Saves | None] = {}
 _MOST = 4096
+#: elements that a call may have which is tried on a CPU
+_FEW = 1 << 16
 
 
 def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
-    """What autograd keeps for a node's backward pass; None where the op does not run on meta tensors."""
+    """What autograd keeps for a node's backward pass; None where the op does not run on these."""
     sources = list(dict.fromkeys(node.input_nodes()))
     key: Any = (
         node.op.name,
@@ -64,7 +68,7 @@ def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
     return _FOUND[key]
 
 
-def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
+def _ask(sizes: SizeEnv, node: Node, sources: list[Node], device: str = "meta") -> Saves | None:
     kept: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,19 +79,24 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node]) -> Saves | None:
         return isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
 
     try:
-        stand_ins = {source: _stand_in(sizes, source.spec) for source in sources}
+        stand_ins = {source: _stand_in(sizes, source.spec, device) for source in sources}
         target, *arguments = _call_behind(sizes, node)
-        args, kwargs = (_plain(sizes, map_nodes(value, stand_ins.__getitem__)) for value in arguments)
+        args, kwargs = (_plain(sizes, map_nodes(value, stand_ins.__getitem__), device) for value in arguments)
         with (
             without_compiler_import(),
             torch.enable_grad(),
             torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-            _Shapes(),
+            _Shapes() if device == "meta" else contextlib.nullcontext(),
         ):
             result = target(*args, **kwargs)
             results = result if isinstance(result, (tuple, list)) else (result,)
             anything = bool(kept) or _has_number((*args, *kwargs.values())) and _runs_once(results, stand_ins.values())
     except Exception:
+        # sizes of results that depend on values
+        specs = [source.spec for source in sources if isinstance(source.spec, TensorSpec)]
+        if device == "meta" and all(spec.device.type == "cpu" for spec in specs) and \
+                sum(sizes.hint(spec.numel) for spec in specs) <= _FEW:
+            return _ask(sizes, node, sources, "cpu")
         return None
     return Saves(
         tuple(sorted((i for i, source in enumerate(sources) if is_kept(stand_ins[source])),
@@ -170,27 +179,29 @@ def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict
     return node.op.target, node.args, node.kwargs
 
 
-def _stand_in(sizes: SizeEnv, spec: Spec) -> Any:
+def _stand_in(sizes: SizeEnv, spec: Spec, device: str) -> Any:
     if isinstance(spec, tuple):
-        return [_stand_in(sizes, part) for part in spec]
+        return [_stand_in(sizes, part, device) for part in spec]
     if isinstance(spec, ScalarSpec):
         return _SAMPLES[spec.kind]
     if not isinstance(spec, TensorSpec):
         return None
-    tensor = torch.empty_strided(sizes.hints(spec.shape), sizes.hints(spec.stride), dtype=spec.dtype, device="meta")
+    tensor = torch.empty_strided(sizes.hints(spec.shape), sizes.hints(spec.stride), dtype=spec.dtype, device=device)
+    if device != "meta":
+        tensor.untyped_storage().fill_(0)
     return tensor.requires_grad_(spec.requires_grad)
 
 
-def _plain(sizes: SizeEnv, value: Any) -> Any:
-    """Sizes as ints, devices as meta."""
+def _plain(sizes: SizeEnv, value: Any, device: str) -> Any:
+    """Sizes as ints, and another device."""
     if isinstance(value, sympy.Basic):
         return sizes.hint(value)
     if isinstance(value, torch.device):
-        return torch.device("meta")
+        return torch.device(device)
     if isinstance(value, (tuple, list)):
-        return type(value)(_plain(sizes, part) for part in value)
+        return type(value)(_plain(sizes, part, device) for part in value)
     if isinstance(value, dict):
-        return {key: _plain(sizes, part) for key, part in value.items()}
+        return {key: _plain(sizes, part, device) for key, part in value.items()}
     return value
 
 

@@ -379,7 +379,20 @@ class _Watched:
 def describe(tensor: torch.Tensor) -> str:
     """A tensor as eager's error names it."""
     maker = f", which is output {tensor.output_nr} of {tensor.grad_fn.name()}," if tensor.grad_fn is not None else ""
-    return f"[{tensor.type()} {list(tensor.shape)}]{maker}"
+    return f"[{type_name(tensor.dtype, tensor.device)} {list(tensor.shape)}]{maker}"
+
+
+def type_name(dtype: torch.dtype, device: torch.device) -> str:
+    """A kind of tensors as eager's error names it."""
+    name = torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
+    if dtype not in _WITH_CLASSES:
+        return f"{device.type.upper()}{name}Type"
+    return f"torch.{name}Tensor" if device.type == "cpu" else f"torch.{device.type}.{name}Tensor"
+
+
+#: the dtypes that had classes of their own once, which errors name
+_WITH_CLASSES = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
+                           torch.float64})
 
 
 #: What eager says of one of several views, made at once, that it is to read after its memory was written to.

@@ -789,6 +789,24 @@ _finding("view_of_what_does_not_require_grad_any_more_as_a_result", """
     t1 = w[0]
     """, "t1", after=("out[0].mul_(args['g'])",))
 
+# What autograd keeps of an op was not known where values tell the size of its result.
+_finding("index_of_a_result_whose_size_depends_on_data_is_written", """
+    m.fill_(1)
+    t2 = w[m].sum()
+    m.masked_fill_(m, False)
+    """, "t2")
+for number, index in enumerate(("m", "i % 2", "i % 2, i")):
+    _finding(f"index_is_written_later_{number}", f"""
+        i.mul_(1)
+        m.logical_not_()
+        t1 = w[{index}]
+        t2 = m, i
+        """, "t1", after=("args['m'].zero_()", "args['i'].zero_()"))
+_finding("mask_of_selected_elements_is_written_later", """
+    m.logical_not_()
+    t1 = w.masked_select(m)
+    """, "t1", after=("args['m'].zero_()",))
+
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", _PROGRAMS)

@@ -75,8 +75,9 @@ class Bets:
     it before, which require grad since then. spoiled: nodes of which autograd keeps what was written to. hooked: by the
     node of the tensor's value. handed: gradients that hooks were given, by the node in whose memory they are in eager.
     off: leaves from outside that were told not to require grad, with their states before. seen_off: as what views of
-    them are made since, of which none may outlive the graph: it would be no view of the tensor. turned: inputs that were told
-    to require grad. No other input shows their memory: views that were made before come to require grad with them.
+    them are made since, of which none may outlive the graph: it would be no view of the tensor. turned: inputs that
+    were told to require grad. No other input shows their memory: views that were made before come to require grad with
+    them.
     """
 
     def __init__(self, recorder: Recorder) -> None:

@@ -196,8 +196,15 @@ Ref to_list(const variable_list& tensors) {
 // A tensor as eager's error names it.
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream what;
-  what << "[torch." << (tensor.is_cuda() ? "cuda." : "") << c10::toString(tensor.scalar_type()) << "Tensor "
-       << tensor.sizes() << "]";
+  switch (tensor.scalar_type()) {
+    case at::kByte: case at::kChar: case at::kShort: case at::kInt: case at::kLong:
+    case at::kHalf: case at::kFloat: case at::kDouble:
+      what << "[torch." << (tensor.is_cuda() ? "cuda." : "") << c10::toString(tensor.scalar_type()) << "Tensor ";
+      break;
+    default:
+      what << "[" << (tensor.is_cuda() ? "CUDA" : "CPU") << c10::toString(tensor.scalar_type()) << "Type ";
+  }
+  what << tensor.sizes() << "]";
   if (const auto& maker = tensor.grad_fn())
     what << ", which is output " << tensor.output_nr() << " of " << maker->name() << ",";
   return what.str();
