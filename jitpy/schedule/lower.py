@@ -19,7 +19,7 @@ from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense
 from ..ir.sizes import SizeEnv
-from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride
+from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride, prod
 from .equal_sizes import write_equal_sizes_alike
 from .expr import CARRIERS, Expr, carrier
 from .facets import from_table
@@ -396,16 +396,23 @@ class Lowering:
         target: Callable[[Trace, IndexTuple], IndexTuple],
         body: Callable[[Trace, IndexTuple], Expr] | None = None,
         start: Value | None = None,
+        in_float32: int = 0,
     ) -> Value:
         """Zeros of `source`'s dtype (or `start`), to which the elements of `source` (or what `body` makes of them) are
-        added, each at the index `target`. Raises NotCovered where the device has no such kernels."""
+        added, each at the index `target`. Sums of numbers of 16 bits are in float32, which pays
+        where the result has at most `in_float32` times as many elements as the source. Raises NotCovered where the
+        device has no such kernels."""
+        body = body or (lambda trace, index: trace.read(source, index))
+        dtype = source.dtype
         if self.scatters == "unordered":
             if torch.are_deterministic_algorithms_enabled():
                 raise NotCovered("results must repeat")
-            if source.dtype.itemsize < 4:
-                raise NotCovered("sums of 16-bit numbers are rounded once")
-        body = body or (lambda trace, index: trace.read(source, index))
-        return self.tag(Scatter(tuple(shape), source.dtype, tuple(source_shape), target, body, start=start))
+            if dtype.itemsize < 4:
+                if self.env.hint(prod(shape)) > in_float32 * self.env.hint(prod(source_shape)):
+                    raise NotCovered("eager's kernel moves fewer bytes")
+                sums = self.tag(Scatter(tuple(shape), torch.float32, tuple(source_shape), target, body))
+                return self.pointwise(shape, dtype, lambda trace, index: trace.read(sums, index))
+        return self.tag(Scatter(tuple(shape), dtype, tuple(source_shape), target, body, start=start))
 
     def copy(self, value: Value) -> Value:
         """A fresh tensor with the same elements."""

@@ -216,6 +216,11 @@ CASES = [
          lambda: (randn(40, 16), integers(0, 16, 40, 29), randn(40, 29)), launches=3),
     Case("index_put", lambda x, i, j, y: x.index_put((i, j), y, True),
          lambda: (randn(40, 16), integers(-40, 40, 99), integers(0, 16, 99), randn(99)), launches=3),
+    Case("embedding_gradient_bf16", lambda g, i: torch.ops.aten.embedding_dense_backward(g * 2, i, 37, 3, False),
+         lambda: (randn(5, 70, 30, dtype=BF16), integers(0, 37, 5, 70)), launches=3),
+    Case("index_put_fp16", lambda x, i, j, y: x.index_put((i, j), y, True) + 1,
+         lambda: (randn(5, 16, dtype=HALF), integers(-5, 5, 99), integers(0, 16, 99), randn(99, dtype=HALF)),
+         launches=3),
     Case("gather_gradient", lambda g, i: g.new_zeros(37, 30).scatter_add(1, i, g),
          lambda: (randn(37, 50), integers(0, 30, 37, 50)), launches=2),
     # rows
