@@ -175,6 +175,8 @@ def _recording(kind: Any, node: Node, args: Any, kwargs: Any, record: Any) -> Re
         found = _RECORDINGS.get(key)
     except TypeError:
         key = found = None
+    except NotCovered as reason:
+        raise NotCovered(f"{op}: {reason}") from None
     if found is None:
         found = _run(op, spec_args, spec_kwargs, record)
         if key is not None:

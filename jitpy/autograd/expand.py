@@ -262,18 +262,38 @@ def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, d
 @expansion("aten.cross_entropy_loss.default")
 def _cross_entropy(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1,
                    ignore_index: Any = -100, smoothing: float = 0.0) -> Node:
-    if smoothing or target.tensor.dtype.is_floating_point or x.tensor.ndim not in (1, 2):
+    if target.tensor.dtype.is_floating_point:
         raise NotCovered("cross entropy with probabilities")
-    logs = b.call("aten.log_softmax.int", x, x.tensor.ndim - 1)
-    return _nll(b, logs, target, weight, reduction, ignore_index)
+    logs = b.call("aten.log_softmax.int", x, 1 if x.tensor.ndim > 1 else 0)
+    loss = _nll(b, logs, target, weight, reduction, ignore_index)
+    if not smoothing:
+        return loss
+    smooth = _loss_of_all_classes(b, logs, target, weight, reduction, ignore_index)
+    share = b.call("aten.mul.Tensor", smooth, smoothing / logs.tensor.shape[1])
+    return b.call("aten.add.Tensor", b.call("aten.mul.Tensor", loss, 1 - smoothing), share)
+
+
+def _loss_of_all_classes(b: Builder, logs: Node, target: Node, weight: Node | None, reduction: int,
+                         ignore_index: Any) -> Node:
+    """What label smoothing adds: the loss with each class as the target, those that count."""
+    if weight is not None or logs.tensor.ndim == 1 or not isinstance(logs.tensor.shape[1], int):
+        raise NotCovered("label smoothing with weights or of one example")
+    losses = b.call("aten.neg.default", b.call("aten.sum.dim_IntList", logs, [1]))
+    ignored = b.call("aten.eq.Scalar", target, ignore_index)
+    losses = b.call("aten.masked_fill.Scalar", losses, ignored, 0)
+    if reduction == 1 and ignore_index >= 0:
+        count = b.call("aten.sum.default", b.call("aten.logical_not.default", ignored))
+        return b.call("aten.div.Tensor", b.call("aten.sum.default", losses), count)
+    return _reduced(b, losses, reduction)
 
 
 @expansion("aten.nll_loss.default", "aten.nll_loss_nd.default")
 def _nll(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1,
          ignore_index: Any = -100) -> Node:
-    if x.tensor.ndim not in (1, 2):
-        raise NotCovered("losses of images")
-    return b.getitem(b.call("aten.nll_loss_forward.default", x, target, weight, reduction, ignore_index), 0)
+    if x.tensor.ndim not in (1, 2, 4):
+        raise NotCovered("losses of images of one axis, or of more than two")
+    kind = "nll_loss2d" if x.tensor.ndim == 4 else "nll_loss"
+    return b.getitem(b.call(f"aten.{kind}_forward.default", x, target, weight, reduction, ignore_index), 0)
 
 
 @expansion("aten.l1_loss.default")

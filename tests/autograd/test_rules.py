@@ -271,6 +271,13 @@ CALLS: dict[str, Any] = {
     "aten.where.ScalarOther": (MASK, X, 0.5),
     "aten.where.ScalarSelf": (MASK, 0.5, X),
     "aten._to_copy.default": (X,),
+    "aten._cdist_forward.default": (X, Y[:2], 2.0, None),
+    "aten._prelu_kernel.default": (X - 1, Y),
+    "aten.grid_sampler_2d.default": (_rand(1, 2, 3, 4), _rand(1, 2, 2, 2) - 0.5, 0, 0, False),
+    "aten.norm.ScalarOpt_dim": (X, 2, [1], True),
+    "aten.upsample_nearest3d.vec": (_rand(1, 1, 2, 2, 2), [3, 4, 2], None),
+    "aten._upsample_nearest_exact2d.vec": (_rand(1, 2, 2, 3), None, [2.0, 1.5]),
+    "aten._upsample_nearest_exact3d.vec": (_rand(1, 1, 2, 2, 2), [3, 4, 2], None),
 }
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -32,6 +32,16 @@ def _factors(p: Pullback, name: str, g: Node, a: Node, b: Node, left: bool, righ
     return first, second
 
 
+@rule("aten._cdist_forward.default")
+def _distances(p: Pullback, g: Node, a: Node, b: Node, order: float, mode: Any) -> Grads:
+    def slope(g: Node, a: Node, b: Node, distances: Node) -> Node:
+        return p.call("aten._cdist_backward.default", p.call("aten.contiguous.default", g), a, b, order,
+                      p.call("aten.contiguous.default", distances))
+
+    return (slope(g, a, b, p.node) if p.needs(a) else None,
+            slope(p.transpose(g), b, a, p.transpose(p.node)) if p.needs(b) else None)
+
+
 @rule("aten.mm.default", "aten.bmm.default")
 def _product(p: Pullback, g: Node, a: Node, b: Node) -> Grads:
     return _factors(p, p.node.op.name, g, a, b, p.needs(a), p.needs(b))

@@ -1,4 +1,4 @@
-"""Gradients of normalisations, attention, losses, pooling and convolutions."""
+"""Gradients of normalisations, attention, pooling, resampling and convolutions."""
 
 from __future__ import annotations
 
@@ -69,6 +69,18 @@ def _convolution(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None,
     return p.parts(back, mask)
 
 
+@rule("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+def _transposed(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None = None, stride: Any = 1,
+                padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Grads:
+    if x.tensor.ndim != weight.tensor.ndim:
+        raise NotCovered("a convolution without an axis for the batch")
+    axes = weight.tensor.ndim - 2
+    stride, padding, output_padding, dilation = (
+        list(v) * axes if len(v) == 1 else list(v)
+        for v in ([v] if isinstance(v, int) else v for v in (stride, padding, output_padding, dilation)))
+    return _convolution(p, g, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
 @rule("aten._scaled_dot_product_flash_attention_for_cpu.default")
 def _flash_attention(p: Pullback, g: Node, lse_grad: Any, q: Node, k: Node, v: Node, dropout: float = 0.0,
                      is_causal: bool = False, *, attn_mask: Node | None = None, scale: float | None = None) -> Grads:
@@ -114,13 +126,6 @@ def _gpu_cudnn_attention(p: Pullback, g: Node, lse: Any, cum_q: Any, cum_k: Any,
     return p.parts(back, [p.needs(q), p.needs(k), p.needs(v)])
 
 
-@rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
-def _nll(p: Pullback, g: Node, weight_grad: Any, x: Node, target: Node, weight: Node | None, reduction: int,
-         ignore_index: Any) -> Grads:
-    name = p.node.op.name.replace("forward", "backward")
-    return (p.call(name, g, x, target, weight, reduction, ignore_index, p.part(1)),)
-
-
 @rule("aten.native_dropout.default")
 def _dropout(p: Pullback, g: Node, mask_grad: Any, x: Node, probability: float, train: Any) -> Grads:
     keep = 1.0 - probability
@@ -130,12 +135,6 @@ def _dropout(p: Pullback, g: Node, mask_grad: Any, x: Node, probability: float, 
 @rule(MASKED)
 def _masked(p: Pullback, g: Node, x: Node, mask: Node, probability: float) -> Grads:
     return (p.call("aten.native_dropout_backward.default", g, mask, 1.0 / (1.0 - probability)),)
-
-
-@rule("aten.mse_loss.default")
-def _mse(p: Pullback, g: Node, x: Node, target: Node, reduction: int = 1) -> Grads:
-    slope = p.call("aten.mse_loss_backward.default", g, x, target, reduction)
-    return slope, p.neg(slope) if p.needs(target) else None
 
 
 @rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
@@ -155,6 +154,36 @@ def _avg_pool(p: Pullback, g: Node, x: Node, kernel: Any, stride: Any = (), padd
 @rule("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
 def _adaptive_pool(p: Pullback, g: Node, x: Node, size: Any) -> Grads:
     return (p.call(p.node.op.name.replace(".default", "_backward.default"), g, x),)
+
+
+@rule("aten._prelu_kernel.default")
+def _prelu(p: Pullback, g: Node, x: Node, weight: Node) -> Grads:
+    back = p.call("aten._prelu_kernel_backward.default", g, x, weight)
+    return p.getitem(back, 0), p.getitem(back, 1)
+
+
+@rule(*(f"aten.upsample_{kind}.vec" for kind in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")))
+def _interpolated(p: Pullback, g: Node, x: Node, size: Any, align_corners: bool, factors: Any) -> Grads:
+    return (_upsample_slope(p, g, x, [align_corners], factors),)
+
+
+@rule(*(f"aten.{kind}{n}d.vec" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)))
+def _nearest(p: Pullback, g: Node, x: Node, size: Any, factors: Any) -> Grads:
+    return (_upsample_slope(p, g, x, [], factors),)
+
+
+def _upsample_slope(p: Pullback, g: Node, x: Node, rest: list[Any], factors: Any) -> Node:
+    scales = list(factors) if factors is not None else [None] * (x.tensor.ndim - 2)
+    return p.call(p.node.op.name.replace(".vec", "_backward.default"), g, list(g.tensor.shape[2:]),
+                  list(x.tensor.shape), *rest, *scales)
+
+
+@rule("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
+def _grid_sampler(p: Pullback, g: Node, x: Node, grid: Node, mode: int, padding: int, align_corners: bool) -> Grads:
+    mask = [p.needs(x), p.needs(grid)]
+    back = p.call(p.node.op.name.replace(".default", "_backward.default"), g, x, grid, mode, padding, align_corners,
+                  mask)
+    return p.parts(back, mask)
 
 
 @rule("aten.bernoulli.p", "aten.bernoulli.default", "aten.bernoulli.Tensor")

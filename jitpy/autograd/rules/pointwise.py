@@ -319,6 +319,14 @@ def _clamp(p: Pullback, g: Node, x: Node, low: Any = None, high: Any = None) -> 
     return (g if inside is None else p.where(inside, g, 0.0),)
 
 
+@rule("aten.clamp_min.Tensor", "aten.clamp_max.Tensor")
+def _clamp_by(p: Pullback, g: Node, x: Node, bound: Node) -> Grads:
+    """Where both are the same the gradient is that of `x`."""
+    within, beyond = ("ge", "lt") if p.node.op.name == "aten.clamp_min.Tensor" else ("le", "gt")
+    return (p.where(p.call(f"aten.{within}.Tensor", x, bound), g, 0.0) if p.needs(x) else None,
+            p.where(p.call(f"aten.{beyond}.Tensor", x, bound), g, 0.0) if p.needs(bound) else None)
+
+
 @rule("aten.clamp_max.default")
 def _clamp_max(p: Pullback, g: Node, x: Node, high: Any) -> Grads:
     return _clamp(p, g, x, None, high)

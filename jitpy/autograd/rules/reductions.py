@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import sympy
+
 from ...ir.graph import Node
 from ...ir.op import NotCovered
+from ...ir.ops.layout import normalize_dim
 from ...ir.spec import prod
 from ..pullback import Pullback, axes_of
 from .registry import rule
@@ -127,10 +130,12 @@ def _deviation_options(name: str, x: Node, dims: Any, rest: tuple[Any, ...], opt
 
 def _var_slope(p: Pullback, g: Node, x: Node, axes: Sequence[int], correction: Any, keepdim: bool) -> Node:
     count = prod(tuple(x.tensor.shape[a] for a in axes)) - correction
-    if not isinstance(count, (int, float)) or count <= 0:
+    if p.env.known(sympy.Gt(count, 0)) is not True:
         raise NotCovered("a variance of too few elements, or of a number known only at run time")
     mean = p.call("aten.mean.dim", x, list(axes), True) if axes else x
-    return p.mul(p.mul(p.restored(g, axes, keepdim), 2.0 / count), p.sub(x, mean))
+    slope = p.restored(g, axes, keepdim)
+    slope = p.mul(slope, 2.0 / count) if isinstance(count, (int, float)) else p.div(p.mul(slope, 2.0), count)
+    return p.mul(slope, p.sub(x, mean))
 
 
 @rule("aten.logsumexp.default")
@@ -149,6 +154,47 @@ def _cumsum(p: Pullback, g: Node, x: Node, dim: int, **options: Any) -> Grads:
         return (g,)
     sums = p.call("aten.cumsum.default", p.call("aten.flip.default", g, [dim]), dim)
     return (p.call("aten.flip.default", sums, [dim]),)
+
+
+@rule("aten.logcumsumexp.default", once=True)
+def _logcumsumexp(p: Pullback, g: Node, x: Node, dim: int) -> Grads:
+    """Positive and negative gradients apart, as logarithms."""
+    if not x.tensor.ndim:
+        return (g,)
+
+    def of_sign(size: Node, there: str) -> Node:
+        log = p.where(p.call(f"aten.{there}.Scalar", g, 0), p.call("aten.log.default", size), -float("inf"))
+        turned = p.call("aten.flip.default", p.sub(log, p.node), [dim])
+        sums = p.call("aten.flip.default", p.call("aten.logcumsumexp.default", turned, dim), [dim])
+        return p.call("aten.exp.default", p.add(sums, x))
+
+    return (p.sub(of_sign(g, "gt"), of_sign(p.neg(g), "lt")),)
+
+
+@rule("aten.prod.dim_int", once=True)
+def _prod(p: Pullback, g: Node, x: Node, dim: int, keepdim: bool = False, **options: Any) -> Grads:
+    """Products of all the others, from both ends, so that zeros need no care."""
+    if not x.tensor.ndim or options.get("dtype") is not None:
+        raise NotCovered("a product of one number, or in another dtype")
+    size = x.tensor.shape[dim]
+    one = p.call("aten.narrow.default", p.call("aten.ones_like.default", x), dim, 0, 1)
+
+    def before(values: Node) -> Node:
+        others = p.call("aten.cat.default", [one, p.call("aten.narrow.default", values, dim, 0, size - 1)], dim)
+        return p.call("aten.cumprod.default", others, dim)
+
+    def turned(values: Node) -> Node:
+        return p.call("aten.flip.default", values, [dim])
+
+    if p.env.known(sympy.Ge(size, 1)) is not True:
+        raise NotCovered("a product of nothing")
+    others = p.mul(before(x), turned(before(turned(x))))
+    return (p.mul(p.restored(g, [normalize_dim(dim, x.tensor.ndim)], keepdim), others),)
+
+
+@rule("aten.norm.ScalarOpt_dim")
+def _norm(p: Pullback, g: Node, x: Node, order: Any, dims: Any, keepdim: bool = False) -> Grads:
+    return _vector_norm(p, g, x, 2 if order is None else order, dims, keepdim)
 
 
 @rule("aten.linalg_vector_norm.default")

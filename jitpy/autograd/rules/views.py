@@ -83,7 +83,7 @@ def _split(dim_at: int) -> Any:
     return pull
 
 
-for _name in ("split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default"):
+for _name in ("split.Tensor", "unsafe_split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default"):
     RULES[f"aten.{_name}"] = _split(2)
 
 
@@ -150,6 +150,16 @@ def _triangle(p: Pullback, g: Node, x: Node, diagonal: Any = 0) -> Grads:
 @rule("aten.constant_pad_nd.default")
 def _pad(p: Pullback, g: Node, x: Node, pad: Any, value: Any = 0) -> Grads:
     return (p.call("aten.constant_pad_nd.default", g, [-n for n in pad], 0),)
+
+
+@rule("aten.pad.default")
+def _pad_by_mode(p: Pullback, g: Node, x: Node, pad: Any, mode: str = "constant", value: Any = None) -> Grads:
+    if mode == "constant":
+        return _pad(p, g, x, pad)
+    kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
+    if kind is None:
+        raise NotCovered(f"padding of the kind {mode}")
+    return (p.call(f"aten.{kind}_pad{len(pad) // 2}d_backward.default", g, x, list(pad)),)
 
 
 # -- writing into parts -----------------------------------------------------------------------------------------------

@@ -294,7 +294,9 @@ def _present_grad(ex: Executor, leaf: TensorValue, create_graph: bool) -> Traced
     if not isinstance(found, TensorValue):
         raise Uncapturable("autograd", "a .grad of a special kind")
     want, have = leaf.traced.spec, found.traced.spec
-    same_kind = (have.shape, have.dtype, have.device) == (want.shape, want.dtype, want.device)
+    # sizes that are symbolic on one side (all of a gradient's are with dynamic=True, none of a parameter's) are guarded
+    same_kind = (len(have.shape), have.dtype, have.device) == (len(want.shape), want.dtype, want.device) and all(
+        ex.recorder.sizes.equal(a, b, "sizes of .grad") for a, b in zip(have.shape, want.shape, strict=True))
     if not same_kind or have.requires_grad and not create_graph:
         raise Uncapturable("autograd", "a .grad with a history, or of another kind than its tensor")
     return found.traced

@@ -51,6 +51,24 @@ def _resized(axes: int) -> Callable[..., TensorSpec]:
     return infer
 
 
+def _resized_back(axes: int) -> Callable[..., TensorSpec]:
+    """The rule of the gradients of those ops, which lie as the gradient that they are given."""
+
+    def infer(env: SizeEnv, grad: TensorSpec, output_size: Sequence[Dim], input_size: Sequence[Dim],
+              *options: Any) -> TensorSpec:
+        if len(grad.shape) != axes + 2 or len(input_size) != axes + 2:
+            raise Invalid("rank")
+        channels_last = axes == 2 and grad.shape[1] != 1 and is_channels_last(grad.shape, grad.stride)
+        if not channels_last and not is_contiguous(grad.shape, grad.stride):
+            raise NotCovered("layout")
+        if any(size == 0 for size in (*grad.shape, *input_size)):
+            raise NotCovered("layout of nothing")
+        spec = contiguous_spec(grad.dtype, tuple(input_size), grad.device)
+        return spec.with_(stride=channels_last_stride(spec.shape)) if channels_last else spec
+
+    return infer
+
+
 for _axes, _names in {
     1: ("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_linear1d"),
     2: ("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d",
@@ -59,3 +77,4 @@ for _axes, _names in {
 }.items():
     for _name in _names:
         define(f"aten.{_name}.vec", infer=_resized(_axes))
+        define(f"aten.{_name}_backward.default", infer=_resized_back(_axes))

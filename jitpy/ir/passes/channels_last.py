@@ -25,6 +25,10 @@ from ..spec import Dim, TensorSpec, contiguous_stride
 #: By how much the bytes that a region saves must exceed those that it converts at its border.
 WORTH = 1.5
 
+#: What it costs on CPUs to turn a byte of weights, in bytes of images: the library packs images as a block of channels
+#: at a time, and turns weights, whose kernels are a few numbers wide, by a plain copy before it packs them as well.
+WEIGHTS = 2.0
+
 #: How many channels the CPU library's kernels work on together.
 _BLOCK = 16
 
@@ -114,7 +118,8 @@ class _Region:
             return False
         saved = sum(self._bytes(value) for node in self.convolutions for value in _images(node) if _aligned(value))
         border = sum(map(self._bytes, self.entering)) + sum(map(self._bytes, self.leaving))
-        return saved > 0 and saved >= WORTH * border
+        turned = sum(self._bytes(value) for node in self.convolutions for value in _turned_weights(node))
+        return saved > 0 and saved >= WORTH * (border + WEIGHTS * turned)
 
     def _bytes(self, value: _Value) -> int:
         spec = _spec(value)
@@ -128,6 +133,19 @@ def _images(node: Node) -> Iterator[_Value]:
     reads, makes = _FOLLOWERS[node.op.name]
     yield from (_value(node.args[k]) for k in reads)
     yield from ((node, part) for part in makes if _spec((node, part)) is not None)
+
+
+def _turned_weights(node: Node) -> Iterator[_Value]:
+    """Weights that a convolution of channels-last images turns at each call on a CPU, and gradients that are turned
+    back."""
+    is_backward = node.op.name == _BACKWARD
+    weight = node.args[2 if is_backward else 1]
+    if weight.tensor.device.type != "cpu":
+        return
+    if not is_backward or node.spec[0] is not None:  # type: ignore[index]
+        yield _value(weight)
+    if is_backward and node.spec[1] is not None:  # type: ignore[index]
+        yield node, 1
 
 
 def _aligned(value: _Value) -> bool:

@@ -1,0 +1,89 @@
+"""Training steps whose batch changes: one graph for all sizes from the second on, with eager's gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import jitpy
+from tests.counting import variants
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+#: From a layer's results of shape (batch, 8) and values of the same shape between 0 and 1 to a loss.
+LOSSES: dict[str, Loss] = {
+    "mse": F.mse_loss,
+    "l1": F.l1_loss,
+    "huber": lambda h, t: F.huber_loss(h, t, delta=0.5),
+    "smooth_l1": lambda h, t: F.smooth_l1_loss(h, t, beta=0.3),
+    "bce": lambda h, t: F.binary_cross_entropy(h.sigmoid(), t),
+    "bce_sum": lambda h, t: F.binary_cross_entropy(h.sigmoid(), t, weight=t + 1, reduction="sum"),
+    "bce_of_logits": F.binary_cross_entropy_with_logits,
+    "bce_of_targets": lambda h, t: F.binary_cross_entropy_with_logits(t, h.sigmoid()),
+    "bce_weighted": lambda h, t: F.binary_cross_entropy_with_logits(h, t, weight=t + 1, pos_weight=t[0] + 1),
+    "cross_entropy": lambda h, t: F.cross_entropy(h, t.argmax(1), label_smoothing=0.1),
+    "cross_entropy_ignoring": lambda h, t: F.cross_entropy(h, t.argmax(1), ignore_index=2, label_smoothing=0.3),
+    "cross_entropy_of_images": lambda h, t: F.cross_entropy(h.view(-1, 2, 2, 2), (t[:, :4] > 0.5).long().view(-1, 2, 2)),
+    "kl": lambda h, t: F.kl_div(h.log_softmax(-1), t.softmax(-1), reduction="batchmean"),
+    "cosine": lambda h, t: F.cosine_similarity(h, t).sum(),
+    "triplet": lambda h, t: F.triplet_margin_loss(h, t, 1 - t),
+    "distances": lambda h, t: torch.cdist(h, t + 2).sum(),
+    "std": lambda h, t: h.std(0).sum() + h.var(1).sum(),
+    "prod": lambda h, t: (h.prod(0) + h.prod(1, keepdim=True).sum()).sum(),
+    "logcumsumexp": lambda h, t: (h.logcumsumexp(0) * t).sum(),
+    "clamped": lambda h, t: (torch.clamp_min(h, t) * t).sum() + torch.clamp_max(t, h).sum(),
+    "prelu": lambda h, t: (F.prelu(h, t[0, :1]) * t).sum(),
+    "padded": lambda h, t: F.pad(h, (1, 1, 2, 0)).square().sum() + F.pad(h[:, None], (2, 1), "reflect").square().sum(),
+    "cut": lambda h, t: torch.stack([part[:, 0].square().sum() for part in torch.unsafe_split(h, 3, 1)]).prod(),
+    "bilinear": lambda h, t: F.interpolate(h.view(-1, 2, 2, 2), scale_factor=2.0, mode="bilinear").square().sum(),
+    "nearest": lambda h, t: F.interpolate(h.view(-1, 2, 2, 2), size=(5, 3)).square().sum(),
+    "bicubic": lambda h, t: F.interpolate(h.view(-1, 2, 2, 2), size=(5, 3), mode="bicubic").square().sum(),
+    "linear": lambda h, t: F.interpolate(h.view(-1, 2, 4), size=7, mode="linear", align_corners=True).square().sum(),
+    "sampled": lambda h, t: F.grid_sample(h.view(-1, 2, 2, 2), t.view(-1, 2, 2, 2), align_corners=False).square().sum(),
+    "transposed": lambda h, t: F.conv_transpose2d(h.view(-1, 2, 2, 2), t[:2].view(2, 2, 2, 2), stride=2).square().sum(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_batches_of_many_sizes_share_a_graph(name: str) -> None:
+    torch.manual_seed(1)
+    layer = nn.Linear(4, 8)
+
+    def step(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        layer.zero_grad()
+        loss = LOSSES[name](layer(x), target)
+        loss.backward()
+        return loss.detach()
+
+    jitted = jitpy.jit(step, fullgraph=True)
+    counts = []
+    for batch in (6, 5, 9, 7):
+        x, target = torch.randn(batch, 4), torch.rand(batch, 8)
+        want, grads = step(x, target), [p.grad for p in layer.parameters()]
+        got = jitted(x, target)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close([p.grad for p in layer.parameters()], grads)
+        counts.append(variants())
+    assert counts[0] < counts[1] == counts[2] == counts[3]
+
+
+def test_gradients_are_added_to_former_ones_where_all_sizes_are_symbolic() -> None:
+    layer = nn.Linear(4, 8)
+
+    def step(x: torch.Tensor) -> None:
+        layer(x).square().sum().backward()
+
+    jitted = jitpy.jit(step, dynamic=True, fullgraph=True)
+    for batch in (3, 4, 5):
+        x = torch.randn(batch, 4)
+        before = [None if p.grad is None else p.grad.clone() for p in layer.parameters()]
+        step(x)
+        want = [p.grad for p in layer.parameters()]
+        for parameter, grad in zip(layer.parameters(), before, strict=True):
+            parameter.grad = grad
+        jitted(x)
+        torch.testing.assert_close([p.grad for p in layer.parameters()], want)
