@@ -27,7 +27,7 @@ LOSSES: dict[str, Loss] = {
     "bce_weighted": lambda h, t: F.binary_cross_entropy_with_logits(h, t, weight=t + 1, pos_weight=t[0] + 1),
     "cross_entropy": lambda h, t: F.cross_entropy(h, t.argmax(1), label_smoothing=0.1),
     "cross_entropy_ignoring": lambda h, t: F.cross_entropy(h, t.argmax(1), ignore_index=2, label_smoothing=0.3),
-    "cross_entropy_of_images": lambda h, t: F.cross_entropy(h.view(-1, 2, 2, 2), (t[:, :4] > 0.5).long().view(-1, 2, 2)),
+    "class_images": lambda h, t: F.cross_entropy(h.view(-1, 2, 2, 2), t[:, :4].round().view(-1, 2, 2).long()),
     "kl": lambda h, t: F.kl_div(h.log_softmax(-1), t.softmax(-1), reduction="batchmean"),
     "cosine": lambda h, t: F.cosine_similarity(h, t).sum(),
     "triplet": lambda h, t: F.triplet_margin_loss(h, t, 1 - t),
