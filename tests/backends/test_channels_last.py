@@ -19,6 +19,12 @@ from jitpy.ir.passes.channels_last import use_channels_last
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="convolutions without oneDNN")
 
 
+@pytest.fixture(autouse=True)
+def _weights_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that small images change over, too."""
+    monkeypatch.setattr(channels_last, "WEIGHTS", 0.0)
+
+
 class Residual(nn.Module):
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
@@ -251,6 +257,16 @@ def test_one_convolution_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()).eval(), torch.randn(2, 8, 16, 16)
     with torch.no_grad():
         assert captured(monkeypatch, lambda: jitpy.jit(model)(x)) == []
+
+
+def test_small_images_of_many_channels_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turning the weights would cost more than the library's packing of images."""
+    monkeypatch.undo()
+    model = nn.Sequential(nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.Conv2d(128, 64, 3, padding=1)).eval()
+    few, many = torch.randn(1, 64, 6, 6), torch.randn(16, 64, 24, 24)
+    with torch.no_grad():
+        assert captured(monkeypatch, lambda: jitpy.jit(model, dynamic=False)(few)) == []
+        assert len(captured(monkeypatch, lambda: jitpy.jit(model, dynamic=False)(many))) == 1
 
 
 def test_batch_statistics_of_images_far_from_zero() -> None:

@@ -27,7 +27,9 @@ WORTH = 1.5
 
 #: What it costs on CPUs to turn a byte of weights, in bytes of images: the library packs images as a block of channels
 #: at a time, and turns weights, whose kernels are a few numbers wide, by a plain copy before it packs them as well.
-WEIGHTS = 2.0
+#: Measured with ResNets of 18 to 50 layers, VGG, RegNet and MobileNet, two to 32 images: where images are less than 3.2
+#: times the weights that are turned, row-major was faster, from 3.8 times on channels-last.
+WEIGHTS = 2.4
 
 #: How many channels the CPU library's kernels work on together.
 _BLOCK = 16
