@@ -298,4 +298,26 @@ def refinements_of_containers(x, tensors, numbers):
             refine(numbers, dict[str, int]), refine((1, "a"), tuple[int, str]), refine(None, typing.Optional[int]))
 
 
+NUMBER = typing.Union[int, float]  # noqa: UP007
+
+
+@case(lambda: (torch.randn(3), 2), lambda: (torch.randn(3), "a"), lambda: (torch.randn(3), None), fullgraph=True)
+def unions_of_typing(x, value):
+    found = [isinstance(value, NUMBER), isinstance(value, typing.Optional[str]),  # noqa: UP007, UP045
+             isinstance(value, (typing.Union[str, list], dict)), issubclass(type(value), NUMBER)]  # noqa: UP007
+    return x + sum(found), found
+
+
+@case(lambda: (torch.randn(3),), factory=True)
+def a_union_that_changes():
+    state = {"kinds": typing.Union[int, str]}  # noqa: UP007
+
+    def fn(x):
+        found = isinstance(3, state["kinds"])
+        state["kinds"] = typing.Union[str, bytes] if found else typing.Union[int, str]  # noqa: UP007
+        return x + found
+
+    return fn, state
+
+
 test_all = make_test(__name__)

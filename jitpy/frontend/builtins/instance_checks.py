@@ -22,7 +22,7 @@ from ..executor import Executor
 from ..guards import MISSING, SameMembers
 from ..operators import same_object, truth
 from ..source import constant
-from ..values.base import NONE, ConstValue, PyValue, TensorValue, TupleValue, Value, const
+from ..values.base import NONE, ConstValue, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
 from .functions import shown_class
 
 Args = list[Value]
@@ -65,6 +65,8 @@ def classes_of(ex: Executor, value: Value) -> list[type]:
             return list(parts)
         if isinstance(origin, type) and not typing.get_args(obj):
             return [origin]  # `typing.List`
+    if isinstance(value, ObjectValue) and value.cls is type(typing.Union[int, str]):  # noqa: UP007
+        return classes_of(ex, ex.finish_sync(load_attr(ex, value, "__args__")))
     if not isinstance(value, ConstValue):
         raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
     raise ex.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
