@@ -12,7 +12,7 @@ from .. import config, logs
 from ..ir import ops
 from ..ir.autograd_function import lower
 from ..ir.builder import Builder
-from ..ir.graph import GETITEM, REENTRANT, Graph, Node
+from ..ir.graph import GETITEM, REENTRANT, Graph, Node, own_generators
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
 from ..ir.ops.quiet import without_saved_tensor_hooks
@@ -78,6 +78,7 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         kept=tuple(i for i in kept if i not in changed),
         copies=copies,
         random=any(node.op.is_random for node in again.nodes),
+        generators=own_generators(again),
         changes=bool(changed),
         watched=tuple((*one.place, one.text) for one in watched),
         paths=lambda: find_paths(joint, halves, watched),

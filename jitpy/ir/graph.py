@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any
 
+import torch
+
 from .algebra import sympy
 from .op import Op
 from .sizes import SizeEnv
@@ -286,6 +288,16 @@ def map_nodes(value: Any, fn: Callable[[Node], Any]) -> Any:
     if isinstance(value, slice):
         return slice(*(map_nodes(v, fn) for v in (value.start, value.stop, value.step)))
     return value
+
+
+def own_generators(graph: Graph) -> tuple[torch.Generator, ...]:
+    """The random generators that the program hands to the graph's nodes, each once."""
+    found: dict[int, torch.Generator] = {}
+    for node in graph.nodes:
+        if node.op.is_random:
+            found.update((id(value), value) for value in (*node.args, *node.kwargs.values())
+                         if isinstance(value, torch.Generator))
+    return tuple(found.values())
 
 
 def _input_target(*args: Any, **kwargs: Any) -> Any:

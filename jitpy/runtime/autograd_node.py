@@ -126,6 +126,7 @@ class NodeSpec:
     kept          positions of the inputs that `run` reads, but for those that the forward executable changes
     copies        for those `(position, number of the extra)`: it returns them as they were
     random        whether the forward graph draws random numbers: `run` then starts from the same state of generators
+    generators    those that it draws from besides torch's own
     changes       whether the forward executable changes inputs, so that `run` cannot stand for it
     watched       inputs and outputs that eager saves, ('input', i, text) or ('output', i, text): changing one in place
                   is eager's error, which calls it `text` (kind, sizes and maker; empty: as it is at the call)
@@ -145,6 +146,7 @@ class NodeSpec:
     kept: tuple[int, ...] = ()
     copies: tuple[tuple[int, int], ...] = ()
     random: bool = False
+    generators: tuple[torch.Generator, ...] = ()
     changes: bool = False
     watched: tuple[tuple[str, int, str], ...] = ()
     paths: Callable[[], Paths] | None = None
@@ -279,7 +281,7 @@ class _Kept:
     def __init__(self, inputs: tuple[Any, ...], spec: NodeSpec) -> None:
         self.inputs = [value if i in spec.kept else None for i, value in enumerate(inputs)]
         self.versions = [value._version if isinstance(value, torch.Tensor) else 0 for value in self.inputs]
-        self.state = random_state() if spec.random else None
+        self.state = random_state(spec.generators) if spec.random else None
 
     def take(self, spec: NodeSpec, extras: Sequence[Any]) -> None:
         """Keep the copies that a forward pass has made of inputs which it changed."""
@@ -331,25 +333,34 @@ def linear_gradients(spec: NodeSpec, defined: int, wanted: int, values: Sequence
     return list(spec.linear(defined, wanted)(*values, *[grad for grad in grads if grad is not None]))
 
 
-def random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The state of all default generators."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+#: States of the CPU's generator, of those of all GPUs, and of others.
+RandomState = tuple[torch.Tensor, list[torch.Tensor], list[tuple[torch.Generator, torch.Tensor]]]
 
 
-def _set_random_state(state: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1]:
-        torch.cuda.set_rng_state_all(state[1])
+def random_state(generators: Sequence[torch.Generator] = ()) -> RandomState:
+    """The state of all default generators, and of these."""
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return torch.get_rng_state(), of_gpus, [(generator, generator.get_state()) for generator in generators]
+
+
+def set_random_state(state: RandomState) -> None:
+    """Put generators back into a state."""
+    of_cpu, of_gpus, others = state
+    torch.set_rng_state(of_cpu)
+    if of_gpus:
+        torch.cuda.set_rng_state_all(of_gpus)
+    for generator, before in others:
+        generator.set_state(before)
 
 
 @contextlib.contextmanager
-def _random_state_of(state: tuple[torch.Tensor, list[torch.Tensor]]) -> Iterator[None]:
-    now = random_state()
-    _set_random_state(state)
+def _random_state_of(state: RandomState) -> Iterator[None]:
+    now = random_state([generator for generator, _ in state[2]])
+    set_random_state(state)
     try:
         yield
     finally:
-        _set_random_state(now)
+        set_random_state(now)
 
 
 def _is_foreign(grad: torch.Tensor) -> bool:

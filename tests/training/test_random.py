@@ -64,3 +64,31 @@ def test_flips_between_modes_compile_twice():
             torch.testing.assert_close(compiled(x), expected)
             assert torch.equal(torch.get_rng_state(), state)
     assert sum(len(engine.variants) for engine in all_engines()) == 2
+
+
+def _drawing(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return (x * torch.rand(4, generator=generator) + torch.rand(4)).pow(3)
+
+
+def _seeding(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    generator.manual_seed(1)
+    noise = torch.rand(4, generator=generator)
+    torch.manual_seed(4)
+    return (x * noise + torch.rand(4)).pow(3)
+
+
+@pytest.mark.parametrize("fn", [_drawing, _seeding])
+def test_second_derivatives_draw_again_from_a_generator_of_the_programs_own(fn):
+    """The graph runs again from the state that its generators had, and leaves them as they are."""
+
+    def trial(run):
+        generator = torch.Generator().manual_seed(0)
+        torch.manual_seed(0)
+        x, found = torch.ones(4, requires_grad=True), []
+        for _ in range(2):
+            (gradient,) = torch.autograd.grad(run(x, generator).sum(), x, create_graph=True)
+            (second,) = torch.autograd.grad(gradient.sum(), x)
+            found += [gradient.detach(), second, torch.rand(1, generator=generator), torch.rand(1)]
+        return found
+
+    torch.testing.assert_close(trial(jitpy.jit(fn, fullgraph=True)), trial(fn))

@@ -16,6 +16,8 @@ import torch
 
 from jitpy import config, logs
 from jitpy.ir import Graph, Node
+from jitpy.ir.graph import own_generators
+from jitpy.runtime.autograd_node import random_state, set_random_state
 
 #: Failures in a row after which a graph is tried less and less often, and the most calls between two trials.
 _PATIENCE = 4
@@ -32,11 +34,8 @@ class Checked:
     def __init__(self, compiled: Callable[..., tuple[Any, ...]], graph: Graph) -> None:
         self.compiled = compiled
         self.name = graph.name
-        random = [node for node in graph.nodes if node.op.is_random]
-        self.is_random = bool(random)
-        #: generators that the program passes, by identity
-        self.generators = list({id(value): value for node in random for value in (*node.args, *node.kwargs.values())
-                                if isinstance(value, torch.Generator)}.values())
+        self.is_random = any(node.op.is_random for node in graph.nodes)
+        self.generators = own_generators(graph)
         #: how often a check failed since the last success, and for how many calls the graph is left alone
         self.failures = 0
         self.pause = 0
@@ -46,8 +45,7 @@ class Checked:
         if self.pause:
             self.pause -= 1
             return None
-        state = _random_state() if self.is_random else None
-        own = [generator.get_state() for generator in self.generators]
+        state = random_state(self.generators) if self.is_random else None
         try:
             result = self.compiled(*inputs)
             self.failures = 0
@@ -60,25 +58,13 @@ class Checked:
             reason = f"{type(error).__name__}: {error}"
             logs.log("graph", lambda: f"{self.name} gave up a call: {reason}")
         if state is not None:
-            _set_random_state(state)
-            for generator, before in zip(self.generators, own, strict=True):
-                generator.set_state(before)
+            set_random_state(state)
         return None
 
     def take_failure(self) -> Exception | None:
         """Why this thread's last call returned None; None where the graph was left alone."""
         failure: Exception | None = self._local.__dict__.pop("failure", None)
         return failure
-
-
-def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-
-
-def _set_random_state(state: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1]:
-        torch.cuda.set_rng_state_all(state[1])
 
 
 def runs_once(node: Node) -> bool:

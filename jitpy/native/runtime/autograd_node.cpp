@@ -254,6 +254,7 @@ Spec::Spec(PyObject* spec)
   has_eager = attribute(spec, "eager").get() != Py_None;
   has_linear = attribute(spec, "linear").get() != Py_None;
   random = PyObject_IsTrue(attribute(spec, "random").get()) == 1;
+  generators = attribute(spec, "generators");
   changes = PyObject_IsTrue(attribute(spec, "changes").get()) == 1;
 }
 
@@ -717,7 +718,9 @@ KeptInputs keep(const Spec& spec, const Slots& inputs) {
     const at::Tensor& tensor = inputs[i].tensor;
     if (tensor.defined()) kept.versions[i] = tensor.is_inference() ? 0 : tensor._version();
   }
-  if (spec.random) kept.random_state = checked(PyObject_CallNoArgs(attribute(python_half(), "random_state").get()));
+  if (spec.random)
+    kept.random_state =
+        checked(PyObject_CallOneArg(attribute(python_half(), "random_state").get(), spec.generators.get()));
   return kept;
 }
 

@@ -74,6 +74,7 @@ struct Spec {
   std::vector<std::unique_ptr<Variant>> variants;  // under the GIL
 
   Ref eager;                    // what NodeSpec.eager made, once it did
+  Ref generators;               // those of the program's own that the graph draws from
   int differentiable_passes = 0;  // until there is one that is not; then -1
 
   // Paths in native form. Read when a pass over parts comes.
