@@ -7,6 +7,7 @@ import abc
 import collections.abc
 import typing
 
+import sympy  # noqa: F401  (registers abstract classes, which empties the caches that ABCMeta's checks are answered from)
 import torch
 
 from tests.semantics.harness import case, make_test
