@@ -98,7 +98,7 @@ def test_recordings_settle_soon(cuda: torch.device, monkeypatch: pytest.MonkeyPa
     jitted = jitpy.jit(ours, mode="reduce-overhead")
     x, target = torch.randn(2048, 256, device=cuda), torch.randint(0, 4096, (2048,), device=cuda)
     held, counts = [], []
-    for _ in range(14):
+    for _ in range(20):
         if moves:
             held.append(x := torch.randn(2048, 256, device=cuda))
         found = []
@@ -111,7 +111,8 @@ def test_recordings_settle_soon(cuda: torch.device, monkeypatch: pytest.MonkeyPa
             close(one, other)
         del found, loss, one, other  # a gradient that is held keeps its recording from being replayed
         counts.append(len(made))
-    assert counts[5] == counts[-1] <= 2 * 6, counts
+    # where inputs stay, a part is recorded when the one in front of it is, which gives its inputs their places
+    assert counts[5 if moves else 14] == counts[-1] <= 2 * 6, counts
 
 
 def test_gradients_and_outputs_that_are_held(cuda: torch.device) -> None:
