@@ -41,7 +41,7 @@ def sum_of_a_list():
     return fn
 
 
-@changes(10)
+@changes(15)
 def loop_over_a_list():
     xs = []
 
@@ -154,7 +154,7 @@ def sorted_set():
     return fn
 
 
-@changes(14)
+@changes(16)
 def loop_of_changing_length():
 
     def fn(x, i):
@@ -176,7 +176,7 @@ def item_of_a_changing_index():
     return fn
 
 
-@changes(10)
+@changes(15)
 def comprehension():
     xs = []
 
@@ -188,7 +188,7 @@ def comprehension():
     return fn
 
 
-@changes(11)
+@changes(15)
 def enumerated_list():
     xs = []
 
@@ -238,7 +238,7 @@ def module_by_index():
     return fn
 
 
-@changes(14)
+@changes(16)
 def loop_over_a_changing_size():
     def fn(x, step):
         y = torch.ones(step + 2)

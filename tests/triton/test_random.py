@@ -93,7 +93,7 @@ def test_random_tensors(kind: str, scale: float, shift: float, shape: tuple[int,
     result, numbers = PythonExecutable(plan)(*inputs)
     wanted = ops.get(DRAWN).target(inputs[1], *args)
     near = 3e-6 if dtype is torch.float32 else 4e-3 if dtype is torch.bfloat16 else 5e-4
-    exact = kind == UNIFORM
+    exact = kind == UNIFORM and scale == 1.0  # eager's kernels on CPUs may multiply and add in one step
     torch.testing.assert_close(numbers, wanted, rtol=0 if exact else near, atol=0 if exact else 1e-6)
     torch.testing.assert_close(result, wanted + inputs[0] * 2, rtol=2 * near, atol=1e-5)
     for step in launches(plan) if shape == (7, 5) else ():
