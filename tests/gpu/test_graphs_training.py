@@ -111,8 +111,8 @@ def test_recordings_settle_soon(cuda: torch.device, monkeypatch: pytest.MonkeyPa
             close(one, other)
         del found, loss, one, other  # a gradient that is held keeps its recording from being replayed
         counts.append(len(made))
-    # where inputs stay, a part is recorded when the one in front of it is, which gives its inputs their places
-    assert counts[5 if moves else 14] == counts[-1] <= 2 * 6, counts
+    # behind a part that is not recorded, parts are recorded one after another: each gives the next its inputs' places
+    assert counts[5 if always else 14] == counts[-1] <= 2 * 6, counts
 
 
 def test_gradients_and_outputs_that_are_held(cuda: torch.device) -> None:
