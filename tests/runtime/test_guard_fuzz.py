@@ -254,7 +254,7 @@ def test_relations_agree(a: Any, b: Any, compare: Any, both: bool, numbers: list
         return
     bind = tuple(("local", i, 0, i + 1, -1, (("int", (i, True, 0, 2**63 - 1)),)) for i in range(2))
     final = ("relation", (), tuple(slots[s] for s in relation.symbols), ask, program)
-    guard = load_native("runtime").Guard(bind, (final,), (), (), 2)
+    guard = load_native("runtime").Guard(bind, (final,), (), (0, 0), (), 2)
     values = dict(zip(SYMBOLS, numbers[:2], strict=True))
     try:
         expected = relation(*(values[s] for s in relation.symbols))

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from tests.semantics.harness import case, jit, make_test
+
+
+@pytest.fixture(autouse=True)
+def _stack_as_before() -> Iterator[None]:
+    """A default device that is set inside a block leaves its mode on this thread's stack, in torch as well."""
+    depth = torch._C._len_torch_function_stack()
+    yield
+    while torch._C._len_torch_function_stack() > depth:
+        torch._C._pop_torch_function_stack()
 
 
 def graph_break() -> None:

@@ -218,7 +218,8 @@ def test_filters(function: Any, whole: bool, action: str) -> None:
 def test_shown() -> None:
     """Where nobody records: what is written to stderr, in a process of its own, because pytest records."""
     plain, jitted = (
-        subprocess.run([sys.executable, __file__, how], capture_output=True, text=True, timeout=300, check=True)
+        subprocess.run([sys.executable, __file__, how], capture_output=True, text=True, timeout=300, check=True,
+                       env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         for how in ("plain", "jitted")
     )
     assert plain.stdout == jitted.stdout

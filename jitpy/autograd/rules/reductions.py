@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
-
+from ...ir.algebra import sympy
 from ...ir.graph import Node
 from ...ir.op import NotCovered
 from ...ir.ops.layout import normalize_dim
