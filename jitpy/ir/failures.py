@@ -31,9 +31,8 @@ _NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state"})
 #: ATen ops that look at values: indices within bounds, as many elements as places, matrices that can be factored,
 #: probabilities between 0 and 1
 _LOOK_AT_VALUES = frozenset({
-    "_embedding_bag", "_embedding_bag_forward_only",
     "bernoulli", "binary_cross_entropy", "bincount", "binomial", "cross_entropy_loss", "embedding", "embedding_bag",
-    "embedding_renorm", "gather", "geqrf", "histc", "histogram", "index", "index_add", "index_copy", "index_fill",
+    "embedding_bag_forward_only", "embedding_renorm", "gather", "geqrf", "histc", "histogram", "index", "index_add", "index_copy", "index_fill",
     "index_put", "index_reduce", "index_select", "inverse", "masked_scatter", "matrix_power",
     "max_unpool2d", "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "multinomial", "normal", "one_hot",
     "ormqr", "pinverse", "poisson", "put", "qr", "quantile", "nanquantile", "repeat_interleave", "scatter",
