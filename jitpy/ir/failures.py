@@ -33,7 +33,8 @@ _NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state"})
 _LOOK_AT_VALUES = frozenset({
     "bernoulli", "binary_cross_entropy", "bincount", "binomial", "cross_entropy_loss", "embedding", "embedding_bag",
     "embedding_bag_forward_only", "embedding_renorm", "gather", "geqrf", "histc", "histogram", "index",
-    "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "inverse", "masked_scatter", "matrix_power",
+    "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "inverse",
+    "masked_scatter", "matrix_power",
     "max_unpool2d", "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "multinomial", "normal", "one_hot",
     "ormqr", "pinverse", "poisson", "put", "qr", "quantile", "nanquantile", "repeat_interleave", "scatter",
     "scatter_add", "scatter_reduce", "searchsorted", "segment_reduce", "svd", "take", "take_along_dim",
