@@ -71,6 +71,18 @@ def requires_grad_assigned_to_a_result(x, *rest):
     return y
 
 
+@case(leaf, inner)
+def requires_grad_taken_from_a_result(x, *rest):
+    y = x * 2
+    said = []
+    for flag in (False, True, 0):
+        try:
+            y.requires_grad = flag
+        except (RuntimeError, TypeError) as error:
+            said.append((type(error), str(error)))
+    return said, y
+
+
 @case(leaf)
 def requires_grad_off(x):
     x.requires_grad_(False)

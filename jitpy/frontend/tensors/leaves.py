@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from ..executor import Executor
 
 
+#: What eager says of tensors that are no leaves, and, where the flag is False, besides.
+_NO_LEAF = "you can only change requires_grad flags of leaf variables."
+_DETACH = ("If you want to use a computed variable in a subgraph that doesn't require differentiation use "
+           "var_no_grad = var.detach().")
+
+
 @builtin(torch.Tensor.requires_grad_)
 def _requires_grad_(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("self", "requires_grad"), args, strict=False)) | kwargs
@@ -33,9 +39,11 @@ def _requires_grad_(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
 
 def store_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
     """`value.requires_grad = flag`, which, unlike the method, is refused by all that is no leaf."""
+    if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
+        raise GraphBreak("unsupported_op", "requires_grad = ... with a flag that is not known while tracing")
     with recording(ex, "requires_grad"):
         if ex.recorder.attribute(value.traced, "requires_grad") and not ex.recorder.attribute(value.traced, "is_leaf"):
-            raise UserError(RuntimeError("you can only change requires_grad flags of leaf variables."))
+            raise UserError(RuntimeError(_NO_LEAF if flag.value else f"{_NO_LEAF} {_DETACH}"))
     _set_requires_grad(ex, value, flag)
 
 
