@@ -176,6 +176,8 @@ def _prod(p: Pullback, g: Node, x: Node, dim: int, keepdim: bool = False, **opti
     if not x.tensor.ndim or options.get("dtype") is not None:
         raise NotCovered("a product of one number, or in another dtype")
     size = x.tensor.shape[dim]
+    if p.env.known(sympy.Ge(size, 1)) is not True:
+        raise NotCovered("a product of nothing")
     one = p.call("aten.narrow.default", p.call("aten.ones_like.default", x), dim, 0, 1)
 
     def before(values: Node) -> Node:
@@ -185,8 +187,6 @@ def _prod(p: Pullback, g: Node, x: Node, dim: int, keepdim: bool = False, **opti
     def turned(values: Node) -> Node:
         return p.call("aten.flip.default", values, [dim])
 
-    if p.env.known(sympy.Ge(size, 1)) is not True:
-        raise NotCovered("a product of nothing")
     others = p.mul(before(x), turned(before(turned(x))))
     return (p.mul(p.restored(g, [normalize_dim(dim, x.tensor.ndim)], keepdim), others),)
 
