@@ -14,6 +14,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .. import config, logs
 from ..ir import Loc, SizeUnknown
 from .breaks import GraphBreak, Restart, Signal
@@ -459,6 +461,12 @@ def is_polyfill(code: types.CodeType) -> bool:
     return stands_for_c(code) and not code.co_filename.endswith("construct.py")
 
 
+def keeps_hooks(code: types.CodeType) -> bool:
+    """Whether code is of torch, which looks for the number of a hook only among those of other hooks."""
+    return code.co_filename.startswith((_TORCH, os.path.join(_POLYFILLS, "hooks.py")))
+
+
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")
 
 

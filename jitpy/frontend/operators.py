@@ -7,7 +7,7 @@ import operator
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from .builtins.plain_parts import answers, is_boxed, plain_part, transparent_par
 from .builtins.stand_ins import changed
 from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
 from .calls import as_int, call, fold_numpy_numbers, lift, number_value, range_items, record, recording, to_payload
-from .executor import Executor, is_polyfill
+from .executor import Executor, is_polyfill, keeps_hooks
 from .guards import MISSING
 from .polyfills import construct
 from .source import ConstSource
@@ -34,6 +34,7 @@ from .values.base import (
     DictValue,
     DictViewValue,
     FunctionValue,
+    HookNumberValue,
     Identity,
     ListValue,
     MethodValue,
@@ -50,6 +51,7 @@ from .values.base import (
     Value,
     WeakReferenceValue,
     const,
+    has_hook_numbers,
     unsupported,
 )
 
@@ -675,6 +677,7 @@ def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | No
         return const(COMPARE[symbol][0](len(xs), len(ys)))
     if isinstance(a, DictValue) and isinstance(b, DictValue) and symbol in ("==", "!="):
         xs_, ys_ = dict(world.dict_items(a)), dict(world.dict_items(b))
+        _check_known(a, (*xs_, *ys_))
         same = xs_.keys() == ys_.keys() and all(equal(ex, v, ys_[k]) for k, v in xs_.items())
         return const(same == (symbol == "=="))
     if isinstance(a, (SetValue, DictViewValue)) and isinstance(b, (SetValue, DictViewValue)):
@@ -745,6 +748,8 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
                 return truth_or_number(ex, result if name == "__bool__" else _checked_length(ex, result))
             if isinstance(value, BoxedValue) and found is not MISSING:
                 return truth_or_number(ex, value.plain)
+            if found is not MISSING and name == "__bool__":
+                raise unsupported(value, "truth")
             if found is not MISSING:
                 return truth_or_number(ex, length(ex, value))
         return True
@@ -836,8 +841,10 @@ def key_of(ex: Executor, value: Value) -> Any:
     if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
         raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     if isinstance(value, ObjectValue):
+        if isinstance(value, HookNumberValue) and keeps_hooks(ex.frame.code):
+            return Identity(value)  # new to every dict of hooks
         hasher = ex.world.class_lookup(value.cls, "__hash__")
-        if hasher is object.__hash__ or value.cls is int:
+        if hasher is object.__hash__:
             return _identity(ex, value)
         if hasher is None:
             raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
@@ -864,9 +871,16 @@ def set_keys(ex: Executor, value: Value) -> list[Any]:
     if isinstance(value, SetValue):
         return list(value.items)
     assert isinstance(value, DictViewValue)
+    items = ex.world.dict_items(value.of)
+    _check_known(value, (key for key, _ in items))
     if value.kind == "keys":
-        return [k for k, _ in ex.world.dict_items(value.of)]
-    return [(k, key_of(ex, v)) for k, v in ex.world.dict_items(value.of)]
+        return [key for key, _ in items]
+    return [(key, key_of(ex, found)) for key, found in items]
+
+
+def _check_known(value: Value, keys: Iterable[Any]) -> None:
+    if has_hook_numbers(keys):
+        raise unsupported(value, "a look at the numbers of hooks")
 
 
 def mutate(ex: Executor, value: Any) -> None:

@@ -75,6 +75,7 @@ from .values.base import (
     TupleValue,
     Value,
     WeakReferenceValue,
+    has_hook_numbers,
 )
 
 CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType})
@@ -634,7 +635,11 @@ class World:
         return None
 
     def _pin_key(self, d: DictValue, key: Any) -> None:
-        """An object that is a key of a dict from outside has to be the same object in later calls."""
+        """An object that is a key of a dict from outside has to be the same object in later calls. Nobody knows which
+        numbers new hooks have."""
+        if self.recorder.state.hooks_registered and type(key) in (int, bool, float, complex) and \
+                has_hook_numbers(d.vals):
+            raise GraphBreak("unsupported_value", f"a look for {key} among the numbers of hooks")
         if d.source is None or type(key) is str:
             return
         for part in key if type(key) is tuple else (key,):

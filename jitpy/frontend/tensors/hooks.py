@@ -1,7 +1,8 @@
 """Hooks that the traced program registers and uses up itself.
 
 Torch numbers hooks, and keeps them in dicts of the tensor or module by number. A number that is another one at each
-call must not be known here, so it is an object of which all that counts is its identity (`HookNumber`). Once a hook is
+call must not be known here: to torch's own functions it is a key that no other hook has (`HookNumberValue`), and where
+the program asks which number it is, the graph breaks. Once a hook is
 removed, nothing is left of it but the numbers that were used. One that is still there where the graph ends gets the
 number that it would have in eager when the changes of its module are replayed. A handle of a hook of a tensor that is
 left by then has to be made in plain Python: tracing starts again, and breaks at the registration.
@@ -29,7 +30,15 @@ from ..polyfills.hooks import new_hook_id, reference_to_hooks
 from ..polyfills.hooks import register as register_body
 from ..recording.bets import Bet, Hooks
 from ..traced import TracedTensor, Uncapturable
-from ..values.base import ConstValue, DictValue, ObjectValue, TensorValue, Value, WeakReferenceValue
+from ..values.base import (
+    ConstValue,
+    DictValue,
+    HookNumberValue,
+    ObjectValue,
+    TensorValue,
+    Value,
+    WeakReferenceValue,
+)
 from .backward import leaf_of, memory_of
 
 if TYPE_CHECKING:
@@ -37,20 +46,6 @@ if TYPE_CHECKING:
 
 _REGISTERING = tuple(function.__code__ for function in (
     torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook, RemovableHandle.__init__))
-
-
-class HookNumber:
-    """The class of the numbers, as tracing sees it."""
-
-
-class HookNumberValue(ObjectValue):
-    """The number of a hook that was registered at a step, `index` hooks after the graph began."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        super().__init__(int)
-        self.index = index
 
 
 class HooksReferenceValue(WeakReferenceValue):
@@ -213,6 +208,3 @@ def _as_gradient(ex: Executor, made: TracedTensor, grad: Node, create_graph: boo
         return recorder.node(made)
     node = recorder.node(made, detached=True)
     return recorder.emit(torch.ops.aten.detach.default, (node,)) if have.requires_grad else node
-
-
-__all__ = ["HookNumber"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...ir.algebra import sympy
@@ -393,6 +393,25 @@ class BoxedValue(ObjectValue):
     def __init__(self, cls: type, base: type, plain: Value, source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
         self.base, self.plain = base, plain
+
+
+class HookNumberValue(ObjectValue):
+    """The number of a hook that was registered `index` hooks after the graph began: an int, not known which one (see
+    `tensors/hooks.py`)."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        super().__init__(int)
+        self.index = index
+
+    def describe(self) -> str:
+        return "the number of a hook"
+
+
+def has_hook_numbers(keys: Iterable[Any]) -> bool:
+    """Whether some of the keys are numbers of hooks that tracing does not know."""
+    return any(type(key) is Identity and isinstance(key.value, HookNumberValue) for key in keys)
 
 
 class WeakReferenceValue(Value):
