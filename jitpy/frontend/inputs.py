@@ -62,18 +62,19 @@ def sharing_arrays(recorder: Recorder, tensor: torch.Tensor, source: Source) -> 
     if not is_array and not recorder.has_arrays:
         return []
     recorder.has_arrays = True
-    begin, end = _memory(tensor)
+    begin, end = memory_range(tensor)
     found = []
     for i, entry in enumerate(recorder._inputs):
         if isinstance(entry.value, torch.Tensor) and entry.value is not tensor and (
                 is_array or is_array_source(entry.source)):
-            low, high = _memory(entry.value)
+            low, high = memory_range(entry.value)
             if low < end and begin < high:
                 found.append(i)
     return found
 
 
-def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's storage begins and ends."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 

@@ -97,10 +97,11 @@ class Storage:
     history       the step at which a value with a history was written to an input, the first; None: at none
     turned        the generation at which an input that did not require grad came to; None: at none
     frozen        a leaf that was made here shows this memory: it is not written to
+    leaf          the parameter that was made of this memory, if one was
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
-                 "seen", "split", "has_data", "history", "turned", "frozen")
+                 "seen", "split", "has_data", "history", "turned", "frozen", "leaf")
 
     def __init__(self, base: Node, input: int | None = None) -> None:
         self.base = base
@@ -118,14 +119,17 @@ class Storage:
         self.history: int | None = None
         self.turned: int | None = None
         self.frozen = False
+        self.leaf: TracedTensor | None = None
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen)
+                self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen,
+                self.leaf)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen) = state
+         self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen,
+         self.leaf) = state
 
 
 class TracedTensor:

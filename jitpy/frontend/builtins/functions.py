@@ -752,8 +752,17 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         source = attributes.instance_attrs(ex, value)
         target = attributes.instance_attrs(ex, made)
         assert source is not None and target is not None
-        for key, item in ex.world.dict_items(source):
-            ex.world.dict_set(target, key, _deepcopy(ex, item, memo))
+        getter, setter = (ex.world.class_lookup(value.cls, name) for name in ("__getstate__", "__setstate__"))
+        state: Value = source
+        if isinstance(getter, types.FunctionType):
+            state = ex.call_sync(ex.world.const_object(getter), [value])
+        if not isinstance(state, DictValue) or state.cls is not dict:
+            raise unsupported(value, "copy.deepcopy(), with a __getstate__ that returns no dict,")
+        copied = target if setter is MISSING else DictValue()
+        for key, item in ex.world.dict_items(state):
+            ex.world.dict_set(copied, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(state, key))
+        if setter is not MISSING:
+            ex.call_sync(ex.world.const_object(setter), [made, copied])
         return made
     if isinstance(value, TupleValue) and hasattr(value.cls, "_fields") and \
             ex.world.class_lookup(value.cls, "__deepcopy__") is MISSING:
@@ -781,8 +790,13 @@ def _has_attrs(ex: Executor, value: ObjectValue) -> bool:
 
 
 def _copies_plainly(ex: Executor, cls: type) -> bool:
-    """Whether copying an instance means copying its `__dict__`."""
-    lookup = ex.world.class_lookup
+    """Whether copying an instance means copying its `__dict__`, or what `__getstate__` and `__setstate__` in Python
+    make of it."""
+
+    def lookup(cls: type, name: str) -> Any:
+        found = ex.world.class_lookup(cls, name)
+        return MISSING if name.endswith("state__") and isinstance(found, types.FunctionType) else found
+
     slots = any(isinstance(v, types.MemberDescriptorType) for c in cls.__mro__ for v in c.__dict__.values())
     return (cls.__dictoffset__ != 0 and not slots and lookup(cls, "__deepcopy__") is MISSING
             and lookup(cls, "__setstate__") is MISSING and lookup(cls, "__reduce__") is object.__reduce__

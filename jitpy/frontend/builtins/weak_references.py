@@ -17,7 +17,7 @@ from ..calls import builtin, calls_of
 from ..executor import Executor, Frame
 from ..finish.codegen import Emitter, builds, param_names
 from ..source import LocalSource, slot
-from ..values.base import NONE, ObjectValue, Value, WeakReferenceValue
+from ..values.base import NONE, ObjectValue, TensorValue, Value, WeakReferenceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -37,12 +37,13 @@ def _make(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     if kwargs or len(args) != 1:
         raise _refusal(target, "a weak reference with a callback")
-    is_known = type(target) is ObjectValue and (target.source is not None or target.born > 0)
+    is_known = type(target) is ObjectValue and (target.source is not None or target.born > 0) or \
+        isinstance(target, TensorValue) and (target.source is not None or target.traced in ex.recorder.parameters.data)
     if not is_known or target.cls.__weakrefoffset__ == 0:
         raise GraphBreak("unsupported_call", f"a weak reference to {target.describe()}")
     made = ex.weak_references.get(id(target))
     if made is None:
-        made = ex.weak_references[id(target)] = WeakReferenceValue(target)
+        made = ex.weak_references[id(target)] = WeakReferenceValue(target, born=ex.step)
     return made
 
 
@@ -124,6 +125,8 @@ def _build(emitter: Emitter, value: WeakReferenceValue) -> None:
     target = value.target
     assert target is not None
     if emitter.is_break and target.source is None:
+        if isinstance(target, TensorValue):  # from then on the parameter is one from outside
+            raise Restart(value.born, GraphBreak("unsupported_call", "a weak reference to a parameter", split=True))
         raise _refusal(target, "a weak reference at a graph break")
     emitter.call(weakref.ref, lambda: emitter.load(target))
     emitter.remember(value)

@@ -254,6 +254,9 @@ class Emitter:
             self.load_source(value.source)
             return
         if isinstance(value, (TensorValue, ScalarValue)):
+            if isinstance(value, TensorValue) and value.traced in self.world.recorder.parameters.data:
+                self._build_parameter(value)
+                return
             self._load_live(value.traced)
             if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
                 self.remember(value)
@@ -389,6 +392,17 @@ class Emitter:
         for key, item in pairs:
             key_value = self.world.dict_key_value(value, key)
             self._set_item(value, setter, key_value, item)
+        self.fill_attrs(value)
+
+    def _build_parameter(self, value: TensorValue) -> None:
+        data = self.world.recorder.parameters.data[value.traced]
+        self.call(torch.Tensor._make_subclass, _later(self.const, value.cls), _later(self._load_live, data),
+                  _later(self.const, value.traced.spec.requires_grad))
+        self.remember(value)
+        if value.grad is not None and not (isinstance(value.grad, ConstValue) and value.grad.value is None):
+            self.load(value.grad)
+            self.load(value)
+            self.emit("STORE_ATTR", "grad")
         self.fill_attrs(value)
 
     def _set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:

@@ -137,7 +137,7 @@ class Bets:
             raise Uncapturable("input_mutation", detail)
         self._recorder._save(storage)
         bet = Bet(step, "new_history", f"{entry.source}, changed under no_grad", split=step > storage.lost_at)
-        storage.base = self._begin(storage.base, entry.payload, storage.input, bet)
+        storage.base = self.begin_at(storage.base, entry.payload, bet, storage.input)
         storage.lost_grad = False
         storage.values = (*storage.values, storage.base)
         storage.generation += 1
@@ -191,13 +191,14 @@ class Bets:
         if not tensor.chain or tensor.chain[-1] is root[1]:
             self.based[root] = bet
             recorder._journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
-        node = self._begin(source, tensor, number, bet)
+        node = self.begin_at(source, tensor, bet, number)
         tensor.storage, tensor.chain = Storage(node, number), ()
         tensor.storage.frozen = True
         tensor.node, tensor.generation, tensor.anchored, tensor.is_leaf = node, 0, True, True
         tensor._spec = node.tensor
 
-    def _begin(self, source: Node, tensor: TracedTensor, number: int | None, bet: Bet) -> Node:
+    def begin_at(self, source: Node, tensor: TracedTensor, bet: Bet, number: int | None = None) -> Node:
+        """The node at which a history of a tensor begins, with the value that `source` has."""
         recorder = self._recorder
         if recorder._first_grad_node is None:
             recorder._first_grad_node = len(recorder.graph.nodes)
@@ -211,9 +212,13 @@ class Bets:
         """Raises Uncapturable for a view of what came to require grad when the view was there already."""
         if tensor.storage.frozen and tensor.root in self.based:
             raise Uncapturable("unsupported_op", "a view of a tensor that came to require grad after it was made")
+        if tensor.storage.frozen and self._recorder.parameters.is_stale(tensor):
+            raise Uncapturable("unsupported_op", "a view of a parameter that was changed under no_grad since")
 
     def is_leaf(self, tensor: TracedTensor) -> bool:
         """Whether a history begins at this tensor, here."""
+        if tensor.storage.leaf is tensor:
+            return True
         leaf = self.leaves.get(tensor.storage.base)
         return leaf is not None and leaf.tensor is tensor
 
@@ -237,8 +242,8 @@ class Bets:
         no pass needs to come to them. What has a history by them alone loses it, unless it is a result: then they stay,
         and their bets are lost."""
         shown = {tensor.storage.base for tensor in live if isinstance(tensor, TracedTensor)}
-        gone = {node for node, leaf in self.leaves.items()
-                if leaf.input is None and node in self.differentiated and node not in shown}
+        gone = {node for node, leaf in self.leaves.items() if leaf.input is None and node in self.differentiated
+                and node not in shown and not any(leaf.tensor is tensor for tensor in live)}
         graph = self._recorder.graph
         if not any(needs_grad(node.spec) for node in gone):
             return
@@ -266,6 +271,12 @@ class Bets:
             if self._recorder.shares_memory(number):
                 raise bet.lost()
         live = list(live)
+        parameters = self._recorder.parameters
+        for tensor in live:
+            if isinstance(tensor, TracedTensor) and parameters.is_stale(tensor):
+                raise self.leaves[tensor.storage.base].bet.lost()
+        seen = set(map(id, live))
+        live += [made for made, data in parameters.data.items() if id(data) in seen]
         for payload in live if self.seen_off else ():
             for step in payload.chain[:-1] if isinstance(payload, TracedTensor) else ():
                 if step in self.seen_off:
@@ -288,7 +299,8 @@ class Bets:
         self._forget_unreachable(live)
         mapping: dict[Node, Node] = {}
         for node, leaf in self.leaves.items():
-            if needs_grad(node.spec) or leaf.input is None and id(leaf.tensor) in kept:
+            held = leaf.input is None and id(leaf.tensor) in kept and leaf.tensor not in parameters.data
+            if needs_grad(node.spec) or held:
                 raise leaf.bet.lost()
             source: Node = node.args[0]
             mapping[node] = mapping.get(source, source)

@@ -317,6 +317,8 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
 def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
     """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
     autograd: Any = torch._C._autograd
+    if value.storage.leaf is value:
+        return None
     if any(step.multi for step in value.chain):
         return autograd.CreationMeta.MULTI_OUTPUT_NODE
     if value.is_unrecorded:

@@ -74,6 +74,7 @@ from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
 from .number_checks import check_dtypes, check_numbers, check_written
+from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
 _aten = torch.ops.aten
@@ -136,6 +137,8 @@ class Recorder:
         self.history = History(self)
         #: what is taken for granted of histories, and the step at which to break where that turns out wrong
         self.bets = Bets(self)
+        #: parameters that the program has made
+        self.parameters = Parameters(self)
         self.step: Callable[[], int] = lambda: 0
         self.step_behind: Callable[[int], int] = lambda step: 0
 
@@ -179,6 +182,8 @@ class Recorder:
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
             self.bets.begin_again(storage)
             self._refresh(value)
+        if storage.leaf is value and value._spec.requires_grad and self.state.grad_enabled and not detached:
+            return self.parameters.root(value)
         return value.node
 
     def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None,
@@ -190,10 +195,11 @@ class Recorder:
         for step in value.chain:
             node = view(step, node) if view is not None else self._apply_step(step, node)
         value.node, value.generation, value.anchored = node, storage.generation, True
-        requires_grad = node.tensor.requires_grad or (storage.lost_grad and value._spec.requires_grad)
+        requires_grad = node.tensor.requires_grad or \
+            (storage.lost_grad or storage.leaf is value) and value._spec.requires_grad
         if requires_grad != value._spec.requires_grad:
             value._spec = value._spec.with_(requires_grad=requires_grad)
-        value.is_leaf = value.is_leaf and storage.input is not None
+        value.is_leaf = value.is_leaf and (storage.input is not None or storage.leaf is value)
 
     def _apply_step(self, step: ViewStep, base: Node, as_made: bool = False) -> Node:
         """The view of `base`; `as_made`: together with the views that were made at once with it."""
@@ -335,6 +341,8 @@ class Recorder:
 
     def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
         """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
+        if base.storage.leaf is base and node.tensor.requires_grad:
+            base = self.parameters.seen_by_views(base)
         if (
             (step.multi or not step.grad_enabled)
             and not base.storage.restricted
@@ -466,7 +474,7 @@ class Recorder:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
         if facts.overload is _aten.detach_.default:
             raise Uncapturable("unsupported_op", f"{facts.overload}")
-        if self.bets.is_leaf(target):
+        if self.bets.is_leaf(target) or target in self.parameters.data:
             raise Uncapturable("unsupported_op", f"{facts.overload} changes the sizes of a tensor that requires grad")
         if self.state.grad_enabled and target.chain and not target.is_detached and (
             target.spec.requires_grad or target.storage.base.tensor.requires_grad
@@ -537,7 +545,7 @@ class Recorder:
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
-        if lost:
+        if lost or storage.leaf is not None:
             storage.lost_at = self.step()
         storage.seen = storage.seen or not (target.is_data or unseen)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
@@ -559,7 +567,7 @@ class Recorder:
         ):
             return  # rebuilt from the base when it is read: with a history it is a view of that
         target.node, target.generation, target.anchored = value, storage.generation, not target.chain
-        if not lost:
+        if not lost and storage.leaf is not target:
             target._spec = spec.with_(requires_grad=value.tensor.requires_grad)
         elif target.input is None:
             target._spec = spec
@@ -576,6 +584,8 @@ class Recorder:
         if storage.frozen:
             raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
         base = storage.base.tensor
+        if storage.leaf is target and spec.requires_grad and grad:
+            raise UserError(RuntimeError("a leaf Variable that requires grad is being used in an in-place operation."))
         if base.requires_grad and (not grad or target.is_detached):
             # An input's copy-back is made with grad mode or without: not one after the other.
             if storage.input is None or any(

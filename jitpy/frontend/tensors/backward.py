@@ -207,7 +207,7 @@ def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[Tr
     recorder = ex.recorder
     reached = _reached_inputs(recorder, _output_nodes(recorder, outputs))
     if only is not None:
-        asked = {recorder.node(value.traced) for value in only}
+        asked = {recorder.parameters.root(value.traced) for value in only}
         if any(node.op is not INPUT and node not in recorder.bets.leaves for node in asked):
             raise Uncapturable("autograd", "backward(inputs=...) of a tensor that is no leaf")
         _check_histories(recorder, _output_nodes(recorder, outputs), list(asked))
@@ -334,7 +334,7 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
     for entry in recorder._inputs:
         if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
             _guard_hooks(recorder, entry)
-    wrt = [recorder.node(tensor) for tensor in inputs]
+    wrt = [recorder.parameters.root(tensor) for tensor in inputs]
     _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
     _check_roots(recorder, inputs, _reached_inputs(recorder, _output_nodes(recorder, outputs)))
     if any(node in recorder.bets.hooked for node in wrt):
@@ -391,7 +391,7 @@ def _check_histories(recorder: Recorder, outputs: Sequence[Node], wrt: Sequence[
 def _check_roots(recorder: Recorder, wrt: Sequence[TracedTensor], reached: Sequence[Node]) -> None:
     """Uncapturable where a pass reaches a former value of a leaf, too: eager knows but one leaf."""
     for tensor in wrt:
-        former = recorder.bets.nodes_of(tensor) - {recorder.node(tensor)}
+        former = recorder.bets.nodes_of(tensor) - {recorder.parameters.root(tensor)}
         if not former.isdisjoint(reached):
             raise Uncapturable("autograd", _BOTH)
 

@@ -139,7 +139,7 @@ def _hooks_of(ex: Executor, value: TensorValue) -> DictValue:
     bets.check_view(tensor)
     if not tensor.spec.requires_grad or recorder.state.transforms:
         raise Uncapturable("autograd", "a tensor that does not require grad here")
-    node = recorder.node(tensor)
+    node = recorder.parameters.root(tensor)
     known = bets.hooked.get(node)
     if known is not None and known.tensor is tensor:
         return known.hooks

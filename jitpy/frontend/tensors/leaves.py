@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..breaks import GraphBreak
-from ..calls import builtin, recording
+from ..calls import builtin, from_payload, recording
 from ..inputs import is_leaf
 from ..traced import Uncapturable, UserError
-from ..values.base import ConstValue, TensorValue, Value, const
+from ..values.base import ConstValue, PyValue, TensorValue, Value, const
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -25,6 +25,31 @@ if TYPE_CHECKING:
 _NO_LEAF = "you can only change requires_grad flags of leaf variables."
 _DETACH = ("If you want to use a computed variable in a subgraph that doesn't require differentiation use "
            "var_no_grad = var.detach().")
+
+
+@builtin(torch.Tensor._make_subclass)
+def _make_subclass(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What `torch.nn.Parameter` makes itself of."""
+    if kwargs or len(args) != 3 or not isinstance(args[1], TensorValue):
+        raise GraphBreak("unsupported_call", "Tensor._make_subclass()")
+    (cls, data, flag), recorder = args, ex.recorder
+    if not isinstance(cls, PyValue) or cls.obj is not torch.nn.Parameter or not isinstance(flag, ConstValue) or \
+            type(flag.value) is not bool:
+        raise GraphBreak("unsupported_call", "Tensor._make_subclass() of a class other than torch.nn.Parameter")
+    if flag.value and not _may_require_grad(data.traced.dtype):
+        raise GraphBreak("exception", "a parameter of integers that requires grad")
+    recorder.loc = ex.loc()
+    mark = recorder.checkpoint()
+    with recording(ex, "torch.nn.Parameter()"):
+        try:
+            return from_payload(ex, recorder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
+        except Uncapturable:
+            recorder.rollback(mark)
+            raise
+
+
+def _may_require_grad(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 @builtin(torch.Tensor.requires_grad_)
@@ -58,8 +83,11 @@ def _turn(ex: Executor, value: TensorValue, flag: bool) -> None:
     recorder, tensor = ex.recorder, value.traced
     if recorder.attribute(tensor, "requires_grad") == flag:
         return
-    if flag and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+    if flag and not _may_require_grad(tensor.dtype):
         raise UserError(RuntimeError("only Tensors of floating point dtype can require gradients"))
+    if tensor in recorder.parameters.data:
+        recorder.parameters.turn(tensor, flag)
+        return
     if value.source is None or value.real is None:  # made here
         if not flag:
             raise Uncapturable("unsupported_op", "requires_grad_(False) on a tensor that was made inside")

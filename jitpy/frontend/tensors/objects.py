@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..inputs import memory_range
 from ..recording.recorder import dense_order
 from ..source import attr
+from ..traced import Uncapturable
 from ..values.base import ConstValue, TensorValue, Value, const, unsupported
 from .attributes import has_no_grad
 
@@ -35,7 +37,8 @@ def load_grad(ex: Executor, value: TensorValue) -> Value:
 
 def store_grad(ex: Executor, value: TensorValue, new: Value) -> None:
     """`value.grad = new`, replayed later; what torch may refuse to assign breaks the graph."""
-    if value.source is None or not value.real.is_leaf or not _assignable(value, new):
+    is_leaf = value.source is not None and value.real.is_leaf or value.traced in ex.recorder.parameters.data
+    if not is_leaf or not _assignable(value, new):
         raise unsupported(value, ".grad = ...")
     load_grad(ex, value)  # guards what was there before
     assign_grad(ex, value, new)
@@ -62,26 +65,57 @@ def _is_bare(tensor: torch.Tensor) -> bool:
     return not tensor.__dict__ and tensor.grad is None and not tensor.is_inference()
 
 
-#: The entry of a memo that says that a tensor from outside was copied.
+#: The entry of a memo with the tensors from outside that were copied.
 _FROM_OUTSIDE = -1
 
 
-def deep_copy(ex: Executor, value: TensorValue, memo: dict[int, Value]) -> Value:
-    """`copy.deepcopy` of a tensor without a gradient: one with the same layout in memory of its own. Tensors that may
-    share memory, whose copies would do so, too, break the graph, and so do parameters."""
+def deep_copy(ex: Executor, value: TensorValue, memo: dict[int, Any]) -> Value:
+    """`copy.deepcopy` of a tensor without a gradient: one with the same layout in memory of its own. Tensors that share
+    memory, whose copies would do so, too, break the graph."""
     from ..calls import record
 
+    if value.cls is torch.nn.Parameter:
+        memo[id(value)] = made = _copied_parameter(ex, value)
+        return made
     traced, storage = value.traced, value.traced.storage
-    shared = storage.input is not None and _FROM_OUTSIDE in memo  # in some call the two may share memory
     plain = value.cls is torch.Tensor and not traced.spec.requires_grad and not value.flag and value.attrs is None
-    if not plain or traced.chain or shared or id(storage) in memo or True in traced.lazy_bits or \
+    if not plain or traced.chain or id(storage) in memo or True in traced.lazy_bits or \
             dense_order(ex.recorder.sizes, traced.spec) is None:
         raise unsupported(value, "copy.deepcopy()")
     if value.real is not None:
         if not _is_bare(value.real) or value.source is None:
             raise unsupported(value, "copy.deepcopy()")
         ex.recorder.guards.add(value.source, "python", _is_bare, "copy.deepcopy of a tensor")
-    memo[id(storage)] = memo[id(value)] = made = record(ex, torch.clone, [value], {})
     if storage.input is not None:
-        memo[_FROM_OUTSIDE] = made
+        _keep_apart(ex, storage.input, value, memo.setdefault(_FROM_OUTSIDE, []))
+    memo[id(storage)] = memo[id(value)] = made = record(ex, torch.clone, [value], {})
     return made
+
+
+def _keep_apart(ex: Executor, number: int, value: TensorValue, others: list[Any]) -> None:
+    """Guard: an input is in other memory than those that were copied before."""
+    entry = ex.recorder._inputs[number]
+    begin, end = memory_range(entry.value)
+    if any(begin < high and low < end for low, high in (memory_range(other.value) for other in others)):
+        raise unsupported(value, "copy.deepcopy(), beside tensors in the same memory,")
+    if others:
+        ex.recorder.guards.add(entry.source, "overlap", tuple(other.source for other in others))
+    others.append(entry)
+
+
+def _copied_parameter(ex: Executor, value: TensorValue) -> Value:
+    """As `Parameter.__deepcopy__`: the data, in memory of its own whoever shares it, and the flag."""
+    from ..calls import from_payload, recording
+
+    recorder = ex.recorder
+    recorder.loc = ex.loc()
+    mark = recorder.checkpoint()
+    with recording(ex, "copy.deepcopy()"):
+        try:
+            flag = recorder.attribute(value.traced, "requires_grad")
+            data = recorder.record(torch.ops.aten.detach.default, (value.traced,), {})
+            made = recorder.parameters.make(recorder.record(torch.ops.aten.clone.default, (data,), {}), flag)
+        except Uncapturable:
+            recorder.rollback(mark)
+            raise
+    return from_payload(ex, made, torch.nn.Parameter)

@@ -415,14 +415,14 @@ def has_hook_numbers(keys: Iterable[Any]) -> bool:
 
 
 class WeakReferenceValue(Value):
-    """A `weakref.ref`: a live one (`real`), or one that the program makes to `target`."""
+    """A `weakref.ref`: a live one (`real`), or one that the program makes to `target`, in step `born`."""
 
-    __slots__ = ("real", "target")
+    __slots__ = ("born", "real", "target")
     cls = weakref.ref
 
-    def __init__(self, target: Value | None, source: Source | None = None, real: Any = None) -> None:
+    def __init__(self, target: Value | None, source: Source | None = None, real: Any = None, born: int = 0) -> None:
         self.source = source
-        self.target, self.real = target, real
+        self.target, self.real, self.born = target, real, born
 
 
 class SliceValue(Value):
