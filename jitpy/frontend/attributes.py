@@ -706,7 +706,7 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
         if type(found) is types.MemberDescriptorType and isinstance(value, ObjectValue) and \
                 not _is_of_c_exception(value, found):
             if world.read_slot(value, found) is None:
-                raise attribute_error(ex, value, name)
+                raise ex.throw(AttributeError, found.__name__)  # as C says it
             world.write_slot(value, found, DELETED)
             return None
         if type(found) is types.GetSetDescriptorType and name == "grad" and isinstance(value, TensorValue):

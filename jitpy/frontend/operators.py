@@ -52,6 +52,7 @@ from .values.base import (
     WeakReferenceValue,
     const,
     has_hook_numbers,
+    is_subtype,
     unsupported,
 )
 
@@ -309,7 +310,7 @@ def _operated_by_program(ex: Executor, name: str, a: Value, b: Value, inplace: b
     if not isinstance(b, (SetValue, DictViewValue)):
         first += [(a.cls, dunder), swapped]  # a builtin one says NotImplemented
     else:
-        first += [swapped, (a.cls, dunder)] if a.cls is not b.cls and issubclass(b.cls, a.cls) else [(a.cls, dunder)]
+        first += [swapped, (a.cls, dunder)] if a.cls is not b.cls and is_subtype(b.cls, a.cls) else [(a.cls, dunder)]
     return any(isinstance(ex.world.class_lookup(cls, method), types.FunctionType) for cls, method in first)
 
 
@@ -365,7 +366,7 @@ def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, refle
         attempts.append((inplace, a, b))
     normal = (dunder, a, b)
     swapped = (reflected, b, a)
-    if a.cls is not b.cls and issubclass(b.cls, a.cls) and \
+    if a.cls is not b.cls and is_subtype(b.cls, a.cls) and \
             world.class_lookup(b.cls, reflected) is not world.class_lookup(a.cls, reflected):
         attempts += [swapped, normal]
     else:
@@ -587,7 +588,7 @@ def _answers(ex: Executor, symbol: str, found: Any, left: Value, right: Value, m
 
 
 def _order(ex: Executor, a: Value, b: Value, dunder: str, reflected: str) -> list[tuple[Value, Value, str]]:
-    if a.cls is not b.cls and issubclass(b.cls, a.cls):
+    if a.cls is not b.cls and is_subtype(b.cls, a.cls):
         return [(b, a, reflected), (a, b, dunder)]
     return [(a, b, dunder), (b, a, reflected)]
 

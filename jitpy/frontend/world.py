@@ -691,9 +691,12 @@ class World:
         self.settle_keys(d)
         self._pin_key(d, key)
         self.writes += 1
-        if d.complete and isinstance(d.vals.get(key), Missing):
+        held = d.vals.get(key)
+        is_new = isinstance(held, Missing) or held is None and (d.complete or not dict.__contains__(d.real_dict, key))
+        if d.complete and isinstance(held, Missing):
             del d.vals[key]
-        if key_value is not None and key not in d.keys:
+        # The key that a dict has stays when an equal one is stored (1 and True).
+        if key_value is not None and (is_new or key not in d.keys and not isinstance(key_value, ConstValue)):
             d.keys[key] = key_value
         d.vals[key] = value
         if d.source is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import typing
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -460,6 +461,71 @@ def enumerations_that_answer_for_themselves(x, n):
         found.append(Grade(n))
     except ValueError as error:
         found.append(str(error))
+    return x * 2, found
+
+
+class Contrary(type):
+    """A metaclass that answers questions about instances and subclasses as it likes."""
+
+    def __instancecheck__(cls, obj):
+        return obj == 3
+
+    def __subclasscheck__(cls, other):
+        return True
+
+
+class Made(metaclass=Contrary):
+    def __new__(cls, value):
+        return super().__new__(cls)
+
+    def __init__(self, value):
+        self.value = value
+
+    def __add__(self, other):
+        return "added"
+
+    def __lt__(self, other):
+        return "less"
+
+
+class Other(metaclass=Contrary):
+    def __radd__(self, other):
+        return "added by the right one"
+
+    def __gt__(self, other):
+        return "greater"
+
+
+@case(one, fullgraph=True)
+def metaclasses_that_answer_as_they_like(x):
+    return x * 2, Made(5).value, Made(1) + Other(), Made(1) < Other(), isinstance(3, Made), issubclass(int, Other)
+
+
+@case(one)
+def typed_dicts_made_inside(x):
+    class Options(typing.TypedDict):
+        a: int
+
+    options = Options(a=2)
+    return x * options["a"], options, Options.__required_keys__
+
+
+class TwoSlots:
+    __slots__ = ("a", "b")
+
+    def __init__(self):
+        self.a = 1
+
+
+@case(one, fullgraph=True)
+def slots_that_are_not_set(x):
+    slotted, found = TwoSlots(), []
+    for what in (lambda: slotted.b, lambda: delattr(slotted, "b"), lambda: delattr(slotted, "a"),
+                 lambda: delattr(slotted, "a"), lambda: slotted.a):
+        try:
+            what()
+        except AttributeError as error:
+            found.append(str(error))
     return x * 2, found
 
 

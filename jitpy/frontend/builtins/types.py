@@ -42,6 +42,7 @@ from ..values.base import (
     TupleValue,
     Value,
     const,
+    is_subtype,
     unsupported,
 )
 from .exceptions import make_group
@@ -359,9 +360,9 @@ def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         raise GraphBreak("unsupported_call", "super() with one argument")
     start = ex.world.pin(args[0])
     obj = args[1]
-    if isinstance(obj, PyValue) and isinstance(obj.obj, type) and issubclass(obj.obj, start):
+    if isinstance(obj, PyValue) and isinstance(obj.obj, type) and is_subtype(obj.obj, start):
         return SuperValue(start, obj, ex.world.pin(obj))
-    if not issubclass(obj.cls, start):
+    if not is_subtype(obj.cls, start):
         raise ex.throw(TypeError, "super(type, obj): obj must be an instance or subtype of type")
     return SuperValue(start, obj, obj.cls)
 

@@ -5,9 +5,17 @@ making instances, trying operator methods in turn, looking attributes up."""
 def instantiate(cls, /, *args, **kwargs):
     """`type.__call__` for a class whose `__new__` is Python."""
     made = cls.__new__(cls, *args, **kwargs)
-    if isinstance(made, cls):
+    if is_instance(made, cls):
         type(made).__init__(made, *args, **kwargs)
     return made
+
+
+def is_instance(obj, cls, /):
+    """`isinstance`, without asking the class's metaclass."""
+    for base in type(obj).__mro__:
+        if base is cls:
+            return True
+    return False
 
 
 def initialize(init, made, /, *args, **kwargs):

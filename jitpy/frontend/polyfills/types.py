@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .construct import is_instance
 from .registry import substitute
 
 
@@ -9,7 +10,7 @@ from .registry import substitute
 def instantiate(cls, /, *args, **kwargs):
     """What calling a class does."""
     obj = cls.__new__(cls, *args, **kwargs)
-    if not isinstance(obj, cls):
+    if not is_instance(obj, cls):
         return obj
     return initialize(type(obj).__init__, obj, *args, **kwargs)
 

@@ -673,6 +673,11 @@ TRUE = ConstValue(True)
 FALSE = ConstValue(False)
 
 
+def is_subtype(cls: type, base: type) -> bool:
+    """Whether a class derives from another one, as C code asks it: metaclasses have no say."""
+    return type.__subclasscheck__(base, cls)
+
+
 def type_name(cls: type) -> str:
     """A type's name in messages: types made in C show their module."""
     in_c = not cls.__flags__ & 1 << 9 or cls.__flags__ & 1 << 8
