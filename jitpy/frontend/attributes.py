@@ -286,7 +286,7 @@ def _c_descriptor(ex: Executor, descr: Any, value: Value | None, owner: type, na
         return ex.world.const_object(descr.__get__(None, owner))
     if isinstance(value, TupleValue) and type(descr).__name__ == "_tuplegetter":
         return ex.world.force(value.items[descr.__reduce__()[1][0]])
-    if type(descr).__name__ == "_lru_cache_wrapper":
+    if type(descr).__name__ in ("_lru_cache_wrapper", "cython_function_or_method"):
         return MethodValue(ex.world.const_object(descr), value)
     if isinstance(value, PyValue) and not isinstance(value.obj, (type, types.ModuleType)):
         return _opaque_attribute(ex, value, name)

@@ -128,7 +128,8 @@ _reason("import", "Import with effects", "The module was not imported before; im
 #: " on ", by what it names.
 _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("Random.", "random.", "numpy.random", "secrets."),
-     "Draw the number before the call and pass it in, or draw it with torch, which is captured."),
+     "Numbers from plain generators are captured where the arguments are known before the graph runs. Draw others "
+     "before the call and pass them in, or draw them with torch."),
     (("time.", "datetime.", " on datetime"), "Read the clock outside of the jitted function."),
     (("lock.", "RLock.", "_thread.", "threading.", "Condition.", "Semaphore."),
      "Take locks, and ask for threads, around the call of the jitted function."),

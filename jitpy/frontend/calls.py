@@ -395,6 +395,12 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         from .tensors.scripted import call_scripted
 
         return call_scripted(ex, fn, args, kwargs)  # type: ignore[arg-type]
+    if hashable:
+        from .builtins.draws import late_model
+
+        model = late_model(obj)
+        if model is not None:
+            return model(ex, args, kwargs)
     raise GraphBreak("unsupported_call", fn.describe())
 
 

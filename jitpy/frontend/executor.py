@@ -21,6 +21,7 @@ from ..ir import Loc, SizeUnknown
 from .breaks import GraphBreak, Restart, Signal
 from .builtins.texts import TextValue
 from .code import CodeView, Ins, view_of
+from .front_calls import FrontCall
 from .tensors.known_numbers import pin
 from .values.base import (
     CellValue,
@@ -158,6 +159,8 @@ class Executor:
         self.warned = Warned()
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: calls whose results are inputs of the graph, made in front of it
+        self.front_calls: list[FrontCall] = []
         #: objects that stand for ones which a cache may hold already, by id: which objects they are is not known
         self.uncached: dict[int, Value] = {}
         #: callbacks up to this depth are ordinary calls of the program's

@@ -148,6 +148,21 @@ class ConstSource(Source):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CallSource(Source):
+    """A result of a call that compiled code makes in front of the graph: no guard can be about it."""
+
+    number: int
+    name: str
+
+    @property
+    def step(self) -> tuple[str, Any]:
+        return ("call", self.number)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StepSource(Source):
     """One step from `parent`; see the module's text for the kinds."""
 
@@ -212,6 +227,13 @@ def slot(base: Source, descriptor: Any) -> Source:
 
 def cell_contents(base: Source) -> Source:
     return StepSource(base, "cell")
+
+
+def root_of(source: Source) -> Source:
+    """Where a path begins."""
+    while (base := source.base) is not None:
+        source = base
+    return source
 
 
 #: parts of paths that say how an object is kept, not what it is

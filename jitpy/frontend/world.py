@@ -34,6 +34,7 @@ from .observations import MANY, Observations
 from .polyfills import STAND_IN_METHODS
 from .recording.recorder import Recorder, TracedTensor, Uncapturable
 from .source import (
+    CallSource,
     ClosureCellSource,
     ConstSource,
     GlobalsSource,
@@ -45,6 +46,7 @@ from .source import (
     index,
     instance_dict,
     item,
+    root_of,
     slot,
 )
 from .tensors.known_numbers import float_input
@@ -135,6 +137,8 @@ class World:
     def guard(self, source: Source | None, kind: str, arg: Any = None) -> None:
         if isinstance(source, ConstSource) and kind in ("id", "type"):
             return  # the code itself holds the object
+        if source is not None and isinstance(root_of(source), CallSource):
+            raise GraphBreak("unsupported_value", f"{source}, which is made anew at each call, is looked at")
         if kind == "id" and type(arg) in _MEMBERS and is_mortal(arg.__objclass__):
             kind, arg = "python", MemberOf(arg)
         if kind in ("id", "type") and source is not None and isinstance(arg, type) and \

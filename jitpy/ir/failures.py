@@ -26,7 +26,7 @@ _SAFE_ON_HOST = frozenset({
 })
 
 #: ops of ours that cannot raise for what they are recorded with
-_NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state"})
+_NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state", "py.drawn"})
 
 #: ATen ops that look at values: indices within bounds, as many elements as places, matrices that can be factored,
 #: probabilities between 0 and 1
@@ -86,6 +86,11 @@ def is_programs_own(op: Op) -> bool:
     return isinstance(op.target, torch._ops.OpOverload) and op.target.namespace != "aten"
 
 
+def cannot_raise(op: Op) -> bool:
+    """Whether arithmetic on numbers raises for none of them."""
+    return op.target in _SAFE_ON_HOST
+
+
 def looks_at_values(target: torch._ops.OpOverload) -> bool:
     """Whether an ATen op may refuse values that it is given."""
     bare = target.overloadpacket.__name__.lstrip("_").removesuffix("_forward")
@@ -107,7 +112,7 @@ def may_fail(node: Node) -> bool:
             return True
         return op.is_random and _has_late_number(node)  # the bounds and parameters of distributions
     if op.kind == "host":
-        return target not in _SAFE_ON_HOST
+        return not cannot_raise(op) and op.name not in _NEVER_FAIL
     return op.name not in _NEVER_FAIL and op.kind not in ("input", "constant", "getitem")
 
 

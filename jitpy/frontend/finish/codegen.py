@@ -23,12 +23,22 @@ from bytecode import Bytecode, FreeVar, Instr, Label
 from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
 from ...runtime.lifetimes import is_mortal
+from .. import front_calls
 from ..breaks import GraphBreak, Restart
 from ..builtins.live_iterators import advance
 from ..builtins.texts import TextValue
 from ..code import param_names
 from ..polyfills import ORIGINALS
-from ..source import ClosureCellSource, ClosureSource, ConstSource, GlobalsSource, LocalSource, Source, StepSource
+from ..source import (
+    CallSource,
+    ClosureCellSource,
+    ClosureSource,
+    ConstSource,
+    GlobalsSource,
+    LocalSource,
+    Source,
+    StepSource,
+)
 from ..tensors.computed_sizes import number_of
 from ..values.base import (
     BoxedValue,
@@ -179,6 +189,9 @@ class Emitter:
         if isinstance(source, ClosureCellSource):
             self.closure_cell(source.name)
             return
+        if isinstance(source, CallSource):
+            self.emit("LOAD_FAST", self.result_name(source))
+            return
         key = source.key()
         name = self._sources.get(key)
         if name is None:
@@ -187,6 +200,22 @@ class Emitter:
             name = self._sources[key] = self.store_temp()
             self.out = before
         self.emit("LOAD_FAST", name)
+
+    @staticmethod
+    def result_name(source: CallSource) -> str:
+        """Where a result of a call in front of the graph is."""
+        return f"___r{source.number}"
+
+    def load_number(self, value: Any) -> None:
+        """Push a number that is known in front of the graph (`front_calls.is_in_front`)."""
+        if not hasattr(value, "meta"):
+            self.const(value)
+        elif "source" in value.meta:
+            self.load_source(value.meta["source"])
+        elif (function := front_calls.function_of(value)) is None:
+            self.load_number(value.args[0])
+        else:
+            self.call(lambda: self.const(function), *(_later(self.load_number, arg) for arg in value.args))
 
     def _load_path(self, source: Source) -> None:
         """Push the value at a path, for the prelude."""
@@ -257,6 +286,9 @@ class Emitter:
             if isinstance(value, TensorValue) and value.traced in self.world.recorder.parameters.data:
                 self._build_parameter(value)
                 return
+            if isinstance(value, ScalarValue) and front_calls.is_in_front(value.traced.node):
+                self.load_number(value.traced.node)
+                return
             self._load_live(value.traced)
             if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
                 self.remember(value)
@@ -326,7 +358,7 @@ class Emitter:
         """Push the run-time value of a size symbol."""
         info = self.world.sizes.symbols[symbol]
         if info.unbacked:
-            self._load_live(number_of(self.world.recorder, symbol))
+            self.load(ScalarValue(number_of(self.world.recorder, symbol)))
             return
         self.load_source(info.source)
         if info.dim is not None:

@@ -18,9 +18,10 @@ from ..builtins.caches import changed_result
 from ..builtins.generators import abandoned
 from ..code import Ins, all_positional, param_names
 from ..executor import Executor, Frame, is_library
+from ..front_calls import call_in_front, put_back, states_of
 from ..polyfills.classes import build_class
 from ..recording.history import bring_up_to_date, without_history
-from ..source import attr
+from ..source import CallSource, attr
 from ..traced import Uncapturable
 from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, PyValue, TensorValue, Value
 from ..world import World
@@ -44,6 +45,9 @@ from .resume import (
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
+
+#: where the states of generators are kept that calls in front of the graph advance
+_STATES = "___states"
 
 #: instruction -> how many stack entries it takes
 _POPS: dict[str, Callable[[Any], int]] = {
@@ -130,6 +134,9 @@ class Finisher:
         prologue: list[Any] = []
         begin, failed, instead = None, Label(), raises_instead(self.code)
         may_fail = graph.sizes.has_unbacked or graph_may_fail(graph)
+        emitter.out = prologue
+        self._write_front_calls(emitter, may_fail)
+        emitter.out = emitter.body
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
@@ -179,6 +186,27 @@ class Finisher:
             self._write_failure(emitter, instead)
         return emitter.assemble(), graph, compiled
 
+    def _generators(self) -> list[Value]:
+        """Those that calls in front of the graph advance."""
+        found = {id(call.generator): call.generator for call in self.ex.front_calls if call.generator is not None}
+        return [g for g in found.values() if not isinstance(g.source, CallSource)]  # others are made by the call
+
+    def _write_front_calls(self, emitter: Emitter, may_fail: bool) -> None:
+        generators = self._generators()
+        if generators and may_fail:
+            emitter.call(states_of, *(lambda g=g: emitter.load(g) for g in generators))
+            emitter.emit("STORE_FAST", _STATES)
+        for call in self.ex.front_calls:
+            emitter.call(call_in_front, lambda c=call: emitter.const(c.function),
+                         lambda c=call: emitter.emit("BUILD_TUPLE", emitter.load_many(c.args)),
+                         lambda c=call: _load_keywords(emitter, c.kwargs))
+            if call.unpack:
+                emitter.emit("UNPACK_SEQUENCE", len(call.results))
+            elif not call.results:
+                emitter.emit("POP_TOP")
+            for source in call.results:
+                emitter.emit("STORE_FAST", emitter.result_name(source))
+
     def _let_gradients_go(self, finished: Any) -> None:
         """Whoever assigns `.grad` may have the memory of the former gradient back before the graph has run: the graph
         does not take that where it does not read it."""
@@ -218,6 +246,9 @@ class Finisher:
         emitter.emit("POP_JUMP_FORWARD_IF_NOT_NONE" if _PY311 else "POP_JUMP_IF_NOT_NONE", go_on)
         emitter.emit("POP_TOP")
         self.plain = all_positional(self.code)
+        if self._generators():
+            emitter.call(put_back, lambda: emitter.emit("LOAD_FAST", _STATES))
+            emitter.emit("POP_TOP")
         constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.world.root_globals)]
         emitter.call(run_plainly, *constants, *self._own_values(emitter))
         emitter.emit("RETURN_VALUE")

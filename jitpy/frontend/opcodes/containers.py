@@ -8,6 +8,7 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..builtins import (  # noqa: F401  (registers models)
     data_classes,
+    draws,
     effects,
     exceptions,
     functions,

@@ -58,6 +58,8 @@ def _ends(value: Any) -> tuple[float, float] | None:
     """The least and the greatest that a number can be."""
     if type(value) in (int, float):
         return value, value
+    if isinstance(value, Node) and "bounds" in value.meta:
+        return value.meta["bounds"]
     if isinstance(value, Node) and value.op.name == "aten.item.default":
         value = value.args[0]
     return (0.0, 1.0) if isinstance(value, Node) and value.op.name in _UNIFORM else None

@@ -83,7 +83,8 @@ def _expression(recorder: Recorder, node: Node, depth: int) -> Dim:
             if found is not None:
                 return simplify(found)
     is_bool = node.spec.kind is bool
-    symbol = recorder.sizes.new_unbacked(_ESTIMATE, 0 if is_bool else -SCALAR_LIMIT, 1 if is_bool else SCALAR_LIMIT)
+    low, high = node.meta.get("bounds", (0, 1) if is_bool else (-SCALAR_LIMIT, SCALAR_LIMIT))
+    symbol = recorder.sizes.new_unbacked(_ESTIMATE, max(low, -SCALAR_LIMIT), min(high, SCALAR_LIMIT))
     before = node.spec
 
     def undo() -> None:

@@ -384,7 +384,7 @@ def state_of(ex: Executor) -> Any:
     dicts = {id(d): (d, dict(d.vals), sum(isinstance(new, Missing) for _, new in d.log))
              for d in (*world._by_id.values(), *world.dirty) if isinstance(d, DictValue) and d.source is not None}
     return _Unchanged([entry for entry in listed.values() if entry is not None], dicts, world.touches,
-                      len(ex.host_calls), ex.recorder.state.snapshot())
+                      len(ex.host_calls) + len(ex.front_calls), ex.recorder.state.snapshot())
 
 
 @dataclass(slots=True, eq=False)
@@ -394,7 +394,7 @@ class _Unchanged:
     entries: list[tuple[Value, tuple[Value, ...], Any]]
     dicts: dict[int, tuple[DictValue, dict[Any, Any], int]]
     touches: int
-    host_calls: int
+    host_calls: int  # behind the graph and in front of it
     modes: dict[str, Any]
 
     def __eq__(self, other: object) -> bool:

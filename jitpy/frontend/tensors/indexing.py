@@ -102,7 +102,7 @@ def _without_leading_ones(recorder: Recorder, value: TracedTensor, ndim: int) ->
 
 def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTensor, list[TracedTensor | None]]:
     """Apply ints, slices, None and `...`; returns the view and, axis by axis, the tensors that still index it."""
-    parts = index if type(index) is tuple else (index,)
+    parts = tuple([_positions(recorder, part) for part in (index if type(index) is tuple else (index,))])
     specified = 0
     ellipses = 0
     for part in parts:
@@ -148,6 +148,14 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
         else:
             result = recorder.record(_aten.select.int, (result, dim, part), {})
     return result, tensors
+
+
+def _positions(recorder: Recorder, part: Any) -> Any:
+    """A list of ints, of which the graph computes some, as a tensor."""
+    if type(part) is not list or not any(type(p) is TracedScalar for p in part) or \
+            not all(type(p) is int or type(p) is TracedScalar and p.kind is int for p in part):
+        return part
+    return recorder.call(torch.tensor, (part,), {}, recorder.loc)
 
 
 def _is_plain_index(tensor: TracedTensor) -> bool:
