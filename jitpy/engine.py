@@ -47,6 +47,7 @@ from .frontend.tensors import (
     functional_gradients,  # noqa: F401  (registers torch.autograd.functional)
     higher_order,  # noqa: F401  (registers torch.cond and its like)
     hooks,  # noqa: F401  (registers the hooks of tensors and the handles of all)
+    inference,  # noqa: F401  (registers torch.inference_mode)
     leaves,  # noqa: F401  (registers requires_grad_)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
     size_checks,  # noqa: F401  (registers torch._check)

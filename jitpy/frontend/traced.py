@@ -98,12 +98,14 @@ class Storage:
     turned        the generation at which an input that did not require grad came to; None: at none
     frozen        a leaf that was made here shows this memory: it is not written to
     leaf          the parameter that was made of this memory, if one was
+    inference     what shows it are inference tensors: it was made here in inference mode
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
-                 "seen", "split", "has_data", "history", "turned", "frozen", "leaf")
+                 "seen", "split", "has_data", "history", "turned", "frozen", "leaf",
+                 "inference")
 
-    def __init__(self, base: Node, input: int | None = None) -> None:
+    def __init__(self, base: Node, input: int | None = None, inference: bool = False) -> None:
         self.base = base
         self.values: tuple[Node, ...] = (base,)
         self.writers: tuple[Node, ...] = ()
@@ -120,6 +122,7 @@ class Storage:
         self.turned: int | None = None
         self.frozen = False
         self.leaf: TracedTensor | None = None
+        self.inference = inference
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
@@ -271,12 +274,15 @@ class GraphInput:
 class Finished:
     """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, `('output', k)`,
     or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`). `gone` has the inputs
-    of which it was computed. `connected`: inputs of which something was computed under autograd that nothing needs."""
+    of which it was computed. `connected`: inputs of which something was computed under autograd that nothing needs.
+    `inference`: whether it runs in inference mode; if not, `inside` are the outputs to be made inference tensors."""
 
     graph: Graph
     places: list[tuple[str, int]]
     gone: dict[int, list[Node]]
     connected: list[Node]
+    inference: bool
+    inside: list[int]
 
 
 def tensors_in(value: Any) -> Iterable[TracedTensor]:

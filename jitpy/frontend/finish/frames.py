@@ -21,6 +21,7 @@ from ..executor import Executor, Frame, is_library
 from ..front_calls import call_in_front, put_back, states_of
 from ..polyfills.classes import build_class
 from ..recording.history import bring_up_to_date, without_history
+from ..recording.inference import as_inference_tensor, in_inference_mode
 from ..source import CallSource, attr
 from ..traced import Uncapturable
 from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, PyValue, TensorValue, Value
@@ -141,12 +142,13 @@ class Finisher:
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
             compiled = self.compile_graph(graph)
+            run = in_inference_mode(compiled) if finished.inference else compiled
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
-            checked = Checked(compiled, graph) if may_fail else None
+            checked = Checked(run, graph) if may_fail else None
             if instead is not None:
                 emitter.out.append(begin := TryBegin(failed, False, 0))
-            emitter.call(lambda: emitter.const(compiled if checked is None else checked), *loads)
+            emitter.call(lambda: emitter.const(run if checked is None else checked), *loads)
             if begin is not None:
                 emitter.out.append(TryEnd(begin))
             if checked is not None:
@@ -161,11 +163,14 @@ class Finisher:
             emitter.out = emitter.body
         else:
             names = {}
+        emitter.out = prologue
+        for where in finished.inside:
+            emitter.call(as_inference_tensor, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
+            emitter.emit("STORE_FAST", names[where])
         if finished.connected:
-            emitter.out = prologue
             emitter.call(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
             emitter.emit("POP_TOP")
-            emitter.out = emitter.body
+        emitter.out = emitter.body
         marked: set[int] = set()
         for kind, where in finished.places:
             if kind == "input":

@@ -34,6 +34,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     """See `Recorder.finish`."""
     graph = recorder.graph
     _refuse_inference_tensors(recorder)
+    inference = recorder.inference.settle(live)
     written = [
         (i, entry.payload)
         for i, entry in enumerate(recorder._inputs)
@@ -74,12 +75,14 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
     connected = _read_under_autograd(recorder)
     drop_unused_history(graph, spent=bool(recorder.history.freed))
     _check_written_histories(recorder, [payload for _, payload in written])
+    inside = {outputs[id(p)] for p in live if inference is None and isinstance(p, TracedTensor) and p.storage.inference}
     results = frozenset(graph.nodes[recorded:])
     recorder.bets.settle(live)
     lower(graph, all_of_them=False)
     _protect_saved(recorder, [i for i, _ in written], results)
     _guard_separate_memory(recorder, [*(i for i, _ in written), *recorder.bets.turned])
-    return Finished(graph, places, gone, sorted(connected - _read_under_autograd(recorder), key=graph.inputs.index))
+    return Finished(graph, places, gone, sorted(connected - _read_under_autograd(recorder), key=graph.inputs.index),
+                    inference is True, sorted(inside))
 
 
 def _read_under_autograd(recorder: Recorder) -> set[Node]:

@@ -181,7 +181,7 @@ class Bets:
         its memory."""
         recorder, detail = self._recorder, _TURNED
         if tensor.storage.input is not None and not tensor.chain and number is None or \
-                not tensor.dtype.is_floating_point or recorder.state.inference_mode:
+                not tensor.dtype.is_floating_point or recorder.state.inference_mode or tensor.storage.inference:
             raise Uncapturable("unsupported_op", detail)
         source = recorder.node(tensor)
         recorder._save(tensor)

@@ -37,8 +37,8 @@ class Parameters:
     def make(self, data: TracedTensor, requires_grad: bool) -> TracedTensor:
         """`torch.nn.Parameter(data, requires_grad)`."""
         recorder, storage = self._recorder, data.storage
-        if recorder.state.inference_mode or recorder.state.transforms:
-            raise Uncapturable("unsupported_op", "a parameter that is made in inference mode or in a transform")
+        if recorder.state.inference_mode or storage.inference or recorder.state.transforms:
+            raise Uncapturable("unsupported_op", "a parameter that is made in or of inference mode, or in a transform")
         if storage.leaf is not None or storage.frozen or True in data.lazy_bits:
             raise Uncapturable("unsupported_op", "a parameter made of another one, or of a tensor that requires grad")
         made: TracedTensor = recorder.record(_DETACH, (data,), {})

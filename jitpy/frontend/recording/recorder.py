@@ -73,6 +73,7 @@ from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_val
 from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
+from .inference import InferenceBlocks
 from .number_checks import check_dtypes, check_numbers, check_written
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, schema_facts
@@ -94,6 +95,8 @@ __all__ = [
 
 #: Views that torch refuses of tensors whose conjugation or negation is pending.
 _OF_RESOLVED = frozenset({_aten.view_as_real.default, _aten.view_as_complex.default, _aten.view.dtype})
+
+_NOT_OUTSIDE = "an inference tensor is changed outside inference mode"
 
 #: How far the recording was: numbers of nodes, inputs, relations, guards and journal entries.
 Mark = tuple[int, int, int, int, int]
@@ -139,6 +142,7 @@ class Recorder:
         self.bets = Bets(self)
         #: parameters that the program has made
         self.parameters = Parameters(self)
+        self.inference = InferenceBlocks(self)
         self.step: Callable[[], int] = lambda: 0
         self.step_behind: Callable[[int], int] = lambda step: 0
 
@@ -284,7 +288,10 @@ class Recorder:
 
     def fresh(self, node: Node) -> TracedTensor:
         """The tensor object of a node's result, in memory of its own."""
-        return TracedTensor(self, Storage(node), (), node, node.tensor)
+        return TracedTensor(self, self._memory(node), (), node, node.tensor)
+
+    def _memory(self, node: Node) -> Storage:
+        return Storage(node, inference=self.state.inference_mode)
 
     # -- ATen calls
 
@@ -307,7 +314,7 @@ class Recorder:
 
     def _results(self, node: Node, spec: Spec) -> Any:
         if type(spec) is TensorSpec:
-            return TracedTensor(self, Storage(node), (), node, spec)
+            return TracedTensor(self, self._memory(node), (), node, spec)
         if type(spec) is ScalarSpec:
             return TracedScalar(node)
         if type(spec) is tuple:
@@ -470,6 +477,8 @@ class Recorder:
         if facts.overload is _aten.detach_.default and not target.spec.requires_grad and not target.chain and \
                 target.input is None:
             return target
+        if target.storage.inference and not self.state.inference_mode:
+            raise Uncapturable("input_mutation", _NOT_OUTSIDE)
         if target.input is not None:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
         if facts.overload is _aten.detach_.default:
@@ -508,7 +517,8 @@ class Recorder:
 
     def _replace_memory(self, target: TracedTensor, value: Node) -> None:
         self._save(target)
-        target.storage, target.node, target.generation, target.anchored = Storage(value), value, 0, True
+        memory = Storage(value, inference=target.storage.inference)
+        target.storage, target.node, target.generation, target.anchored = memory, value, 0, True
         target._spec = value.tensor
 
     def write(self, target: TracedTensor, value: Node, is_out: bool = False, replaces: bool = False,
@@ -581,6 +591,8 @@ class Recorder:
             raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
         if self._may_overlap(spec):
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
+        if storage.inference and not self.state.inference_mode:
+            raise Uncapturable("input_mutation", _NOT_OUTSIDE)
         if storage.frozen:
             raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
         base = storage.base.tensor
@@ -659,7 +671,7 @@ class Recorder:
         entry = self._inputs[index]
         real: torch.Tensor = entry.value
         if real.is_inference() and not self.state.inference_mode:
-            raise Uncapturable("input_mutation", "an inference tensor is changed outside inference mode")
+            raise Uncapturable("input_mutation", _NOT_OUTSIDE)
         if self._may_overlap(self.graph.inputs[index].tensor):
             raise Uncapturable("input_mutation", "a part of a tensor is changed whose elements share memory")
         if self.shares_memory(index) or sharing_arrays(self, real, entry.source):

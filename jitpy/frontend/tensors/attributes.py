@@ -251,7 +251,7 @@ def _length(recorder: Recorder, self: TracedTensor) -> Any:
 def _is_inference(recorder: Any, self: TracedTensor) -> bool:
     if self.storage.input is not None:
         return bool(recorder._inputs[self.storage.input].value.is_inference())
-    return bool(recorder.state.inference_mode)
+    return self.storage.inference
 
 
 def _refuse_method(name: str) -> Callable[..., Any]:

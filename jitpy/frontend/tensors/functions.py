@@ -19,7 +19,12 @@ from torch._vmap_internals import _vmap
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import _use_grad_for_differentiable
 
-from ..polyfills import hooks
+from ..polyfills import hooks, inference
+
+#: Code that the program does not know of: what it calls are the two methods.
+PARTS_OF_INFERENCE_MODE = frozenset(function.__code__ for function in (
+    torch.inference_mode.__enter__, torch.inference_mode.__exit__, inference.block, inference.Block.__enter__,
+    inference.Block.__exit__))
 
 #: code objects (by identity) that are run as plain Python, with the reason
 SKIPPED: dict[int, str] = {}
@@ -49,11 +54,6 @@ _skip(
       if name.startswith("register_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
     *(function for name, function in vars(_module).items()
       if name.startswith("register_module_") and name.endswith("_hook")),
-)
-_skip(
-    "inference mode starts or ends",
-    torch.inference_mode.__enter__,
-    torch.inference_mode.__exit__,
 )
 _skip(
     "it changes what autograd does in the whole process",

@@ -179,12 +179,14 @@ class TorchState:
 
 def _is_foreign(state: TorchState) -> bool:
     """Whether torch-function modes (other than default devices), dispatch modes, torch.func transforms or an op's own
-    implementation (below autograd) stand between a torch call and what it normally does."""
+    implementation (below autograd) stand between a torch call and what it normally does; or whether grad mode is on in
+    inference mode, where nothing has a history."""
     below_autograd = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
     return (
         state.function_modes.others > 0
         or torch._C._len_torch_dispatch_stack() > 0
         or below_autograd and not state.inference_mode
+        or state.inference_mode and state.grad_enabled
         or torch._C._functorch.peek_interpreter_stack() is not None
     )
 
@@ -249,6 +251,8 @@ def _set_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
     enabled = args[0]
     if not isinstance(enabled, bool):
         raise Uncapturable("unsupported_call", "grad mode set to something that is no bool")
+    if enabled and recorder.state.inference_mode:
+        raise Uncapturable("unsupported_call", "grad mode on in inference mode: what that makes has no history")
     recorder.state.set("grad_enabled", enabled)
 
 

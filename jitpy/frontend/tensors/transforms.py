@@ -207,6 +207,8 @@ def _record(ex: Executor, fn: TransformValue, call: Callable[..., Any], tree: An
             axes: list[int | None], differentiated: set[int]) -> Value:
     """Trace the function on stand-ins for the first tensors (one for each of `axes`), and record the real call."""
     recorder, name = ex.recorder, fn.transform.__name__
+    if recorder.state.inference_mode and fn.transform is not torch.func.vmap:
+        raise _refusal("derivatives in inference mode, which are no inference tensors")
     with recording(ex, f"torch.func.{name}"):
         stand_ins = [_stand_in(recorder, recorder.node(tensor.traced), axis, index in differentiated)
                      for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
