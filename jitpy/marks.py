@@ -26,9 +26,11 @@ ORIGINALS: weakref.WeakKeyDictionary[Any, Callable[..., Any]] = weakref.WeakKeyD
 
 def original_of(obj: Any) -> Callable[..., Any] | None:
     """The plain function below a jitted one; None for anything else."""
+    if type(obj).__hash__ is not object.__hash__:  # not made by jitpy; a hash of the program's own may do anything
+        return None
     try:
         return ORIGINALS.get(obj)
-    except TypeError:  # cannot be referenced weakly, or hashed: not made by jitpy
+    except TypeError:  # cannot be referenced weakly
         return None
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import enum
 import operator
-import re
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..ir import sizes as size_rules
 from ..ir.algebra import sympy
-from .arrays.values import DTYPE_TYPES, ArrayValue, is_number
+from .arrays.values import ArrayValue, is_number
 from .breaks import GraphBreak
 from .builtins.growing import number_of_items
 from .builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
 from .builtins.stand_ins import changed
 from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
 from .calls import as_int, call, fold_numpy_numbers, lift, number_value, range_items, record, recording, to_payload
-from .executor import Executor, is_polyfill, keeps_hooks
+from .executor import Executor, is_polyfill
 from .guards import MISSING
+from .keys import check_known, is_builtin, is_compared_by_c, set_keys
 from .polyfills import construct
 from .source import ConstSource
 from .tensors.computed_sizes import answer_of, number_of
@@ -34,8 +34,6 @@ from .values.base import (
     DictValue,
     DictViewValue,
     FunctionValue,
-    HookNumberValue,
-    Identity,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -51,7 +49,6 @@ from .values.base import (
     Value,
     WeakReferenceValue,
     const,
-    has_hook_numbers,
     is_subtype,
     unsupported,
 )
@@ -272,7 +269,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
     if name == "MULTIPLY":
         for x, y in ((a, b), (b, a)):
             if isinstance(x, (ListValue, TupleValue)) and isinstance(y, (ConstValue, SymValue)) and \
-                    issubclass(y.cls, int) and all(_is_builtin(ex, x, f"__{how}mul__") for how in ("", "r", "i")):
+                    issubclass(y.cls, int) and all(is_builtin(ex, x, f"__{how}mul__") for how in ("", "r", "i")):
                 times = as_int(ex, y, "repetition")
                 if inplace and x is a and isinstance(x, ListValue):
                     mutate(ex, x)
@@ -312,12 +309,6 @@ def _operated_by_program(ex: Executor, name: str, a: Value, b: Value, inplace: b
     else:
         first += [swapped, (a.cls, dunder)] if a.cls is not b.cls and is_subtype(b.cls, a.cls) else [(a.cls, dunder)]
     return any(isinstance(ex.world.class_lookup(cls, method), types.FunctionType) for cls, method in first)
-
-
-def _is_builtin(ex: Executor, value: Value, *methods: str) -> bool:
-    """Whether an instance of a builtin container, or of a class derived from it, has the container's own methods."""
-    own = list if isinstance(value, ListValue) else tuple if isinstance(value, TupleValue) else frozenset
-    return all(ex.world.class_lookup(value.cls, name) is getattr(own, name, MISSING) for name in methods)
 
 
 def format_percent(ex: Executor, template: str, argument: Value) -> Value:
@@ -644,22 +635,9 @@ def _compare_objects(ex: Executor, function: Callable[..., Any], a: Value, b: Va
         return v.real if v.real is not None else v  # type: ignore[attr-defined]
 
     x, y = real(a), real(b)
-    if all(_trusted_comparison(o) for o in (x, y)):
+    if all(is_compared_by_c(o) for o in (x, y)):
         return fold_constants(ex, function, x, y)
     return None
-
-
-#: The metaclass of the classes that torch's C++ defines.
-_BOUND: type = type(torch._C._SDPBackend)
-
-
-def _trusted_comparison(obj: Any) -> bool:
-    cls = type(obj)
-    if type(cls) is _BOUND and "__members__" in cls.__dict__:
-        return True  # an enum of torch's C++
-    return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
-        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
-                         *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))
 
 
 def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | None:
@@ -676,9 +654,11 @@ def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | No
             if not equal(ex, x, y):
                 return ex.finish_sync(compare(ex, symbol, x, y))
         return const(COMPARE[symbol][0](len(xs), len(ys)))
+    if symbol in ("==", "!=") and all(isinstance(v, DictViewValue) and v.kind == "items" for v in (a, b)):
+        a, b = a.of, b.of  # type: ignore[attr-defined]
     if isinstance(a, DictValue) and isinstance(b, DictValue) and symbol in ("==", "!="):
         xs_, ys_ = dict(world.dict_items(a)), dict(world.dict_items(b))
-        _check_known(a, (*xs_, *ys_))
+        check_known(a, (*xs_, *ys_))
         same = xs_.keys() == ys_.keys() and all(equal(ex, v, ys_[k]) for k, v in xs_.items())
         return const(same == (symbol == "=="))
     if isinstance(a, (SetValue, DictViewValue)) and isinstance(b, (SetValue, DictViewValue)):
@@ -693,8 +673,8 @@ def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | No
     if isinstance(a, MethodValue) and isinstance(b, MethodValue) and symbol in ("==", "!="):
         same = equal(ex, a.func, b.func) and same_object(ex, a.self, b.self)
         return const(same == (symbol == "=="))
-    if isinstance(a, PyValue) and not _trusted_comparison(a.obj) or isinstance(b, PyValue) and \
-            not _trusted_comparison(b.obj):
+    if isinstance(a, PyValue) and not is_compared_by_c(a.obj) or isinstance(b, PyValue) and \
+            not is_compared_by_c(b.obj):
         raise unsupported(a if isinstance(a, PyValue) else b, symbol)
     return None
 
@@ -807,81 +787,6 @@ def _checked_length(ex: Executor, found: Value) -> Value:
 
 def _first_size(value: TensorValue) -> Value:
     return sym(value.traced.spec.shape[0])
-
-
-# -- hashing ------------------------------------------------------------------------------------------------
-
-
-def key_of(ex: Executor, value: Value) -> Any:
-    """A real hashable that stands for the value as a dict key or set element: equal exactly where the values are."""
-    if isinstance(value, BoxedValue):
-        value = plain_part(ex, value, "__hash__", "__eq__")
-    if isinstance(value, ConstValue):
-        try:
-            hash(value.value)
-        except TypeError as error:
-            raise ex.raise_real(error) from None
-        return value.value
-    if isinstance(value, PyValue):
-        obj = ex.world.pin(value)
-        if not _trusted_comparison(obj) and type(obj) not in (torch.Tensor, torch.nn.Parameter):
-            raise unsupported(value, "hash()")
-        return obj  # tensors of the kinds that are not captured: found by identity, as others are
-    if isinstance(value, FunctionValue):
-        return value.real if value.real is not None else Identity(value)
-    if isinstance(value, TupleValue):
-        if value.cls is not tuple and not _is_builtin(ex, value, "__hash__", "__eq__"):
-            raise unsupported(value, "hash()")
-        return tuple(key_of(ex, ex.world.force(v)) for v in value.items)
-    if isinstance(value, SymValue):
-        return as_int(ex, value, "hash()")
-    if isinstance(value, TensorValue):
-        return _identity(ex, value)
-    if isinstance(value, SetValue) and _is_builtin(ex, value, "__hash__", "__eq__"):  # a frozenset
-        return frozenset(value.items)
-    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
-        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
-    if isinstance(value, ObjectValue):
-        if isinstance(value, HookNumberValue) and keeps_hooks(ex.frame.code):
-            return Identity(value)  # new to every dict of hooks
-        hasher = ex.world.class_lookup(value.cls, "__hash__")
-        if hasher is object.__hash__:
-            return _identity(ex, value)
-        if hasher is None:
-            raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
-        if value.real is not None and isinstance(value.source, object) and _is_frozen_dataclass(value.cls):
-            raise unsupported(value, "hash()")
-    raise unsupported(value, "hash()")
-
-
-def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
-    """The key of something that is equal to itself only: the real object where there is one, which is another object
-    than all other keys in later calls too."""
-    if value.real is None or value.source is None:
-        return Identity(value)
-    ex.world.guard(value.source, "distinct")
-    return value.real
-
-
-def _is_frozen_dataclass(cls: type) -> bool:
-    params = getattr(cls, "__dataclass_params__", None)
-    return params is not None and params.frozen
-
-
-def set_keys(ex: Executor, value: Value) -> list[Any]:
-    if isinstance(value, SetValue):
-        return list(value.items)
-    assert isinstance(value, DictViewValue)
-    items = ex.world.dict_items(value.of)
-    _check_known(value, (key for key, _ in items))
-    if value.kind == "keys":
-        return [key for key, _ in items]
-    return [(key, key_of(ex, found)) for key, found in items]
-
-
-def _check_known(value: Value, keys: Iterable[Any]) -> None:
-    if has_hook_numbers(keys):
-        raise unsupported(value, "a look at the numbers of hooks")
 
 
 def mutate(ex: Executor, value: Any) -> None:

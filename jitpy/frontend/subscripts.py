@@ -18,6 +18,7 @@ from .builtins.plain_parts import answers, is_boxed, plain_part, whole_plain_par
 from .calls import as_int, call, range_items, record
 from .executor import Executor
 from .guards import MISSING
+from .keys import key_of
 from .operators import (
     BINARY,
     binary,
@@ -25,7 +26,6 @@ from .operators import (
     constant_of,
     equal,
     fold_constants,
-    key_of,
     known_text,
     mutate,
     numpy_operations,

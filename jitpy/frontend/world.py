@@ -12,7 +12,6 @@ import collections
 import enum
 import sys
 import types
-import typing
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -31,6 +30,7 @@ from .builtins.texts import TextValue, known_part
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
 from .observations import MANY, Observations
+from .plain_classes import is_plain_class
 from .polyfills import STAND_IN_METHODS
 from .recording.recorder import Recorder, TracedTensor, Uncapturable
 from .source import (
@@ -124,6 +124,8 @@ class World:
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
         #: objects, by id, that compiled code changes out of the trace's sight: what to do where the program meets them
         self.hidden: dict[int, Restart] = {}
+        #: id of an instance that is a key, and of its `__dict__` -> that, and the attributes that tell which key
+        self.kept_attributes: dict[int, tuple[Any, tuple[str, ...]]] = {}
         self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
         self.touches = 0  # counts changes of what came from outside, dicts aside (they have logs)
         self.specialized: list[str] = []
@@ -692,6 +694,7 @@ class World:
 
     def dict_set(self, d: DictValue, key: Any, value: Value, key_value: Value | None = None) -> None:
         """`d[key] = value`, logged."""
+        self._check_kept(d, key)
         self.settle_keys(d)
         self._pin_key(d, key)
         self.writes += 1
@@ -700,7 +703,7 @@ class World:
         if d.complete and isinstance(held, Missing):
             del d.vals[key]
         # The key that a dict has stays when an equal one is stored (1 and True).
-        if key_value is not None and (is_new or key not in d.keys and not isinstance(key_value, ConstValue)):
+        if key_value is not None and (is_new or key not in d.keys and _is_object(key_value, key)):
             d.keys[key] = key_value
         d.vals[key] = value
         if d.source is not None:
@@ -714,6 +717,15 @@ class World:
             else:
                 d.log.append((key, value))
             self.touch(d)
+
+    def keep(self, value: ObjectValue, names: tuple[str, ...]) -> None:
+        """Attributes of an instance that is a key, and tell which one, stay as they are."""
+        for holder in (value, value.attrs):
+            self.kept_attributes[id(holder)] = holder, names
+
+    def _check_kept(self, holder: Any, name: str) -> None:
+        if id(holder) in self.kept_attributes and name in self.kept_attributes[id(holder)][1]:
+            raise GraphBreak("unsupported_value", f".{name} = ... of an object that is a key")
 
     def dict_set_unread(self, d: DictValue, key: Value) -> bool:
         """Whether `d[key] = value` can be done without knowing the key: in a dict from outside that is only written."""
@@ -740,6 +752,7 @@ class World:
 
     def dict_delete(self, d: DictValue, key: Any) -> None:
         """`del d[key]`; the key is known to be present."""
+        self._check_kept(d, key)
         self.settle_keys(d)
         self.writes += 1
         if d.complete:
@@ -798,6 +811,7 @@ class World:
         return None if isinstance(found, Missing) else found
 
     def write_slot(self, value: ObjectValue, descriptor: Any, new: Value | Missing) -> None:
+        self._check_kept(value, descriptor.__name__)
         self.writes += 1
         if value.slots is None:
             value.slots = {}
@@ -807,6 +821,13 @@ class World:
         value.dirty_slots[descriptor] = True
         if value.source is not None:
             self.touch(value)
+
+
+def _is_object(value: Value, key: Any) -> bool:
+    """Whether a key is the object that the Value is of, so that no other one is equal to it."""
+    if isinstance(value, (TensorValue, ObjectValue)):
+        return value.real is key
+    return isinstance(value, (PyValue, FunctionValue))
 
 
 def _same_key(a: Any, b: Any) -> bool:
@@ -838,47 +859,6 @@ def _is_learning_rate(source: Source) -> bool:
         return False
     kind, arg = source.base.base.step
     return source.base.step[0] == "index" and kind in ("item", "attr") and arg == "param_groups"
-
-
-#: `Generic` is defined in C from 3.12 on; what it says about its parameters is in its class, not in instances.
-_WITHOUT_STATE = (object, types.SimpleNamespace, typing.Generic)
-
-
-def is_plain_class(cls: type, on: type = object) -> bool:
-    """Whether instances behave as `object` says, or another builtin type: a Python class, without C state that tracing
-    cannot see."""
-    for base in cls.__mro__:
-        if base is on or base in _WITHOUT_STATE or base.__flags__ & _HEAP_TYPE and not _has_c_state(base):
-            continue
-        return False
-    return True
-
-
-_c_state: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
-
-
-def _has_c_state(cls: type) -> bool:
-    """Whether a heap type is defined in C: it then has methods or attributes in C of its own."""
-    known = _c_state.get(cls)
-    if known is None:
-        known = _c_state[cls] = _look_for_c_state(cls)
-    return known
-
-
-def _look_for_c_state(cls: type) -> bool:
-    if cls.__module__.startswith("torch._C"):
-        return True
-    for name, member in cls.__dict__.items():
-        kind = type(member)
-        if kind in _C_MEMBERS and member.__objclass__ is cls and name not in ("__dict__", "__weakref__"):
-            return True
-        if name == "__new__" and kind is types.BuiltinFunctionType:
-            return True
-    return False
-
-
-_C_MEMBERS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
-              types.GetSetDescriptorType)
 
 
 def _name_of(obj: Any) -> str:

@@ -34,6 +34,7 @@ from ...runtime.lifetimes import held
 from ..breaks import GraphBreak
 from ..calls import builtin, call
 from ..executor import Executor, TracedException
+from ..keys import hashed_fields, key_of
 from ..source import ConstSource, GlobalsSource, Source
 from ..tensors.higher_order import state_of
 from ..values.base import (
@@ -110,7 +111,7 @@ def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, trac
             value = None
         if isinstance(value, ConstValue):
             result = value.value
-        elif value is not None:
+        elif value is not None and not any(map(_is_likeness, (*plain[0], *plain[1].values()))):
             result = _call_ahead(entry, plain)
             may_miss = False
     if result is MISSING:
@@ -212,6 +213,8 @@ def _plain(ex: Executor, value: Value, what: str) -> Any:
         return tuple(_plain(ex, ex.world.force(item), what) for item in value.items)
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
         return ex.world.pin(value)
+    if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
+        return key_of(ex, value)
     if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
             type(value.real).__hash__ is object.__hash__:
         if _is_argument(value.source):
@@ -222,6 +225,11 @@ def _plain(ex: Executor, value: Value, what: str) -> Any:
         if real is not None:
             return real
     raise GraphBreak("unsupported_call", f"{what}, with {value.describe()}")
+
+
+def _is_likeness(plain: Any) -> bool:
+    """Whether a key stands for another object, which the function must not see."""
+    return hashed_fields(type(plain)) is not None or isinstance(plain, tuple) and any(map(_is_likeness, plain))
 
 
 def _changes(plain: Any) -> bool:

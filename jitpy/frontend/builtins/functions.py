@@ -45,6 +45,7 @@ from ..operators import (
     binary,
     compare,
     constant_of,
+    fold_constants,
     length,
     numpy_operations,
     same_object,
@@ -350,7 +351,7 @@ def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
         value = TupleValue(value.items)
     if isinstance(value, (ConstValue, TupleValue)):
-        return const(hash(constant_of(ex, value)))
+        return fold_constants(ex, hash, constant_of(ex, value))
     if isinstance(value, SetValue) and hasher is frozenset.__hash__:
         return const(hash(frozenset(constant_of(ex, item) for item in value.items.values())))
     if hasher is None:

@@ -9,7 +9,7 @@ from ..breaks import GraphBreak
 from ..calls import BUILTINS, builtin, call
 from ..executor import Executor
 from ..guards import MISSING
-from ..operators import key_of
+from ..keys import key_of
 from ..values.base import (
     NONE,
     ConstValue,

@@ -6,12 +6,13 @@ the same operations. Sets from outside are changed by the same operations again,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..breaks import GraphBreak
 from ..calls import BUILTINS, builtin
 from ..executor import Executor
-from ..operators import key_of, set_keys
+from ..keys import key_of, set_keys
 from ..values.base import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
 from .iteration import each
 
@@ -46,13 +47,15 @@ def make(ex: Executor, cls: type, iterable: Value | None) -> SetValue:
 
 
 def _from_twin(twin: Any, *items: dict[Any, Value], cls: type) -> SetValue:
-    known: dict[Any, Value] = {}
-    for more in items:
-        for key, value in more.items():
-            known.setdefault(key, value)
-    made = SetValue({key: known[key] for key in twin}, None, cls)
+    made = SetValue(_chosen(twin, items), None, cls)
     made.twin = twin
     return made
+
+
+def _chosen(twin: Any, items: Iterable[dict[Any, Value]]) -> dict[Any, Value]:
+    """The elements of a set that was made of others; of equal ones, that whose key is there."""
+    known = {id(key): value for more in items for key, value in more.items()}
+    return {key: known[id(key)] for key in twin}
 
 
 @builtin(set)
@@ -75,12 +78,9 @@ def _set(ex: Executor, args: Args) -> SetValue:
 
 def change(ex: Executor, target: SetValue, method: str, real: Any, items: dict[Any, Value]) -> None:
     """Run a method of `set` that changes it: on the twin, and on the real set later. `items` are those of `real`."""
-    twin = target.own_twin()
-    getattr(set, method)(twin, real)
-    known = target.items
-    for key, value in items.items():
-        known.setdefault(key, value)
-    target.items = {key: known[key] for key in twin}
+    known = {key: target.items[key] for key in target.own_twin()}
+    getattr(set, method)(target.twin, real)
+    target.items = _chosen(target.twin, (known, items))
     _note(ex, target, method, real, list(items.values()))
 
 

@@ -116,7 +116,7 @@ def _base_new(cls: type) -> Any:
 
 def _is_python_class(cls: type, on: type = object) -> bool:
     """Whether no class but `on` below a class has C state."""
-    from ..world import is_plain_class
+    from ..plain_classes import is_plain_class
 
     return is_plain_class(cls, on)
 

@@ -449,10 +449,13 @@ class Emitter:
 
     def _build_set(self, value: SetValue) -> None:
         def items() -> None:
-            self.emit("BUILD_LIST", self.load_many(value.items[key] for key in value.twin))
+            self.emit("BUILD_LIST", self.load_many(value.items[key] for key in added))
 
-        order = list(value.twin)
+        order = added = list(value.twin)
         if value.cls in (set, frozenset) and list(value.cls(order)) != order and \
+                list(value.cls(value.items)) == order:
+            added = list(value.items)
+        elif value.cls in (set, frozenset) and list(value.cls(order)) != order and \
                 all(isinstance(v, ConstValue) for v in value.items.values()):
             twin = value.twin.copy()  # a history that listing its elements does not tell
             self.call(value.cls.copy, lambda: self.const(twin))

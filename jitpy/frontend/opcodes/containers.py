@@ -28,7 +28,8 @@ from ..builtins.sets import make_set, set_add, set_update
 from ..builtins.texts import joined, text
 from ..executor import Executor, Frame, opcode
 from ..guards import MISSING
-from ..operators import constant_of, key_of, length
+from ..keys import key_of
+from ..operators import constant_of, length
 from ..values.base import (
     NONE,
     ConstValue,
