@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import linecache
 import sys
 import threading
@@ -436,8 +437,9 @@ def _watched_op_by_op() -> bool:
 def _root_frame(world: World, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:
     """The frame to trace: parameters by their sources, closure cells of the function."""
     frame = Frame(None, code, world.globals_of(world.root_globals))
+    star = code.co_argcount + code.co_kwonlyargcount if code.co_flags & inspect.CO_VARARGS else -1
     for index, (name, value) in enumerate(zip(param_names(code), params, strict=True)):
-        frame.locals[name] = _lazy_local(world, value, LocalSource(index, name))
+        frame.locals[name] = _lazy_local(world, value, LocalSource(index, name, index == star))
     for index, (name, cell) in enumerate(zip(code.co_freevars, closure or (), strict=True)):
         frame.cells[name] = world.closure_cell(index, name, cell)
     return frame

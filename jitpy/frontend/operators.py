@@ -46,6 +46,7 @@ from .values.base import (
     TensorValue,
     TracebackValue,
     TupleValue,
+    UnreadTuple,
     Value,
     WeakReferenceValue,
     const,
@@ -154,7 +155,10 @@ _REFLECTED = {"ADD": torch.Tensor.add, "MULTIPLY": torch.Tensor.mul, "SUBTRACT":
 
 
 def known_text(ex: Executor, value: Value) -> Value:
-    """A text as the string that it is in this call, guarded (or a break); other values as they are."""
+    """A text as the string that it is in this call, guarded (or a break); other values as they are. A break for a tuple
+    that is not read."""
+    if isinstance(value, UnreadTuple):
+        ex.world.pin(value)
     return const(ex.world.pin(value)) if isinstance(value, TextValue) else value
 
 
@@ -503,6 +507,8 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if isinstance(a, UnreadTuple) or isinstance(b, UnreadTuple):
+        ex.world.pin(a if isinstance(a, UnreadTuple) else b)  # type: ignore[arg-type]
     if isinstance(a, BoxedValue) or isinstance(b, BoxedValue):
         left = plain_part(ex, a, dunder)
         right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)

@@ -77,6 +77,7 @@ class LocalSource(Source):
 
     index: int
     name: str
+    is_star: bool = False
 
     @property
     def step(self) -> tuple[str, Any]:

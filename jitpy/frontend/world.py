@@ -23,13 +23,23 @@ from ..runtime.dispatch import PythonDispatcher
 from ..runtime.lifetimes import is_mortal
 from .arrays.values import SameNumber, is_number, wrap_array
 from .breaks import GraphBreak, Restart, Skip
-from .builtins.growing import SymbolicKey, UnreadList, UnreadSet, fixed_key, is_set_key, is_symbolic, plain_set
+from .builtins.growing import (
+    SymbolicKey,
+    UnreadList,
+    UnreadSet,
+    fixed_key,
+    has_changing_length,
+    is_changing_text,
+    is_set_key,
+    is_symbolic,
+    plain_set,
+)
 from .builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
-from .observations import MANY, Observations
+from .observations import Observations
 from .plain_classes import is_plain_class
 from .polyfills import STAND_IN_METHODS
 from .recording.recorder import Recorder, TracedTensor, Uncapturable
@@ -38,7 +48,6 @@ from .source import (
     ClosureCellSource,
     ConstSource,
     GlobalsSource,
-    LocalSource,
     Source,
     attr,
     cell_contents,
@@ -75,6 +84,7 @@ from .values.base import (
     SymValue,
     TensorValue,
     TupleValue,
+    UnreadTuple,
     Value,
     WeakReferenceValue,
     has_hook_numbers,
@@ -153,6 +163,8 @@ class World:
         """The real object of a PyValue, from now on guarded by identity."""
         if isinstance(value, TextValue):
             return known_part(self, value)
+        if isinstance(value, UnreadTuple):
+            raise GraphBreak("changing_value", f"{value.source}, which has another length at each call")
         if not value.pinned:
             value.pinned = True
             if is_number(value.obj):
@@ -341,7 +353,7 @@ class World:
             if cls is float and self._is_dynamic_float(obj, source):
                 return ScalarValue(float_input(self.recorder, obj, source), source)
             if not isinstance(source, ConstSource):
-                if cls is str and self.may_break and self._is_changing_text(obj, source):
+                if cls is str and self.may_break and is_changing_text(self, obj, source):
                     self.guard(source, "type", str)
                     return TextValue(obj, source)  # `pin` breaks the graph where the text is needed
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
@@ -362,11 +374,6 @@ class World:
         self._by_id[id(obj)] = value
         self._kept.append(obj)
         return value
-
-    def _is_changing_text(self, obj: str, source: Source) -> bool:
-        # what lies on the stack of a resume function was computed by the instruction before it
-        computed = isinstance(source, LocalSource) and source.name.startswith("___s")
-        return self.history.is_needed_often(source.key(), hash(obj), 1 if computed else MANY)
 
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never":
@@ -423,6 +430,8 @@ class World:
         for base in (tuple, list, dict):
             if issubclass(cls, base) and cls is not base:
                 self.container_kinds[source.key()] = base
+        if cls is tuple and has_changing_length(self, obj, source):
+            return UnreadTuple(obj, source)
         if issubclass(cls, tuple):
             return self._with_attrs(TupleValue(_lazy_items(tuple.__iter__(obj), source), source, cls, obj), obj)
         if issubclass(cls, list):

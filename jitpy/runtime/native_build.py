@@ -1,6 +1,7 @@
 """Build jitpy's own native modules on first use, into the disk cache, and import them.
 
-`load_native("hook")` is plain C on Python's headers; `load_native("runtime")` is C++ on torch's headers. Each source
+`load_native("hook")` and `load_native("iterators")` are plain C on Python's headers; `load_native("runtime")` is C++ on
+torch's headers. Each source
 file becomes an object that is cached by the text of the file and of the headers of jitpy that it includes, by flags,
 compiler, Python ABI and torch build, so that an edit compiles one file again. Processes that start together build once.
 """
@@ -58,6 +59,15 @@ MODULES = {
         title="frame hook",
         module="_jitpy_hook",
         sources=("hook.c",),
+        language="c",
+        flags=("-O2", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wall"),
+        torch=False,
+        pythons=((3, 11), (3, 12), (3, 13)),
+    ),
+    "iterators": NativeModule(
+        title="iterators",
+        module="_jitpy_iterators",
+        sources=("iterators.c",),
         language="c",
         flags=("-O2", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wall"),
         torch=False,

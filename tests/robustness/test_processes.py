@@ -15,7 +15,7 @@ from jitpy.runtime import native_build
 @pytest.fixture(autouse=True, scope="module")
 def _native_parts() -> None:
     """Built before the programs start: a build takes a minute on a slow machine, and an interrupt would end it."""
-    for part in ("hook", "runtime"):
+    for part in ("hook", "iterators", "runtime"):
         with contextlib.suppress(RuntimeError, ImportError):
             native_build.load_native(part)
 

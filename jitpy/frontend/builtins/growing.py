@@ -19,7 +19,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ...ir.algebra import sympy
-from ..source import Source, index, slot
+from ..observations import MANY
+from ..source import ConstSource, LocalSource, Source, index, slot
 from ..values.base import (
     CONST_TYPES,
     ConstValue,
@@ -363,3 +364,20 @@ class _Holds:
 
     def __repr__(self) -> str:
         return f"{'has' if self.expected else 'has no'} {self.key!r}"
+
+
+# -- texts and tuples, which grow into others -----------------------------------------------------------------
+
+
+def is_changing_text(world: World, obj: str, source: Source) -> bool:
+    """Whether a text was another one at each call."""
+    # what lies on the stack of a resume function was computed by the instruction before it
+    computed = isinstance(source, LocalSource) and source.name.startswith("___s")
+    return world.history.is_needed_often(source.key(), hash(obj), 1 if computed else MANY)
+
+
+def has_changing_length(world: World, obj: tuple[Any, ...], source: Source) -> bool:
+    """Whether a tuple grows from call to call. (How many arguments a function has is another matter.)"""
+    if isinstance(source, ConstSource) or isinstance(source, LocalSource) and source.is_star:
+        return False
+    return world.history.is_needed_often((source.key(), "length"), len(obj)) and world.may_break

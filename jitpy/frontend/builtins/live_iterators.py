@@ -66,10 +66,23 @@ def _goes_over_tuple(iterator: Any) -> bool:
 
 def _in_table(iterator: Any, count: int) -> Any:
     """For dicts and sets: RuntimeError where the size is not what it was."""
+    if type(iterator) in _PEEKED and (peek := _native_peek()) is not None:
+        return peek(iterator, count)
     rest = iterator.__reduce__()[1][0]
     if count >= len(rest):
         raise StopIteration
     return rest[count]
+
+
+@functools.cache
+def _native_peek() -> Callable[[Any, int], Any] | None:
+    """Reads ahead in tables without looking at all that is left."""
+    from ...runtime.native_build import NativeUnavailable, load_native
+
+    try:
+        return load_native("iterators").peek
+    except NativeUnavailable:
+        return None
 
 
 def _sequence_of(iterator: Any) -> Any:
@@ -86,6 +99,8 @@ def _table_of(iterator: Any) -> Any:
 _VIEWS: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items())
 _TABLES = (*map(type, map(iter, _VIEWS)), *map(type, map(reversed, _VIEWS)), type(iter(collections.OrderedDict())),
            type(iter(set())))
+#: those that native code reads ahead in
+_PEEKED = frozenset((*map(type, map(iter, _VIEWS)), type(iter(set()))))
 #: what reads ahead in iterators of each type
 _READERS: dict[type, Callable[[Any, int], Any]] = {
     type(iter([])): _in_sequence(list.__getitem__, list.__len__),

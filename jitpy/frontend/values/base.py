@@ -161,6 +161,18 @@ class PyValue(Value):
         return f"{module}.{name}" if isinstance(module, str) else str(name)
 
 
+class UnreadTuple(PyValue):
+    """A tuple from outside that had another length at each call: whatever looks at it breaks the graph."""
+
+    __slots__ = ()
+
+    def __init__(self, obj: tuple[Any, ...], source: Source) -> None:
+        super().__init__(obj, source, pinned=False)
+
+    def describe(self) -> str:
+        return f"tuple {self.source}"
+
+
 class ClassValue(PyValue):
     """A class that the traced program made. `obj` is its twin: see `builtins/local_classes.py`; `names` are the keys of
     the namespace that it was made of. `before` is what the twin had before the functions in `completions` added more,
