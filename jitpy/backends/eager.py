@@ -134,7 +134,8 @@ class _Planner:
             function = functools.partial(_scattered, function)
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
-        grad = node.grad_enabled if self.autograd and node.op is not GETITEM else None
+        grad = node.grad_enabled if self.autograd and node.op is not GETITEM else \
+            False if "is_recordable" in node.op.facets else None
         if parts is None:
             slot = self.slots[node] = self._new_slot()
             self.steps.append(CallStep(function, args, kwargs, (slot,), grad=grad))

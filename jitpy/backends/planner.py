@@ -360,7 +360,8 @@ class Planner(Arrangement):
                     slots.append(self.slots[part])
                 else:
                     slots.append(None)
-            self.steps.append(CallStep(node.op.target, args, kwargs, tuple(slots), multiple=True))
+            grad = False if "is_recordable" in node.op.facets else None
+            self.steps.append(CallStep(node.op.target, args, kwargs, tuple(slots), multiple=True, grad=grad))
             for part in made:
                 self._bind(part)
             for part in made:

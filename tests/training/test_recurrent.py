@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import jitpy
+from jitpy.engine import all_engines
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "rnn": lambda: nn.RNN(3, 4),
@@ -101,3 +103,90 @@ def test_sizes_that_a_layer_settles(grad: bool) -> None:
         x = torch.randn(batch, 4, 3, 5)
         with torch.set_grad_enabled(grad):
             torch.testing.assert_close(jitted(x), fn(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "options"), [
+    (nn.GRU, {"num_layers": 2, "bidirectional": True, "dropout": 0.3}), (nn.GRU, {"bias": False, "batch_first": True}),
+    (nn.RNN, {"bidirectional": True}), (nn.RNN, {"nonlinearity": "relu"})])
+def test_one_graph_for_all_batches_and_lengths(kind: Any, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    layer = kind(3, 4, **options)
+    twin = copy.deepcopy(layer)
+
+    def make(layer: nn.Module) -> Callable[[torch.Tensor], Any]:
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor) -> Any:
+            optimizer.zero_grad()
+            y, last = layer(x)
+            (y.square().mean() + last.sin().mean()).backward()
+            optimizer.step()
+            return y.detach(), last.detach(), x.grad
+
+        return step
+
+    jitpy.reset()
+    plain, jitted = make(layer), jitpy.jit(make(twin), fullgraph=True)
+    for batch, length in ((2, 3), (4, 5), (3, 6), (5, 2), (7, 9)):
+        x = torch.randn(batch, length, 3)
+        torch.manual_seed(1)
+        expected = plain(x.clone().requires_grad_())
+        torch.manual_seed(1)
+        torch.testing.assert_close(jitted(x.clone().requires_grad_()), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(list(twin.parameters()), list(layer.parameters()), rtol=1e-4, atol=1e-5)
+    assert sum(len(engine.variants) for engine in all_engines()) <= 3
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_second_derivatives_of_layers(kind: Any) -> None:
+    torch.manual_seed(0)
+    layer = kind(3, 4, 2, bidirectional=True).double()
+    x, h = (torch.randn(n, 2, m, dtype=torch.float64, requires_grad=True) for n, m in ((3, 3), (4, 4)))
+    jitted = jitpy.jit(layer)
+    assert torch.autograd.gradgradcheck(lambda x, h: jitted(x, h)[0][-1], (x, h))
+
+    def penalty(x: torch.Tensor) -> Any:
+        (slope,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), [x, *layer.parameters()], allow_unused=True)
+
+    torch.testing.assert_close(jitpy.jit(penalty)(x), penalty(x))
+
+
+def test_states_that_are_changed_before_the_pass() -> None:
+    """Eager keeps other memory for the backward pass than that of the layer's result."""
+    torch.manual_seed(0)
+    layer = nn.GRU(3, 4)
+
+    def fn(x: torch.Tensor) -> Any:
+        y, last = layer(x)
+        return y, last
+
+    results = []
+    for run in (fn, jitpy.jit(fn)):
+        layer.zero_grad()
+        x = torch.linspace(-1, 1, 18).reshape(3, 2, 3).requires_grad_()
+        y, last = run(x)
+        y.mul_(2)
+        last.add_(1)
+        (y.sum() + last.square().sum()).backward()
+        results.append([x.grad, y.detach(), *(p.grad for p in layer.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["codegen", "eager"])
+def test_results_that_keep_their_history_behind_a_pass(backend: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.GRU(3, 4, bidirectional=True)
+
+    def fn(x: torch.Tensor) -> Any:
+        y, last = layer(x)
+        y.sum().backward(retain_graph=True)
+        return last
+
+    results = []
+    for run in (fn, jitpy.jit(fn, backend=backend)):
+        layer.zero_grad()
+        x = torch.linspace(-1, 1, 18).reshape(3, 2, 3).requires_grad_()
+        run(x).square().sum().backward()
+        results.append([x.grad, *(p.grad for p in layer.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)

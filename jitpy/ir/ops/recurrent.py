@@ -1,4 +1,4 @@
-"""Recurrent layers as one call of torch's: for graphs without gradients, of whatever length."""
+"""Recurrent layers as one call, of whatever length: torch's for graphs without gradients, our own with them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_spec
+from .recurrent_kernels import KEPT, recurrent_layer, recurrent_layer_backward
 from .table import define
 
 _aten = torch.ops.aten
@@ -45,3 +46,26 @@ def _called(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
 for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
     define(f"ir.{_name}", target=_called(getattr(_aten, _name)), infer=_infer, is_random=False,
            aliasing=lambda *args, **kwargs: "copy")
+
+
+def _infer_layer(env: SizeEnv, x: TensorSpec, h: TensorSpec, w_ih: TensorSpec, w_hh: TensorSpec, b_ih: Any, b_hh: Any,
+                 kind: str, reverse: bool) -> tuple[TensorSpec, ...]:
+    length, batch, _ = x.shape
+    width = w_hh.shape[1]
+    return (contiguous_spec(x.dtype, (length, batch, width), x.device),
+            contiguous_spec(x.dtype, (length, batch, KEPT[kind] * width), x.device))
+
+
+def _infer_layer_backward(env: SizeEnv, grad: TensorSpec, x: TensorSpec, h: TensorSpec, w_ih: TensorSpec,
+                          w_hh: TensorSpec, out: TensorSpec, kept: TensorSpec, has_biases: bool, kind: str,
+                          reverse: bool, mask: Any) -> tuple[TensorSpec | None, ...]:
+    shapes = (x.shape, h.shape, w_ih.shape, w_hh.shape, w_ih.shape[:1], w_ih.shape[:1])
+    return tuple([contiguous_spec(x.dtype, shape, x.device) if wanted else None
+                  for shape, wanted in zip(shapes, mask, strict=True)])
+
+
+#: One layer in one direction, in training: the states behind all steps, and what is kept of these.
+define("ir.recurrent_layer", target=recurrent_layer, infer=_infer_layer, is_random=False,
+       differentiable=(True, False), is_recordable=True, aliasing=lambda *args, **kwargs: "copy")
+define("ir.recurrent_layer_backward", target=recurrent_layer_backward, infer=_infer_layer_backward, is_random=False,
+       aliasing=lambda *args, **kwargs: "copy")

@@ -50,6 +50,7 @@ def define(
     Facets read by the table itself:
       differentiable  False where eager's result never requires grad (comparisons, argmax, detach, ...)
       aliasing        `(env, *args, **kwargs) -> 'view' | 'copy' | 'self'`, for ops whose schema does not tell
+      is_recordable   the target does more where autograd records it: it is called with grad mode off where none does
       operands        how many leading arguments `scalar` takes as expressions (pointwise ops)
       compute         `(*args, **kwargs) -> dtypes` that those operands are converted to (pointwise ops)
     """
