@@ -10,6 +10,7 @@ import torch
 
 from jitpy.ir import TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.sizes import SCALAR_LIMIT
 
 from ...ir.algebra import sympy
 from ..traced import DECLINED, TracedScalar, TracedTensor, Uncapturable
@@ -177,11 +178,53 @@ def _apply_slice(recorder: Recorder, tensor: TracedTensor, dim: int, part: slice
             return tensor
     start = 0 if part.start is None else part.start
     stop = _OPEN_END if part.stop is None else part.stop
+    spec = _assumed(recorder, tensor.spec, dim, start, stop) if step == 1 and part.stop is not None else None
+    if spec is not None:
+        return recorder.record(_aten.slice.Tensor, (tensor, dim, start, stop, 1), {}, spec)
     return recorder.record(_aten.slice.Tensor, (tensor, dim, start, stop, step), {})
+
+
+def _assumed(recorder: Recorder, old: TensorSpec, dim: int, start: Any, stop: Any) -> TensorSpec | None:
+    """The result of `x[i: i + n]` for an `i` that the graph computes: `n` long, as the graph checks. None where that is
+    not so, or not known."""
+    sizes = recorder.sizes
+    if not sizes.is_unbacked(start) and not sizes.is_unbacked(stop):
+        return None
+    length = sizes.canonical(stop - start)
+    if sizes.is_unbacked(length) or not sizes.known(sympy.Ge(length, 0)):
+        return None
+    if not all(sizes.require(bound, "a slice") for bound in (sympy.Ge(start, 0), sympy.Le(stop, old.shape[dim]))):
+        return None
+    shape = (*old.shape[:dim], length, *old.shape[dim + 1:])
+    return TensorSpec(old.dtype, shape, old.stride, old.device, old.requires_grad and recorder.state.grad_enabled)
+
+
+#: how far sums are followed from a slice's bound
+_SUMS = 4
+
+
+def _sum(recorder: Recorder, tensor: TracedTensor) -> Any:
+    """The number in a 0-d tensor, as a sum of another one and a constant where it is computed as such."""
+    node, offset = recorder.node(tensor), 0
+    for _ in range(_SUMS):
+        sign = _SIGNS.get(node.op.target)
+        if sign is None or node.kwargs or len(node.args) != 2 or type(node.args[1]) is not int or \
+                node.args[0].spec.dtype is not torch.int64 or abs(node.args[1]) > SCALAR_LIMIT:
+            break
+        node, offset = node.args[0], offset + sign * node.args[1]
+    if not offset:
+        return scalar_methods[torch._C.TensorBase.__index__](recorder, tensor)
+    number = as_sizes(recorder, item(recorder, recorder.fresh(node)))
+    return number + offset
+
+
+_SIGNS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add.Scalar: 1, _aten.sub.Scalar: -1}
 
 
 def _bound(recorder: Recorder, bound: Any) -> Any:
     """A slice's bound; an int that the graph computes as a size."""
+    if type(bound) is TracedTensor and bound.ndim == 0 and bound.dtype is torch.int64:
+        return as_sizes(recorder, _sum(recorder, bound))
     if type(bound) is TracedTensor:
         bound = scalar_methods[torch._C.TensorBase.__index__](recorder, bound)
     return as_sizes(recorder, bound)
