@@ -93,7 +93,6 @@ class Storage:
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
     lost_at       the step of the last such write
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
-    has_data      there is a `.data` of an input: what eager keeps of a value written into that can be changed unseen
     history       the step at which a value with a history was written to an input, the first; None: at none
     turned        the generation at which an input that did not require grad came to; None: at none
     frozen        a leaf that was made here shows this memory: it is not written to
@@ -102,7 +101,7 @@ class Storage:
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
-                 "seen", "split", "has_data", "history", "turned", "frozen", "leaf",
+                 "seen", "split", "history", "turned", "frozen", "leaf",
                  "inference")
 
     def __init__(self, base: Node, input: int | None = None, inference: bool = False) -> None:
@@ -117,7 +116,6 @@ class Storage:
         self.lost_grad = False
         self.lost_at = 0
         self.seen = False
-        self.has_data = False
         self.history: int | None = None
         self.turned: int | None = None
         self.frozen = False
@@ -126,12 +124,12 @@ class Storage:
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen,
+                self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.frozen,
                 self.leaf)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.lost_at, self.seen, self.has_data, self.history, self.turned, self.frozen,
+         self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.frozen,
          self.leaf) = state
 
 

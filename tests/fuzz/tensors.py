@@ -143,29 +143,11 @@ class _Looked(TorchFunctionMode):
         return result
 
 
-class _Copied(TorchFunctionMode):
-    """Computes what an in-place operation writes apart, and copies it to where it goes: what autograd keeps of the
-    operation is in other memory then, and does not change with what is written through `.data`."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        in_place = name in _AUGMENTED or name.endswith("_") and not name.startswith("_") and name not in _NO_WRITES
-        if not in_place or not torch.is_grad_enabled() or not isinstance(args[0], torch.Tensor):
-            return func(*args, **(kwargs or {}))
-        return args[0].copy_(func(args[0].clone(), *args[1:], **(kwargs or {})))
-
-
-_AUGMENTED = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__"})
-_NO_WRITES = frozenset({"requires_grad_", "detach_", "retain_grad_", "copy_"})
-
-
 def is_accident(wanted: list[Any], found: list[Any], fn: Callable[..., Any], program: TensorProgram,
                 alias: int) -> bool:
     """Whether eager answers otherwise once somebody has looked at a `grad_fn`: a view of what came to require grad
     later may not be written until then. Or whether it answers as jitted where only the number of writes before a tensor
-    came to require grad is another: its views are leaves, or not, depending on whether anything was written since. Or
-    whether a tensor is changed through `.data` that autograd keeps: what a compiled node keeps is in other memory (said
-    in the README)."""
+    came to require grad is another: its views are leaves, or not, depending on whether anything was written since."""
     with _Looked():
         if difference(wanted, observe(fn, program, alias)) is not None:
             return True
@@ -173,9 +155,6 @@ def is_accident(wanted: list[Any], found: list[Any], fn: Callable[..., Any], pro
         with _Looked(writes):
             if difference(observe(fn, program, alias), found) is None:
                 return True
-    if ".data" in program.source:
-        with _Copied():
-            return difference(observe(fn, program, alias), found) is None
     return False
 
 

@@ -64,14 +64,8 @@ def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Col
     found: list[Node] = []
     freed = recorder.history.freed
     for value in values:
-        producer, index = (value.args[0], value.args[1]) if value.op is GETITEM else (value, 0)
-        if (
-            producer.op not in (INPUT, CONSTANT)
-            and short_name(producer.op) not in _KEEPS_NO_RESULT
-            and requires_grad(value.spec)
-            and producer not in freed
-            and index in saved_values(recorder, producer)[1]
-        ):
+        producer = value.args[0] if value.op is GETITEM else value
+        if producer not in freed and keeps_result(recorder, producer, value):
             found.append(producer)
     for node in recorder.graph.nodes[since:]:
         if node in writers or node.op.is_view or node.op is GETITEM or not requires_grad(node.spec):
@@ -85,6 +79,16 @@ def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Col
         ):
             found.append(node)
     return found
+
+
+def keeps_result(recorder: Recorder, producer: Node, value: Node) -> bool:
+    """Whether autograd keeps a `value`, or a part of what `producer` computes, for the backward pass of that."""
+    return (
+        producer.op not in (INPUT, CONSTANT)
+        and short_name(producer.op) not in _KEEPS_NO_RESULT
+        and requires_grad(value.spec)
+        and (value.args[1] if value.op is GETITEM else 0) in saved_values(recorder, producer)[1]
+    )
 
 
 def shows(node: Node, memory: Collection[Node]) -> bool:

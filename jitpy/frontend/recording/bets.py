@@ -9,6 +9,9 @@ captured have used the history up.
 *Spoiled* nodes: autograd keeps for them what was written to since. Eager raises when a backward pass comes through one,
 and most never do.
 
+*Writes* whose result autograd keeps (`tanh_()`): in eager that is the memory that is written to, and what is written there
+later through `.data`, which nobody notices, is what the backward pass reads. In a graph it is in other memory.
+
 Each is a bet. Where it is lost (the history of a result leads there), tracing starts again, and breaks the graph at the
 step that made it.
 """
@@ -26,6 +29,7 @@ from jitpy.ir.alias import needs_grad
 
 from ..breaks import GraphBreak, Restart
 from ..traced import Storage, TracedTensor, Uncapturable, ViewStep
+from .autograd_facts import shows
 from .history import plain
 
 if TYPE_CHECKING:
@@ -77,11 +81,12 @@ class Bets:
     off: leaves from outside that were told not to require grad, with their states before. seen_off: as what views of
     them are made since, of which none may outlive the graph: it would be no view of the tensor. turned: inputs that
     were told to require grad. No other input shows their memory: views that were made before come to require grad with
-    them.
+    them. kept: what was written under autograd to a memory, where autograd keeps it, with the node that computed it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self.kept: list[tuple[Storage, Node, Node, Bet]] = []
         self.leaves: dict[Node, Leaf] = {}
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
@@ -108,6 +113,12 @@ class Bets:
             if node not in self.spoiled:
                 self.spoiled[node] = bet
                 self._recorder._journal.append(lambda node=node: self.spoiled.pop(node))  # type: ignore[misc]
+
+    def keep(self, storage: Storage, value: Node, writer: Node) -> None:
+        """`writer` computes the `value` that is written to a memory, and autograd keeps it there."""
+        bet = Bet(self._recorder.step(), "unsupported_op", "a write of what autograd keeps for the backward pass")
+        self.kept.append((storage, value, writer, bet))
+        self._recorder._journal.append(lambda: self.kept.pop() and None)
 
     def check_pass(self, nodes: Collection[Node]) -> None:
         """A backward pass comes through `nodes`. Raises Restart where eager would raise an error."""
@@ -267,10 +278,15 @@ class Bets:
         for node, bet in self.spoiled.items():
             if needs_grad(node.spec):
                 raise bet.lost()
+        live = list(live)
+        memories = {tensor.storage for tensor in live if isinstance(tensor, TracedTensor)} if self.kept else set()
+        for storage, value, writer, bet in self.kept:
+            apart = storage.input is not None or storage in memories and not shows(storage.base, {value})
+            if apart and needs_grad(writer.spec):
+                raise bet.lost()
         for number, bet in self.turned.items():
             if self._recorder.shares_memory(number):
                 raise bet.lost()
-        live = list(live)
         parameters = self._recorder.parameters
         for tensor in live:
             if isinstance(tensor, TracedTensor) and parameters.is_stale(tensor):

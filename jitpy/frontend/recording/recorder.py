@@ -69,7 +69,7 @@ from ..traced import (
     tensors_in,
 )
 from . import aliasing, overlap
-from .autograd_facts import WRITES_STATISTICS, keepers, requires_grad, saved_values, shows
+from .autograd_facts import WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
 from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
@@ -558,6 +558,8 @@ class Recorder:
         if lost or storage.leaf is not None:
             storage.lost_at = self.step()
         storage.seen = storage.seen or not (target.is_data or unseen)
+        if not target.is_detached and keeps_result(self, writer, written):
+            self.bets.keep(storage, written, writer)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
             storage.history = self.step()
             if not self.graph.inputs[storage.input].tensor.requires_grad:
@@ -614,8 +616,6 @@ class Recorder:
         elif grad and (base.requires_grad or spec.requires_grad or value.tensor.requires_grad):
             if target.is_unrecorded:
                 raise Uncapturable("unsupported_op", "a write to a view that was made under no_grad")
-            if storage.has_data:
-                raise Uncapturable("unsupported_op", "a value with a history, written to what a `.data` shows")
             if storage.input is not None:
                 check_write_under_grad(self, self._inputs[storage.input], bool(target.chain))
             elif target.is_leaf and spec.requires_grad:

@@ -11,7 +11,6 @@ import torch
 from jitpy.ir import TensorSpec
 from jitpy.ir.graph import OWN_VERSIONS
 
-from ..breaks import GraphBreak, Restart
 from ..inputs import is_leaf, is_no_leaf
 from ..recording import derived_calls
 from ..recording.composites import LOWERINGS
@@ -91,13 +90,6 @@ def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
 
 
 def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
-    storage = tensor.storage
-    if storage.history is not None:  # what eager keeps of that value is what the program makes of it here
-        raise Restart(storage.history, GraphBreak("unsupported_op", "a value with a history, written to an argument "
-                                                                    "whose `.data` is taken"))
-    if storage.input is not None:
-        recorder._save(storage)
-        storage.has_data = True
     data = recorder.record(_aten.detach.default, (tensor,), {})
     step = replace(data.chain[-1], is_data=True)
     data.node.meta[OWN_VERSIONS] = step  # autograd does not see what the tensor and this one do to each other
