@@ -654,6 +654,11 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
 
         store_requires_grad(ex, value, new)
         return None
+    if name == "data" and isinstance(value, TensorValue):
+        from .tensors.data import store_data
+
+        store_data(ex, value, new)
+        return None
     if name == "cell_contents" and isinstance(value, CellValue):
         store_cell(ex, value, new)
         return None

@@ -171,9 +171,11 @@ def takes_writes(tensor: torch.Tensor) -> bool:
     """Guard: autograd lets an in-place operation change the tensor, and give it a history. It is neither a leaf that
     requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
     that was: autograd asks how the view was made). And its history is that of the memory, to which autograd adds what
-    it writes: a view that one operation on lists has written twice keeps the one from in between."""
+    it writes: a view that one operation on lists has written twice keeps the one from in between. And a view shows the
+    memory of its base: `.data = ...` may have given it another."""
     base = tensor._base
-    if base is not None and _creation_meta(tensor) != _PLAIN_VIEW:
+    if base is not None and (_creation_meta(tensor) != _PLAIN_VIEW or
+                             base.untyped_storage()._cdata != tensor.untyped_storage()._cdata):
         return False
     if not tensor.requires_grad:
         return base is None or not base.requires_grad

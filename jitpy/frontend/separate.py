@@ -12,6 +12,7 @@ from .values.base import (
     ListValue,
     ObjectValue,
     SetValue,
+    TensorValue,
     TupleValue,
     Value,
 )
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 
 
 def guard_separate(world: World) -> None:
-    """Two containers, or iterators, that were two objects must be two objects again, where one of them was changed."""
-    changed = {_kind(value) for value in world.dirty if value.source is not None}
+    """Two containers, iterators or tensors that were two objects must be two objects again, where one of them was
+    changed: of tensors not what is in their memory, but which memory it is."""
+    changed = {_kind(value) for value in world.dirty if value.source is not None
+               and not (isinstance(value, TensorValue) and value.data is None)}
     changed.discard(None)
     if not changed:
         return
-    iterated = _iterated(world) if any(kind[0] != "iterator" for kind in changed) else []
+    iterated = _iterated(world) if any(kind[0] not in ("iterator", "tensor") for kind in changed) else []
     found: dict[Any, list[Source]] = {}
     for value in world.values():
         kind = _kind(value)
@@ -62,4 +65,6 @@ def _kind(value: Value) -> Any:
         return "object", value.cls
     if isinstance(value, IteratorValue):
         return "iterator", value.cls
+    if isinstance(value, TensorValue):
+        return "tensor", None
     return ("cell", None) if isinstance(value, CellValue) else None

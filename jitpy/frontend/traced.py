@@ -140,9 +140,11 @@ class TracedTensor:
     anchored      `node` is built by view ops from the storage's base node (not just equal to that)
     is_leaf       whether eager's `t.is_leaf` reads True although it requires grad
     made          the storage's generation when this object was made, or written to as a view
+    stands_for    the number of the input that this leaf is, whose `.data` was assigned; None once its history has begun
     """
 
-    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "made", "_spec")
+    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "made", "stands_for",
+                 "_spec")
 
     def __init__(
         self,
@@ -161,6 +163,7 @@ class TracedTensor:
         self.generation = self.made = storage.generation
         self.anchored = anchored
         self.is_leaf = is_leaf
+        self.stands_for: int | None = None
         self._spec = spec
 
     @property
@@ -217,11 +220,12 @@ class TracedTensor:
         return targets.count(_CONJ) % 2 == 1, targets.count(_NEG) % 2 == 1
 
     def state(self) -> tuple[Any, ...]:
-        return self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made, self._spec
+        return (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made,
+                self.stands_for, self._spec)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made,
-         self._spec) = state
+         self.stands_for, self._spec) = state
 
     def __repr__(self) -> str:
         return f"TracedTensor({self.node.name}: {self._spec})"

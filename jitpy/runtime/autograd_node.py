@@ -241,6 +241,7 @@ class _Compiled(torch.autograd.Function):
                   for kind, i in spec.saved]
         ctx.node = node
         ctx.numbers = [None if isinstance(value, torch.Tensor) else value for value in values]
+        ctx.layouts = [_layout(value) for value in values if isinstance(value, torch.Tensor)]
         ctx.save_for_backward(*(value for value in values if isinstance(value, torch.Tensor)))
         ctx.watched = [_Watched({"input": inputs, "output": outputs}[kind][i], text) for kind, i, text in spec.watched]
         ctx.set_materialize_grads(False)
@@ -259,7 +260,10 @@ class _Compiled(torch.autograd.Function):
             return tuple(result)
         for watched in ctx.watched:
             watched.check()
-        saved = iter(ctx.saved_tensors if None in ctx.numbers else ())
+        tensors = ctx.saved_tensors if None in ctx.numbers else ()
+        if list(map(_layout, tensors)) != ctx.layouts:
+            raise_replaced()
+        saved = iter(tensors)
         values = [next(saved) if number is None else number for number in ctx.numbers]
         defined = [grad for grad in given if grad is not None]
         if torch.is_grad_enabled() or any(map(_is_foreign, defined)):
@@ -431,6 +435,17 @@ def watch_change(result: torch.Tensor, seen: torch.Tensor, text: str | torch.Ten
             raise_changed(name, same._version, expected)
 
     result.grad_fn.register_prehook(check)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.device, tensor.shape, tensor.stride()
+
+
+def raise_replaced() -> NoReturn:
+    """`tensor.data = ...` has given a leaf that a node keeps other sizes, strides or another dtype, for which there is
+    no compiled code."""
+    raise RuntimeError("the data of one of the variables needed for gradient computation has been replaced by one of "
+                       "another shape, layout or dtype since the forward pass")
 
 
 def raise_changed(text: str, version: int, expected: int) -> NoReturn:

@@ -273,6 +273,12 @@ class Drawing:
         if self.random.random() < 0.08:
             choices = [f"{a}.requires_grad_()", f"{a}.requires_grad = False", f"{a}.detach_()",
                        f"{a}.data.mul_({b})", f"{a}.detach().add_({b})"]
+        elif self.random.random() < 0.06:
+            other = self.some(shape)
+            choices = [f"{a}.data = {other}", f"{a}.data = {other}.data", f"{a}.data = {a}.data * 0.9 + {other}.data",
+                       f"{a}.data = {other} * 2", f"{a}.data.copy_({other})", f"{a}.data.clamp_(-1, 1)",
+                       f"{a}.data, {other}.data = {other}.data, {a}.data", f"{a}.data += {b}",
+                       f"if True:\n    kept = {a}.data\n    {a}.data = {other}.data + 1\n    {a}.data = kept"]
         elif self.random.random() < 0.05:
             choices = [f"torch.add({self.some(shape)}, {b}, out={a})", f"torch.mul({a}, {b}, out={a})",
                        f"torch.sin({self.some(shape)}, out={a})", f"torch.cat([{self.some(shape)}], out={a})",
@@ -340,7 +346,7 @@ class Drawing:
         """Tensors held by objects and lists; other modes; a gradient."""
         a, b = self.some(), self.some()
         shape, other = self.shapes.get(a, ()), self.shapes.get(b, ())
-        kind = self.random.randrange(6)
+        kind = self.random.randrange(8)
         if kind == 0:
             lines = [f"box = types.SimpleNamespace(t={a}, deep=[{b}, [{a}]])",
                      self.random.choice(("box.t += 1", "box.t = box.t * 2", "box.deep[1][0].mul_(2)",
@@ -357,6 +363,17 @@ class Drawing:
             inner, made = self.random.choice(((f"{a} * 2", shape), (f"{a}.mul_(2)", shape), (f"{a}[None]",
             (1, *shape))))
             return f"with torch.inference_mode():\n    {self.new(made)} = {inner}"
+        elif kind == 6:
+            made = self.random.choice((f"torch.ones({shape}) * {a}", f"torch.full({shape}, 0.5)",
+                                       f"torch.rand({shape})", f"{a} * torch.tensor(0.5)",
+                                       f"torch.zeros({shape}).add_({a})"))
+            lines = ["torch.set_default_dtype(torch.float64)", "try:", f"    {self.new(shape)} = {made}", "finally:",
+                     "    torch.set_default_dtype(torch.float32)"]
+        elif kind == 7:
+            lines = ["generator = torch.Generator().manual_seed(7)", self.random.choice((
+                f"{self.new(shape)} = torch.rand({shape}, generator=generator)",
+                f"{self.new(shape)} = {a} * torch.randn({shape}, generator=generator)",
+                f"{a}.uniform_(generator=generator)", f"{a}.normal_(0, 1, generator=generator)"))]
         elif kind == 4:
             lines = [f"if {a}.requires_grad:",
                      f"    log.append(torch.autograd.grad({a}.sum() * {b}.sum(), {a}, retain_graph=True)[0].stride())"]
@@ -371,6 +388,9 @@ class Drawing:
         name = self.random.choice((*(f"out[{k}]" for k in range(len(result))), "args['x']", "args['w']", "args['z']",
                                    "args['h']"))
         # a hook on a view whose base was written to crashes torch itself until its `grad_fn` is looked at
+        if self.random.random() < 0.15:
+            return self.random.choice((f"{name}.data.mul_(2)", f"{name}.data = {name}.data * 0.5",
+                                       f"{name}.data.copy_({name}.detach() + 1)"))
         return self.random.choice((f"{name}.detach().add_(1)", f"{name}.mul_(2)", f"{name}[:1].detach().mul_(0.5)",
                                    f"{name} * 2", f"{name}.grad_fn; {name}.register_hook(lambda grad: grad * 3)",
                                    f"{name}.grad_fn; {name}.retain_grad(); watched.append({name})"))

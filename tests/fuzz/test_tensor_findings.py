@@ -145,6 +145,27 @@ _finding("data_returned_behind_the_write", """
     t1 = h.data
     """, "t1", after=("out[0].mul_(0.5)",))
 
+# `.data` was assigned to an argument; eager's node keeps that, with its version counter.
+_finding("kept_where_data_was_assigned", """
+    t1 = g.new_ones(g.shape)
+    z.data = t1
+    z.addcmul_(z * 2, g * z)
+    """, "t1", alias=8)
+
+# A view whose `.data` was replaced shows other memory than its base, by which autograd tells what a write changes.
+_finding("data_of_views_swapped", """
+    v.data, g.data = g.data, v.data
+    g.sub_(z)
+    """, "g", alias=8)
+
+# The functional form of `normal_` has no derivative.
+_finding("normal_under_autograd", """
+    t1 = x * w
+    t1.normal_()
+    t2 = w * 2
+    t2.bernoulli_(0.5)
+    """, "t1, t2")
+
 # Of two arguments that were changed since, eager names the one that it looks at first: `other` before `self`.
 _finding("which_of_two_changed_arguments", """
     t3 = h * g

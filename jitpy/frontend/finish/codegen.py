@@ -657,6 +657,10 @@ class Emitter:
             elif isinstance(value, ClassWrites):
                 self._replay_class(value)
             elif isinstance(value, TensorValue):
+                if value.data is not None:
+                    self.load(value.data)
+                    self.load(value)
+                    self.emit("STORE_ATTR", "data")
                 if value.flag is not None:
                     self.const(value.flag)
                     self.load(value)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 #: say that they write there.
 WRITES_STATISTICS = frozenset({torch.ops.aten._native_batch_norm_legit_functional.default})
 
+#: Functional forms that have no derivative, of ops in place that have one: zeros for what was there before.
+NO_DERIVATIVE = frozenset({torch.ops.aten.normal_functional.default, torch.ops.aten.bernoulli.p,
+                           torch.ops.aten.bernoulli.Tensor})
+
 #: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run
 #: them.
 _KEEPS_NO_INPUT = frozenset(

@@ -9,8 +9,10 @@ captured have used the history up.
 *Spoiled* nodes: autograd keeps for them what was written to since. Eager raises when a backward pass comes through one,
 and most never do.
 
-*Writes* whose result autograd keeps (`tanh_()`): in eager that is the memory that is written to, and what is written there
-later through `.data`, which nobody notices, is what the backward pass reads. In a graph it is in other memory.
+*Writes* whose result autograd keeps (`tanh_()`): in eager that is the memory that is written to, and what is written
+there later through `.data`, which nobody notices, is what the backward pass reads. In a graph it is in other memory.
+
+*Tensors whose `.data` was assigned*: what autograd keeps of them has their version counters, which no node knows.
 
 Each is a bet. Where it is lost (the history of a result leads there), tracing starts again, and breaks the graph at the
 step that made it.
@@ -24,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import CONSTANT, INPUT, Node
+from jitpy.ir import CONSTANT, GETITEM, INPUT, Node
 from jitpy.ir.alias import needs_grad
+from jitpy.ir.graph import OWN_VERSIONS
 
 from ..breaks import GraphBreak, Restart
 from ..traced import Storage, TracedTensor, Uncapturable, ViewStep
-from .autograd_facts import shows
+from .autograd_facts import saved_values, shows
 from .history import plain
 
 if TYPE_CHECKING:
@@ -81,12 +84,16 @@ class Bets:
     off: leaves from outside that were told not to require grad, with their states before. seen_off: as what views of
     them are made since, of which none may outlive the graph: it would be no view of the tensor. turned: inputs that
     were told to require grad. No other input shows their memory: views that were made before come to require grad with
-    them. kept: what was written under autograd to a memory, where autograd keeps it, with the node that computed it.
+    them. replaced: inputs whose `.data` was assigned, with the last step that did it. assigned: the steps of views by
+    which these look at what was assigned. kept: what was written under autograd to a memory, where autograd keeps it,
+    with the node that computed it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.kept: list[tuple[Storage, Node, Node, Bet]] = []
+        self.replaced: dict[int, int] = {}
+        self.assigned: dict[ViewStep, Bet] = {}
         self.leaves: dict[Node, Leaf] = {}
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
@@ -187,7 +194,41 @@ class Bets:
         del self.off[tensor]
         recorder._journal.append(lambda: self.off.__setitem__(tensor, before))
 
-    def begin(self, tensor: TracedTensor, number: int | None = None) -> None:
+    def replace(self, number: int, tensor: TracedTensor) -> None:
+        """The `.data` of an input is assigned: `tensor` stands for it from now on."""
+        before = dict(self.replaced)
+        self._recorder._journal.append(lambda: setattr(self, "replaced", before))
+        step = self.replaced[number] = self._recorder.step()
+        detail = "autograd keeps a tensor whose .data was assigned"
+        self.assigned[tensor.chain[-1]] = Bet(step, "unsupported_op", detail)
+
+    def counts_versions(self, tensor: TracedTensor) -> bool:
+        """Whether the version counter of a tensor from outside, whose `.data` was assigned, goes up with a write."""
+        steps = [step for step in tensor.chain if step.is_data]
+        return bool(steps) and steps[-1] in self.assigned
+
+    def _check_assigned(self) -> None:
+        for node in self._recorder.graph.nodes if self.assigned else ():
+            if needs_grad(node.spec) and not node.op.is_view and node.op is not GETITEM:
+                for value in saved_values(self._recorder, node)[0]:
+                    while value.op.is_view and value.meta.get(OWN_VERSIONS) not in self.assigned:
+                        value = value.input_nodes()[0]
+                    if (step := value.meta.get(OWN_VERSIONS)) in self.assigned:
+                        raise self.assigned[step].lost()
+
+    def begin_at_data(self, tensor: TracedTensor) -> None:
+        """A leaf whose `.data` was assigned is read under autograd: its history begins at what it shows."""
+        recorder, number = self._recorder, tensor.stands_for
+        assert number is not None
+        recorder._save(tensor)
+        tensor.stands_for = None
+        before = self.replaced[number]
+        step = recorder.step_behind(before)
+        detail = f"{recorder._inputs[number].source}, whose .data was assigned"
+        bet = Bet(step, "new_history", detail, split=step > before)
+        self.begin(tensor, number, bet)
+
+    def begin(self, tensor: TracedTensor, number: int | None = None, bet: Bet | None = None) -> None:
         """A tensor of the program's own, or input `number`, is told to require grad. From then on nothing may write to
         its memory."""
         recorder, detail = self._recorder, _TURNED
@@ -198,7 +239,7 @@ class Bets:
         recorder._save(tensor)
         recorder._save(tensor.storage)
         tensor.storage.frozen = True
-        bet, root = Bet(recorder.step(), "unsupported_op", detail), tensor.root
+        bet, root = bet or Bet(recorder.step(), "unsupported_op", detail), tensor.root
         if not tensor.chain or tensor.chain[-1] is root[1]:
             self.based[root] = bet
             recorder._journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
@@ -278,6 +319,7 @@ class Bets:
         for node, bet in self.spoiled.items():
             if needs_grad(node.spec):
                 raise bet.lost()
+        self._check_assigned()
         live = list(live)
         memories = {tensor.storage for tensor in live if isinstance(tensor, TracedTensor)} if self.kept else set()
         for storage, value, writer, bet in self.kept:

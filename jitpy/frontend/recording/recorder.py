@@ -69,7 +69,7 @@ from ..traced import (
     tensors_in,
 )
 from . import aliasing, overlap
-from .autograd_facts import WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
+from .autograd_facts import NO_DERIVATIVE, WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
 from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
@@ -186,9 +186,20 @@ class Recorder:
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
             self.bets.begin_again(storage)
             self._refresh(value)
+        if value.stands_for is not None and self.state.grad_enabled and not detached:
+            self.bets.begin_at_data(value)
         if storage.leaf is value and value._spec.requires_grad and self.state.grad_enabled and not detached:
             return self.parameters.root(value)
         return value.node
+
+    def number_of(self, tensor: torch.Tensor) -> int:
+        """Which input a tensor from outside is."""
+        return next(i for i, entry in enumerate(self._inputs) if entry.value is tensor)
+
+    def check_replaced(self, storage: Storage) -> None:
+        """A tensor is to look at other memory than this. What autograd keeps of it, it looks at there, too."""
+        spoiled = keepers(self, storage.values, self._first_grad_node or 0, storage.writers)
+        self.bets.spoil(spoiled, ".data = ... on a tensor that autograd keeps for the backward pass")
 
     def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None,
                  owner: Node | None = None) -> None:
@@ -199,8 +210,8 @@ class Recorder:
         for step in value.chain:
             node = view(step, node) if view is not None else self._apply_step(step, node)
         value.node, value.generation, value.anchored = node, storage.generation, True
-        requires_grad = node.tensor.requires_grad or \
-            (storage.lost_grad or storage.leaf is value) and value._spec.requires_grad
+        requires_grad = node.tensor.requires_grad or value._spec.requires_grad and (
+            storage.lost_grad or storage.leaf is value or value.stands_for is not None)
         if requires_grad != value._spec.requires_grad:
             value._spec = value._spec.with_(requires_grad=requires_grad)
         value.is_leaf = value.is_leaf and (storage.input is not None or storage.leaf is value)
@@ -426,8 +437,12 @@ class Recorder:
         call_args, call_kwargs = facts.functional_call(args, kwargs)
         fresh = 0 if outs else sum(name is None for name in facts.returns)
         if spec is not None:
-            needs = self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
+            needs = self.state.grad_enabled and functional not in NO_DERIVATIVE and any(
+                t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
+        under_grad = self.state.grad_enabled
+        if under_grad and functional in NO_DERIVATIVE:
+            self.state.set("grad_enabled", False)
         if facts.overload is _aten.bernoulli_.float and not fills_by_index(call_args[0].spec):
             order = filling_order(self.sizes, call_args[0].spec)
             inner = self.emit(_aten.permute.default, (self.node(call_args[0]), order))
@@ -435,6 +450,8 @@ class Recorder:
             node = self.emit(_aten.permute.default, (drawn, [order.index(axis) for axis in range(len(order))]))
         else:
             node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
+        if under_grad != self.state.grad_enabled:
+            self.state.set("grad_enabled", under_grad)
         if functional in WRITES_STATISTICS:
             node.spec = (*node.spec[:fresh], *_with_grad(node.spec[fresh:], False))
         if requires_grad(node.spec):
@@ -597,6 +614,8 @@ class Recorder:
             raise Uncapturable("input_mutation", _NOT_OUTSIDE)
         if storage.frozen:
             raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
+        if self.bets.counts_versions(target):
+            raise Uncapturable("unsupported_op", "a write to a tensor whose .data was assigned")
         base = storage.base.tensor
         if storage.leaf is target and spec.requires_grad and grad:
             raise UserError(RuntimeError("a leaf Variable that requires grad is being used in an in-place operation."))

@@ -60,7 +60,7 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     if not tensor.spec.requires_grad:
         return True
     index, storage = tensor.input, tensor.storage
-    if recorder.bets.is_leaf(tensor):
+    if recorder.bets.is_leaf(tensor) or tensor.stands_for is not None:
         return True
     if index is None or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad:
         return False  # computed here, or by what was written into it
@@ -102,8 +102,8 @@ def _itemsize(spec: TensorSpec) -> int:
 
 
 def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
-    if not tensor.spec.requires_grad or recorder.bets.is_leaf(tensor) or tensor.input is not None and \
-            _is_leaf(recorder, tensor):
+    if not tensor.spec.requires_grad or recorder.bets.is_leaf(tensor) or tensor.stands_for is not None or \
+            tensor.input is not None and _is_leaf(recorder, tensor):
         return None
     raise Uncapturable("autograd_nodes", "Tensor.grad_fn")
 

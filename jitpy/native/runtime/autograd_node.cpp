@@ -381,9 +381,19 @@ void JitNode::release_variables() {
   if (is_dying(static_cast<Node*>(this))) drop_all();  // the engine calls this too: see `release`
 }
 
+// A number for dtype, device, sizes and strides: never 0.
+static uint64_t layout_of(const at::Tensor& tensor) {
+  uint64_t found = static_cast<uint64_t>(tensor.scalar_type()) * 31 + static_cast<uint64_t>(tensor.device().type());
+  auto add = [&](int64_t value) { found = (found ^ static_cast<uint64_t>(value)) * 0x100000001b3ULL + (found >> 29); };
+  for (int64_t size : tensor.sizes()) add(size);
+  for (int64_t stride : tensor.strides()) add(stride);
+  return found | 1ULL << 63;
+}
+
 void JitNode::save(const Slot& value, bool is_output) {
   Saved& saved = saved_.emplace_back();
   if (value.tensor.defined()) {
+    if (!is_output && value.tensor.is_leaf()) saved.layout = layout_of(value.tensor);
     saved.tensor = SavedVariable(value.tensor, is_output);
   } else {
     Py_XINCREF(value.object);
@@ -491,6 +501,8 @@ Slots JitNode::unpack(const Pass& pass) {
       value.set_from_python(saved.number);
     } else if (!saved.freed && needed(place)) {
       value.tensor = saved.tensor.unpack(self);
+      if (saved.layout != 0 && saved.layout != layout_of(value.tensor))
+        checked(PyObject_CallFunction(attribute(python_half(), "raise_replaced").get(), nullptr));
     }
   }
   return values;

@@ -99,9 +99,11 @@ struct Saved {
   torch::autograd::SavedVariable tensor;
   PyObject* number = nullptr;  // owned; released under the GIL
   bool freed = false;
+  uint64_t layout = 0;  // of a leaf, whose `.data` may be replaced: what kernels were compiled for
 
   Saved() = default;
-  Saved(Saved&& other) noexcept : tensor(std::move(other.tensor)), number(other.number), freed(other.freed) {
+  Saved(Saved&& other) noexcept
+      : tensor(std::move(other.tensor)), number(other.number), freed(other.freed), layout(other.layout) {
     other.number = nullptr;
   }
 };
