@@ -285,6 +285,20 @@ def with_another_that_shows_it(p, q):
 test_all = make_test(__name__)
 
 
+def test_sets_of_tensors_at_a_break() -> None:
+    """Lists of their elements in two orders were compared, tensor by tensor."""
+    made = [torch.randn(2) for _ in range(40)]
+
+    def fn(tensors):
+        kept = {t for t in tensors if t.ndim == 1}
+        kept.discard(tensors[3])
+        jitpy.graph_break()
+        return len(kept), tensors[4] in kept, tensors[3] in kept
+
+    for count in range(20, 40):
+        assert jitpy.jit(fn, backend="eager")(made[:count]) == fn(made[:count])
+
+
 def test_guards_see_what_was_assigned_between_calls() -> None:
     p, x = nn.Parameter(torch.ones(4)), torch.ones(4)
     compiled = jitpy.jit(lambda x: p * x, backend="eager")

@@ -451,15 +451,18 @@ class Emitter:
         def items() -> None:
             self.emit("BUILD_LIST", self.load_many(value.items[key] for key in added))
 
+        def comes_out(listed: Iterable[Any]) -> bool:
+            """Whether a set of what is listed has the order of this one; nobody's `__eq__` is asked."""
+            return list(map(id, value.cls(listed))) == list(map(id, order))
+
         order = added = list(value.twin)
-        if value.cls in (set, frozenset) and list(value.cls(order)) != order and \
-                list(value.cls(value.items)) == order:
+        plain = value.cls in (set, frozenset)
+        if plain and not comes_out(order) and comes_out(value.items):
             added = list(value.items)
-        elif value.cls in (set, frozenset) and list(value.cls(order)) != order and \
-                all(isinstance(v, ConstValue) for v in value.items.values()):
+        elif plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
             twin = value.twin.copy()  # a history that listing its elements does not tell
             self.call(value.cls.copy, lambda: self.const(twin))
-        elif value.cls in (set, frozenset):
+        elif plain:
             self.call(value.cls, items)
         else:
             base = frozenset if issubclass(value.cls, frozenset) else set
