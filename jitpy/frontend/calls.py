@@ -106,7 +106,7 @@ def to_payload(ex: Executor, value: Any) -> Any:
     if isinstance(value, ListValue):
         return [to_payload(ex, ex.world.force(v)) for v in value.items]
     if isinstance(value, DictValue):
-        return {k: to_payload(ex, v) for k, v in ex.world.dict_items(value)}
+        return {k: to_payload(ex, v) for k, v in ex.world.plain_items(value)}
     if isinstance(value, SliceValue):
         return slice(*(to_payload(ex, v) for v in (value.start, value.stop, value.step)))
     if isinstance(value, RangeValue):
@@ -464,7 +464,7 @@ def deep_constant(ex: Executor, value: Value) -> Any:
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
         return value.cls(deep_constant(ex, ex.world.force(v)) for v in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {k: deep_constant(ex, v) for k, v in ex.world.dict_items(value)}
+        return {k: deep_constant(ex, v) for k, v in ex.world.plain_items(value)}
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
         return value.cls(deep_constant(ex, v) for v in value.items.values())
     if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)):

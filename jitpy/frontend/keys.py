@@ -102,7 +102,7 @@ def _likeness(ex: Executor, value: ObjectValue, fields: tuple[str, ...]) -> Any:
     made = object.__new__(value.cls)
     for name in fields:
         object.__setattr__(made, name, key_of(ex, ex.finish_sync(load_attr(ex, value, name))))
-    ex.world.keep(value, fields)
+    ex.world.keep(value, fields, made)
     return made
 
 

@@ -336,7 +336,7 @@ def constant_of(ex: Executor, value: Value) -> Any:
     if isinstance(value, ListValue) and value.cls is list:
         return [constant_of(ex, ex.world.force(v)) for v in value.items]
     if isinstance(value, DictValue) and value.cls is dict:
-        return {k: constant_of(ex, v) for k, v in ex.world.dict_items(value)}
+        return {k: constant_of(ex, v) for k, v in ex.world.plain_items(value)}
     if isinstance(value, SymValue):
         return as_int(ex, value, "formatting")
     if isinstance(value, ScalarValue):

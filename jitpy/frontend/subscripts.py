@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import re
 import types
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,7 @@ from .values.base import (
     DictValue,
     DictViewValue,
     Exhausted,
+    IteratorValue,
     ListValue,
     ObjectValue,
     PyValue,
@@ -100,6 +102,8 @@ def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
         return items[i]
     if isinstance(container, PyValue) and isinstance(container.obj, type):
         return _class_getitem(ex, container, key)
+    if isinstance(container, PyValue) and type(container.obj) is re.Match:
+        return fold_constants(ex, operator.getitem, world.pin(container), constant_of(ex, whole_plain_part(ex, key)))
     if isinstance(container, PyValue) and type(container.obj).__module__ == "typing":
         return world.const_object(world.pin(container)[constant_of(ex, key)])
     if ex.world.class_lookup(container.cls, "__getitem__") is MISSING:
@@ -303,6 +307,10 @@ def _wrapper_iter(ex: Executor, owner: type, a: Value) -> Any:
     return builtin_iter(ex, a)
 
 
+def _wrapper_next(ex: Executor, owner: type, a: Value) -> Any:
+    return call(ex, ex.world.const_object(next), [a], {}) if isinstance(a, IteratorValue) else None
+
+
 def _wrapper_len(ex: Executor, owner: type, a: Value) -> Any:
     return number_of_items(ex.world, a) if isinstance(a, (ListValue, TupleValue, DictValue, SetValue)) else None
 
@@ -342,7 +350,7 @@ def _wrapper_binary(name: str, method: str, swapped: bool = False, inplace: bool
 #: C slot wrappers by name, for explicit calls such as `dict.__setitem__(d, k, v)` and `super().__getitem__(k)`
 SLOT_WRAPPERS: dict[str, Callable[..., Any]] = {
     "__getitem__": _wrapper_getitem, "__setitem__": _wrapper_setitem, "__delitem__": _wrapper_delitem,
-    "__iter__": _wrapper_iter, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
+    "__iter__": _wrapper_iter, "__next__": _wrapper_next, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
     "__eq__": _wrapper_compare("=="), "__ne__": _wrapper_compare("!="),
 }
 for _name, (_, _dunder, _reflected, _inplace) in BINARY.items():

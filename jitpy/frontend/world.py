@@ -135,6 +135,7 @@ class World:
         #: objects, by id, that compiled code changes out of the trace's sight: what to do where the program meets them
         self.hidden: dict[int, Restart] = {}
         #: id of an instance that is a key, and of its `__dict__` -> that, and the attributes that tell which key
+        self.likenesses: dict[int, Any] = {}  # what stands for such instances as keys
         self.kept_attributes: dict[int, tuple[Any, tuple[str, ...]]] = {}
         self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
         self.touches = 0  # counts changes of what came from outside, dicts aside (they have logs)
@@ -696,6 +697,17 @@ class World:
         self.dict_complete(d)
         return [(k, v) for k, v in d.vals.items() if not isinstance(v, Missing)]
 
+    def plain_items(self, d: DictValue) -> list[tuple[Any, Value]]:
+        """As `dict_items`, where the keys themselves are needed; a break where they only stand for others."""
+        pairs = self.dict_items(d)
+        if any(self._stands_in(key) for key, _ in pairs):
+            raise GraphBreak("unsupported_value", "a dict as a constant, with keys that are objects of the program's")
+        return pairs
+
+    def _stands_in(self, key: Any) -> bool:
+        return type(key) is Identity or id(key) in self.likenesses or \
+            type(key) in (tuple, frozenset) and any(map(self._stands_in, key))
+
     def dict_key_value(self, d: DictValue, key: Any) -> Value:
         """The Value of a key, as iteration gives it."""
         found = d.keys.get(key)
@@ -727,8 +739,9 @@ class World:
                 d.log.append((key, value))
             self.touch(d)
 
-    def keep(self, value: ObjectValue, names: tuple[str, ...]) -> None:
+    def keep(self, value: ObjectValue, names: tuple[str, ...], likeness: Any) -> None:
         """Attributes of an instance that is a key, and tell which one, stay as they are."""
+        self.likenesses[id(likeness)] = likeness
         for holder in (value, value.attrs):
             self.kept_attributes[id(holder)] = holder, names
 

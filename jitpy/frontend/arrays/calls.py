@@ -114,7 +114,7 @@ def stand_in_for(ex: Executor, value: Any, made: dict[int, tuple[ArrayValue, Any
         items = [stand_in_for(ex, item, made) for item in value.items]
         return items if isinstance(value, ListValue) else tuple(items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: stand_in_for(ex, item, made) for key, item in ex.world.dict_items(value)}
+        return {key: stand_in_for(ex, item, made) for key, item in ex.world.plain_items(value)}
     if isinstance(value, SliceValue):
         return slice(*(stand_in_for(ex, part, made) for part in (value.start, value.stop, value.step)))
     if isinstance(value, RangeValue):

@@ -309,6 +309,13 @@ def ordered_copy(self, /):
     return result
 
 
+@substitute(collections.OrderedDict.__reduce__)
+def ordered_reduce(self, /):
+    if type(self) is not collections.OrderedDict:
+        give_up("the state of a class derived from OrderedDict")
+    return collections.OrderedDict, (), self.__dict__ or None, None, iter(self.items())
+
+
 @substitute(collections.OrderedDict.__eq__)
 def ordered_eq(self, other, /):
     equal = dict_eq(self, other)

@@ -252,7 +252,7 @@ def _structure(ex: Executor, value: Value, tensors: list[TracedTensor], may_skip
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
         return (value.cls.__name__, *[_structure(ex, ex.world.force(item), tensors, may_skip) for item in value.items])
     if isinstance(value, DictValue) and value.cls is dict:
-        return ("dict", *[(key, _structure(ex, item, tensors)) for key, item in ex.world.dict_items(value)])
+        return ("dict", *[(key, _structure(ex, item, tensors)) for key, item in ex.world.plain_items(value)])
     raise _refusal("a result that is no tensor")
 
 

@@ -333,7 +333,7 @@ def _tree(ex: Executor, value: Value, tensors: list[TensorValue]) -> Any:
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
         return value.cls(_tree(ex, ex.world.force(item), tensors) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: _tree(ex, item, tensors) for key, item in ex.world.dict_items(value)}
+        return {key: _tree(ex, item, tensors) for key, item in ex.world.plain_items(value)}
     return _Opaque(value)
 
 
@@ -407,7 +407,7 @@ def _constant(ex: Executor, value: Value) -> Any:
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
         return value.cls(_constant(ex, ex.world.force(item)) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: _constant(ex, item) for key, item in ex.world.dict_items(value)}
+        return {key: _constant(ex, item) for key, item in ex.world.plain_items(value)}
     raise _refusal("an option that is no constant")
 
 
