@@ -340,7 +340,8 @@ class Fusion:
             for symbol in used & tellers.keys():
                 self._link(tellers[symbol], call)
         for value in self.live:
-            used = mentions((value.shape, *((n.args, n.kwargs) for n in value.nodes)))
+            places = [dim for _, index in self.reads(value) for part in index for dim in part.dims()]
+            used = mentions((value.shape, places, *((n.args, n.kwargs) for n in value.nodes)))
             for symbol in used & tellers.keys():
                 self._link(tellers[symbol], self.group_of[value])
 

@@ -198,6 +198,15 @@ class Index:
         for atom, _ in self.terms:
             yield from atom.all_axes()
 
+    def dims(self) -> Iterator[Dim]:
+        """All sizes that it is made of."""
+        yield self.const
+        for term, factor in self.terms:
+            yield factor
+            if isinstance(term, Quotient):
+                yield term.divisor
+                yield from term.index.dims()
+
     def coefficient(self, axis: Axis) -> Dim | None:
         """The stride along `axis`: 0 if it does not occur, None if it occurs otherwise than as a plain term."""
         result: Dim = 0

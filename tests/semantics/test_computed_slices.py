@@ -111,11 +111,12 @@ def test_training_on_random_pieces():
             return loss.item()
 
         call = wrap(step)
-        return [call() for _ in range(4)], torch.rand(1).item()
+        return [call() for _ in range(4)], torch.rand(1).item(), step
 
     jitpy.reset()
     wanted, found = run(lambda f: f), run(lambda f: jit(f, fullgraph=True))
     assert wanted[0] == pytest.approx(found[0]) and wanted[1] == found[1]
+    assert " 0 kernels" not in repr(jitpy.explain(found[2])())  # sizes are known before the kernels that read pieces
 
 
 def test_history_of_pieces():
