@@ -119,12 +119,12 @@ def view_of_a_leaf_that_is_kept(x):
     return (grad * x).sum(), part
 
 
-@case(plain, leaf, breaks=("autograd",))
+@case(plain, leaf, fullgraph=True)
 def jacobian_of_a_batch(x):
     return functional.jacobian(vector, x, vectorize=True)
 
 
-@case(plain, breaks=("autograd",))
+@case(plain, fullgraph=True)
 def hessian_of_a_batch(x):
     return functional.hessian(scalar, x, vectorize=True) + 1
 

@@ -104,3 +104,13 @@ def without_grad(function, *args, **kwargs):
     """What `once_differentiable` makes of a function, as far as its first results go."""
     with torch.no_grad():
         return function(*args, **kwargs)
+
+
+def batched_gradients(outputs, inputs, grads, create_graph):
+    """`torch.autograd.grad(..., is_grads_batched=True)`, but that it keeps what the pass came through."""
+
+    def one_pass(*row):
+        return torch.autograd.grad(outputs, inputs, row, True, create_graph)
+
+    with torch.set_grad_enabled(create_graph):
+        return torch.func.vmap(one_pass)(*grads)

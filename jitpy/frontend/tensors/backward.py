@@ -24,6 +24,7 @@ from ...runtime.autograd_node import accumulation_has_hooks
 from ..breaks import GraphBreak
 from ..builtins.iteration import iterate
 from ..calls import builtin, from_payload, recording
+from ..polyfills.autograd import batched_gradients
 from ..recording.history import TWICE
 from ..recording.recorder import dense_order, same_layout
 from ..traced import GraphInput, TracedTensor, Uncapturable, UserError
@@ -89,8 +90,11 @@ def _backward(ex: Executor, tensors: Value, grad_tensors: Value, retain_graph: V
 def _grad(ex: Executor, outputs: Value, inputs: Value, grad_outputs: Value, retain_graph: Value, create_graph: Value,
           only_inputs: Value, allow_unused: Value, is_grads_batched: Value, materialize_grads: Value) -> Value:
     """The gradients of the outputs with respect to given tensors, as a tuple."""
-    if _flag(is_grads_batched) or not _flag(only_inputs):
-        raise GraphBreak("unsupported_call", "torch.autograd.grad of a batch, or of all inputs")
+    if not _flag(only_inputs):
+        raise GraphBreak("unsupported_call", "torch.autograd.grad of all inputs")
+    if _flag(is_grads_batched):
+        return _batched_grad(ex, outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused,
+                             materialize_grads)
     made, cotangents = _checked(ex, outputs, grad_outputs)
     create = _flag(create_graph)
     retain = _flag(retain_graph, create)
@@ -104,6 +108,31 @@ def _grad(ex: Executor, outputs: Value, inputs: Value, grad_outputs: Value, reta
             found = _run_grad(ex.recorder, made, cotangents, [v.traced for v in wanted], retain, create, unused_allowed,
                               zeros)
     return TupleValue([from_payload(ex, payload) for payload in found])
+
+
+def _batched_grad(ex: Executor, outputs: Value, inputs: Value, grads: Value, retain_graph: Value, create_graph: Value,
+                  allow_unused: Value, materialize_grads: Value) -> Value:
+    """A pass for each row of the gradients: one under vmap."""
+    from jitpy.autograd.reverse import active_nodes
+
+    if _is_none(grads) or _is_watched() or _flag(materialize_grads):
+        raise GraphBreak("autograd", "a batch of gradients that is left out, or that others watch, or with zeros in it")
+    made, wanted = _tensors(ex, outputs), _tensors(ex, inputs)
+    recorder = ex.recorder
+    to, at = [recorder.node(value.traced) for value in wanted], [recorder.node(value.traced) for value in made]
+    active = active_nodes(recorder.graph.nodes, to, at)
+    reached = [node in active for node in to]
+    if not any(reached) or not all(reached) and not _flag(allow_unused, False):
+        raise GraphBreak("autograd", "a batch of gradients to what nothing depends on")
+    retain = _flag(retain_graph, _flag(create_graph))
+    body = ex.world.const_object(batched_gradients)
+    used: list[Value] = [value for value, is_used in zip(wanted, reached, strict=True) if is_used]
+    result = ex.call_sync(body, [TupleValue(made), TupleValue(used), TupleValue(_tensors(ex, grads)), create_graph])
+    assert isinstance(result, TupleValue)
+    if not retain:
+        recorder.history.free(active_nodes(recorder.graph.nodes, to, at))
+    found = iter(result.items)
+    return TupleValue([next(found) if is_used else const(None) for is_used in reached])
 
 
 def _checked(ex: Executor, outputs: Value, grads: Value) -> tuple[list[TracedTensor], list[TracedTensor | None]]:
@@ -346,6 +375,8 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
         if grad is not None:
             memory = memory_of(recorder, grad)
             if memory is None or memory in taken:
+                if recorder.state.transforms:
+                    raise Uncapturable("autograd", "a gradient in a transform that shares memory with another tensor")
                 recorder.bets.share(memory or grad)
                 memory = grad = recorder.emit(_aten.clone.default, (grad,))
             taken.add(memory)

@@ -1,8 +1,7 @@
 """`torch.autograd.functional`: torch's own Python is traced, whose backward passes are captured (`backward.py`).
 
-Two things break the graph, at the call of the function: `vectorize=True`, which maps the engine over a batch of
-gradients, and more backward passes than `MAX_PASSES`: there is one for each number that is differentiated, and each is
-recorded on its own.
+Two things break the graph, at the call of the function: forward mode, and more backward passes than `MAX_PASSES`:
+without `vectorize=True` there is one for each number that is differentiated, and each is recorded on its own.
 """
 
 from __future__ import annotations
@@ -24,22 +23,20 @@ if TYPE_CHECKING:
 MAX_PASSES = 64
 
 
-def _refuse_batches(function: types.FunctionType) -> None:
+def _refuse_forward_mode(function: types.FunctionType, name: str, equal: str) -> None:
     parameters = list(inspect.signature(function).parameters)
-    place = parameters.index("vectorize")
+    place = parameters.index(name)
 
     @builtin(function)
     def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        flag = args[place] if len(args) > place else kwargs.get("vectorize")
-        if flag is not None and not (isinstance(flag, ConstValue) and flag.value is False):
-            what = f"{function.__name__}(vectorize=True): it maps the autograd engine over a batch"
-            raise GraphBreak("autograd", f"{what}; torch.func.{_EQUALS[function]} is captured")
+        strategy = args[place] if len(args) > place else kwargs.get(name)
+        if strategy is not None and not (isinstance(strategy, ConstValue) and strategy.value == "reverse-mode"):
+            raise GraphBreak("autograd", f"{function.__name__}({name}=...); torch.func.{equal} is captured")
         return inline_library(ex, function, args, kwargs)
 
 
-_EQUALS = {functional.jacobian: "jacrev", functional.hessian: "hessian"}
-for _function in _EQUALS:
-    _refuse_batches(_function)
+_refuse_forward_mode(functional.jacobian, "strategy", "jacfwd")
+_refuse_forward_mode(functional.hessian, "outer_jacobian_strategy", "hessian")
 
 
 @builtin(functional._autograd_grad)

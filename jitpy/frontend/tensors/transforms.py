@@ -1,4 +1,4 @@
-"""torch.func: vmap, grad, jacobians. The function is traced once, and torch's own transform runs on what was recorded.
+"""torch.func: vmap, grad, jvp, jacobians. The function is traced once; torch's own transform runs on what was recorded.
 
 The function becomes a graph (see `higher_order`), traced on stand-ins for what the transform would pass to it. Then the
 real transform is called on shadows, with that graph as its function: batching rules, levels and derivatives are
@@ -8,8 +8,9 @@ with a side effect, breaks the graph: eager runs the call, and says what is wron
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +50,7 @@ _OPTIONS: dict[Any, dict[str, Any]] = {
     torch.func.jacfwd: {"argnums": 0, "has_aux": False, "randomness": "error"},
 }
 #: Transforms that run the function with autograd on, on arguments that require grad.
-_REVERSE = (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev)
+_REVERSE = (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.vjp)
 
 
 # -- making a transform -------------------------------------------------------------------------------------
@@ -61,17 +62,23 @@ def _maker(transform: Any) -> Callable[..., Value]:
     def make(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given = {**dict(zip(["func", *names], args, strict=False)), **kwargs}
         if "func" not in given or not set(given) <= {"func", *names} or len(args) > 1 + len(names):
-            raise _refusal("unusual arguments")
+            raise refusal("unusual arguments")
         fn = given.pop("func")
-        options = {name: _constant(ex, value) for name, value in given.items()}
-        if transform is torch.func.vmap and (
-            options.get("randomness", "error") not in ("error", "same", "different")
-            or options.get("chunk_size") is not None
-        ):
-            raise _refusal("a chunk size, or an unknown kind of randomness")
+        options = {name: constant(ex, value) for name, value in given.items()}
+        _check_chunks(options)
         return TransformValue(transform, fn, options)
 
     return make
+
+
+def _check_chunks(options: dict[str, Any]) -> None:
+    size, randomness = options.get("chunk_size"), options.get("randomness", "error")
+    if randomness not in ("error", "same", "different"):
+        raise refusal("an unknown kind of randomness")
+    if size is not None and (type(size) is not int or size <= 0):
+        raise refusal("a chunk size that is no positive number")
+    if size is not None and randomness == "same":
+        raise refusal("chunks with the same random numbers: it sets the generator's state back")
 
 
 @builtin(torch.func.hessian)
@@ -102,9 +109,8 @@ def _made_outside(transform: Any) -> Callable[..., Any]:
     def handle(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
         cells = dict(zip(fn.code.co_freevars, fn.closure or (), strict=True))
         contents = {name: ex.world.cell_content(cell) for name, cell in cells.items()}
-        options = {name: _constant(ex, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
-        if transform is torch.func.vmap and options["chunk_size"] is not None:
-            raise _refusal("a chunk size")
+        options = {name: constant(ex, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
+        _check_chunks(options)
         func = contents["func"]
         assert isinstance(func, Value)
         return apply(ex, TransformValue(transform, func, options), args, kwargs)
@@ -127,7 +133,7 @@ class _Opaque:
 
 
 @dataclass(eq=False)
-class _Run:
+class Run:
     """The real call, as a function of tensors: those in `tree` (numbered there), then those that `body` captures.
 
     It belongs to one call, so it has no hash: nothing is remembered under it.
@@ -135,7 +141,6 @@ class _Run:
 
     call: Callable[[Callable[..., Any], Any], Any]
     tree: Any
-    count: int
     body: Body
     recorder: Any
     name: str
@@ -144,7 +149,8 @@ class _Run:
     __hash__ = None  # type: ignore[assignment]
 
     def __call__(self, *tensors: torch.Tensor) -> list[Any]:
-        given, captures = tensors[: self.count], tensors[self.count:]
+        count = len(tensors) - len(self.body.captures)
+        given, captures = tensors[:count], tensors[count:]
         symbolic = any(type(size) is torch.SymInt for tensor in tensors for size in tensor.shape)
 
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -153,13 +159,27 @@ class _Run:
             return _rebuild(self.body.structure, results)
 
         function.__name__ = self.name
-        tree = pytree.tree_map(lambda leaf: given[leaf.index] if isinstance(leaf, _Slot) else leaf, self.tree)
+        tree = pytree.tree_map(lambda leaf: given[leaf.index] if isinstance(leaf, Slot) else leaf, self.tree)
         leaves, self.structure = pytree.tree_flatten(self.call(function, tree))
         return leaves
 
+    def record(self, ex: Executor, tensors: list[TracedTensor]) -> Value:
+        """What the call returns for these tensors."""
+        captures = [value_of(self.recorder, node) for node in self.body.captures]
+        try:
+            results = derived_calls.run(self.recorder, self, (*tensors, *captures), {})
+        except (UserError, RecursionError, AttributeError) as error:
+            raise Uncapturable("transform", f"{type(error).__name__}: {error}") from None
+        return _value(ex, pytree.tree_unflatten([_Result(result) for result in results], self.structure))
+
+
+def value_of(recorder: Any, node: Node) -> TracedTensor:
+    """A tensor with the value of a node, in memory that nobody writes to."""
+    return TracedTensor(recorder, Storage(node), (), node, node.tensor)
+
 
 @dataclass(eq=False)
-class _Slot:
+class Slot:
     """A tensor in a tree of arguments, by number."""
 
     index: int
@@ -169,7 +189,7 @@ class _Slot:
 def apply(ex: Executor, fn: TransformValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a transformed function."""
     tensors: list[TensorValue] = []
-    tree = _tree(ex, TupleValue(list(args)), tensors), {k: _tree(ex, v, tensors) for k, v in kwargs.items()}
+    tree = tree_of(ex, TupleValue(list(args)), tensors), {k: tree_of(ex, v, tensors) for k, v in kwargs.items()}
     options = fn.options
     if fn.transform is torch.func.vmap:
         axes = _axes(options.get("in_dims", 0), tree[0], len(tensors))
@@ -187,14 +207,14 @@ def apply(ex: Executor, fn: TransformValue, args: list[Value], kwargs: dict[str,
 def _jvp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = {**dict(zip(("func", "primals", "tangents"), args, strict=False)), **kwargs}
     if len(args) > 3 or not {"func", "primals", "tangents"} <= set(given) <= {"func", "primals", "tangents", "has_aux"}:
-        raise _refusal("unusual arguments")
-    options = {"has_aux": _constant(ex, given["has_aux"])} if "has_aux" in given else {}
+        raise refusal("unusual arguments")
+    options = {"has_aux": constant(ex, given["has_aux"])} if "has_aux" in given else {}
     tensors: list[TensorValue] = []
-    primals = _tree(ex, given["primals"], tensors)
+    primals = tree_of(ex, given["primals"], tensors)
     count = len(tensors)
-    tree = (primals, {}, _tree(ex, given["tangents"], tensors))
+    tree = (primals, {}, tree_of(ex, given["tangents"], tensors))
     if type(primals) is not tuple:
-        raise _refusal("primals that are no tuple")
+        raise refusal("primals that are no tuple")
 
     def call(function: Callable[..., Any], filled: Any) -> Any:
         return torch.func.jvp(function, filled[0], filled[2], **options)
@@ -206,35 +226,50 @@ def _jvp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def _record(ex: Executor, fn: TransformValue, call: Callable[..., Any], tree: Any, tensors: list[TensorValue],
             axes: list[int | None], differentiated: set[int]) -> Value:
     """Trace the function on stand-ins for the first tensors (one for each of `axes`), and record the real call."""
-    recorder, name = ex.recorder, fn.transform.__name__
+    name = fn.transform.__name__
+    with recorded(ex, f"torch.func.{name}"):
+        body = trace(ex, fn, tree, tensors, axes, differentiated)
+        run = Run(call, tree, body, ex.recorder, getattr(fn.func, "name", name))
+        return run.record(ex, [tensor.traced for tensor in tensors])
+
+
+@contextlib.contextmanager
+def recorded(ex: Executor, what: str) -> Iterator[None]:
+    """All of a transform, or nothing where it cannot be captured."""
+    mark = ex.recorder.checkpoint()
+    with recording(ex, what):
+        try:
+            yield
+        except (Uncapturable, GraphBreak):
+            ex.recorder.rollback(mark)
+            raise
+
+
+def trace(ex: Executor, fn: TransformValue, tree: Any, tensors: list[TensorValue], axes: list[int | None],
+          differentiated: set[int]) -> Body:
+    """The function as a graph: see `_record`."""
+    recorder = ex.recorder
     if recorder.state.inference_mode and fn.transform is not torch.func.vmap:
-        raise _refusal("derivatives in inference mode, which are no inference tensors")
-    with recording(ex, f"torch.func.{name}"):
-        stand_ins = [_stand_in(recorder, recorder.node(tensor.traced), axis, index in differentiated)
-                     for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
-        arguments = [_substitute(ex, part, stand_ins) for part in tree[0]]
-        keywords = {k: _substitute(ex, part, stand_ins) for k, part in tree[1].items()}
-        grad = recorder.state.grad_enabled
-        if fn.transform in _REVERSE:
-            recorder.state.set("grad_enabled", True)
-        recorder.state.transforms += 1
-        try:
-            body = trace_body(ex, fn.func, arguments, keywords, stand_ins)
-        finally:
-            recorder.state.transforms -= 1
-            if recorder.state.grad_enabled != grad:
-                recorder.state.set("grad_enabled", grad)
-        _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
-        _prepare(fn.transform)
-        run = _Run(call, tree, len(tensors), body, recorder, getattr(fn.func, "name", name))
-        if not all(isinstance(node.spec, TensorSpec) for node in body.captures):
-            raise _refusal("a number from outside that the graph computes or takes as an input")
-        captures = [TracedTensor(recorder, Storage(node), (), node, node.tensor) for node in body.captures]
-        try:
-            results = derived_calls.run(recorder, run, (*[tensor.traced for tensor in tensors], *captures), {})
-        except (UserError, RecursionError, AttributeError) as error:
-            raise Uncapturable("transform", f"{type(error).__name__}: {error}") from None
-        return _value(ex, pytree.tree_unflatten([_Result(result) for result in results], run.structure))
+        raise refusal("derivatives in inference mode, which are no inference tensors")
+    stand_ins = [_stand_in(recorder, recorder.node(tensor.traced), axis, index in differentiated)
+                 for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
+    arguments = [_substitute(ex, part, stand_ins) for part in tree[0]]
+    keywords = {k: _substitute(ex, part, stand_ins) for k, part in tree[1].items()}
+    grad = recorder.state.grad_enabled
+    if fn.transform in _REVERSE:
+        recorder.state.set("grad_enabled", True)
+    recorder.state.transforms += 1
+    try:
+        body = trace_body(ex, fn.func, arguments, keywords, stand_ins)
+    finally:
+        recorder.state.transforms -= 1
+        if recorder.state.grad_enabled != grad:
+            recorder.state.set("grad_enabled", grad)
+    _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
+    _prepare(fn.transform)
+    if not all(isinstance(node.spec, TensorSpec) for node in body.captures):
+        raise refusal("a number from outside that the graph computes or takes as an input")
+    return body
 
 
 def _stand_in(recorder: Any, node: Node, axis: int | None, requires_grad: bool) -> Node:
@@ -242,12 +277,12 @@ def _stand_in(recorder: Any, node: Node, axis: int | None, requires_grad: bool) 
     spec = node.tensor
     if axis is not None:
         if not -spec.ndim <= axis < spec.ndim:
-            raise _refusal("an axis that a tensor lacks")
+            raise refusal("an axis that a tensor lacks")
         kept = [i for i in range(spec.ndim) if i != axis % spec.ndim]
         spec = spec.with_(shape=tuple(spec.shape[i] for i in kept), stride=tuple(spec.stride[i] for i in kept))
     if requires_grad:
         if not (spec.dtype.is_floating_point or spec.dtype.is_complex):
-            raise _refusal("a derivative with respect to integers")
+            raise refusal("a derivative with respect to integers")
         spec = spec.with_(requires_grad=True)
     return recorder.graph.add(recorder.op(_aten.clone.default), (node,), {}, spec.with_(offset=0), recorder.loc)
 
@@ -261,7 +296,7 @@ def _check_writes(ex: Executor, body: Body, batched: list[Node]) -> None:
     for value in list(ex.world.tensors.values()):
         storage = value.traced.storage
         if storage.written and storage.values[0] not in mapped and not mapped.isdisjoint(storage.values):
-            raise _refusal("a write of one value for each example to a tensor that has only one")
+            raise refusal("a write of one value for each example to a tensor that has only one")
 
 
 def _prepare(transform: Any) -> None:
@@ -271,7 +306,7 @@ def _prepare(transform: Any) -> None:
     one = torch.zeros(1)
     with without_compiler_import(), torch.random.fork_rng(devices=[]):
         torch.vmap(lambda t: t + 1)(one)
-        if transform in (torch.func.jvp, torch.func.jacfwd):
+        if transform in (torch.func.jvp, torch.func.jacfwd, torch.func.linearize):
             torch.func.jvp(torch.sin, (one,), (one,))
     _prepared.add(transform)
 
@@ -325,21 +360,21 @@ def _rebuild(structure: Any, leaves: list[Any]) -> Any:
 # -- trees of arguments and results -------------------------------------------------------------------------
 
 
-def _tree(ex: Executor, value: Value, tensors: list[TensorValue]) -> Any:
+def tree_of(ex: Executor, value: Value, tensors: list[TensorValue]) -> Any:
     """The argument as the transform sees it: containers, with slots for tensors."""
     if isinstance(value, TensorValue):
         tensors.append(value)
-        return _Slot(len(tensors) - 1)
+        return Slot(len(tensors) - 1)
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(_tree(ex, ex.world.force(item), tensors) for item in value.items)
+        return value.cls(tree_of(ex, ex.world.force(item), tensors) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: _tree(ex, item, tensors) for key, item in ex.world.plain_items(value)}
+        return {key: tree_of(ex, item, tensors) for key, item in ex.world.plain_items(value)}
     return _Opaque(value)
 
 
 def _substitute(ex: Executor, tree: Any, stand_ins: list[Node]) -> Value:
     """What the function is called with: new containers, with the stand-ins in place of the tensors."""
-    if isinstance(tree, _Slot):
+    if isinstance(tree, Slot):
         return ex.world.tensor_value(ex.recorder.fresh(stand_ins[tree.index]))
     if isinstance(tree, _Opaque):
         return tree.value
@@ -378,12 +413,12 @@ def _axes(in_dims: Any, tree: Any, count: int) -> list[int | None]:
     leaves, spec = pytree.tree_flatten(tree)
     flat = pytree._broadcast_to_and_flatten(in_dims, spec) if isinstance(in_dims, (int, tuple)) else None
     if flat is None:
-        raise _refusal("in_dims that do not fit the arguments")
+        raise refusal("in_dims that do not fit the arguments")
     axes: list[int | None] = [None] * count
     for leaf, axis in zip(leaves, flat, strict=True):
-        if type(axis) is not int and axis is not None or axis is not None and not isinstance(leaf, _Slot):
-            raise _refusal("in_dims that do not fit the arguments")
-        if isinstance(leaf, _Slot):
+        if type(axis) is not int and axis is not None or axis is not None and not isinstance(leaf, Slot):
+            raise refusal("in_dims that do not fit the arguments")
+        if isinstance(leaf, Slot):
             axes[leaf.index] = axis
     return axes
 
@@ -393,29 +428,29 @@ def _differentiated(fn: TransformValue, tree: tuple[Any, ...]) -> set[int]:
     argnums = fn.options.get("argnums", 0)
     numbers = (argnums,) if type(argnums) is int else argnums
     if type(numbers) is not tuple or not all(type(n) is int and -len(tree) <= n < len(tree) for n in numbers):
-        raise _refusal("argnums that do not fit the arguments")
+        raise refusal("argnums that do not fit the arguments")
     leaves = [leaf for number in numbers for leaf in pytree.tree_leaves(tree[number])]
-    if not all(isinstance(leaf, _Slot) for leaf in leaves):
-        raise _refusal("a derivative with respect to what is no tensor")
+    if not all(isinstance(leaf, Slot) for leaf in leaves):
+        raise refusal("a derivative with respect to what is no tensor")
     return {leaf.index for leaf in leaves}
 
 
-def _constant(ex: Executor, value: Value) -> Any:
+def constant(ex: Executor, value: Value) -> Any:
     """An option as Python data."""
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(_constant(ex, ex.world.force(item)) for item in value.items)
+        return value.cls(constant(ex, ex.world.force(item)) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: _constant(ex, item) for key, item in ex.world.plain_items(value)}
-    raise _refusal("an option that is no constant")
+        return {key: constant(ex, item) for key, item in ex.world.plain_items(value)}
+    raise refusal("an option that is no constant")
 
 
-def _refusal(detail: str) -> GraphBreak:
+def refusal(detail: str) -> GraphBreak:
     return GraphBreak("transform", detail)
 
 
-__all__ = ["apply"]
+__all__ = ["Run", "Slot", "apply", "constant", "recorded", "refusal", "trace", "tree_of", "value_of"]
 
 
 @builtin(*(getattr(torch._C._VariableFunctions, name) for name in ("_make_dual", "_unpack_dual")))
