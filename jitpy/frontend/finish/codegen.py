@@ -453,13 +453,13 @@ class Emitter:
 
         def comes_out(listed: Iterable[Any]) -> bool:
             """Whether a set of what is listed has the order of this one; nobody's `__eq__` is asked."""
-            return list(map(id, value.cls(listed))) == list(map(id, order))
+            return list(map(id, value.cls(listed))) == list(map(id, value.twin))
 
         order = added = list(value.twin)
         plain = value.cls in (set, frozenset)
         if plain and not comes_out(order) and comes_out(value.items):
-            added = list(value.items)
-        elif plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
+            added = order = list(value.items)
+        if plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
             twin = value.twin.copy()  # a history that listing its elements does not tell
             self.call(value.cls.copy, lambda: self.const(twin))
         elif plain:
