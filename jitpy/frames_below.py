@@ -224,19 +224,20 @@ def _concerns_tensors(code: types.CodeType, params: tuple[Any, ...], globals: di
 
 
 def _holds_tensor(value: Any, depth: int) -> bool:
-    if isinstance(value, (torch.Tensor, torch.nn.Module)):
+    # by their types: `__class__` and attributes may be code of the user's, and nothing of it may run here
+    cls = type(value)
+    if issubclass(cls, (torch.Tensor, torch.nn.Module)):
         return True
     if not depth:
         return False
     items: Iterable[Any] = ()
-    # the base types' own iterators: nothing of the user's may run here
-    if isinstance(value, list):
+    if issubclass(cls, list):
         items = list.__iter__(value)
-    elif isinstance(value, tuple):
+    elif issubclass(cls, tuple):
         items = tuple.__iter__(value)
-    elif isinstance(value, dict):
+    elif issubclass(cls, dict):
         items = list(dict.values(value))
-    elif type(value).__dictoffset__:
+    elif cls.__dictoffset__:
         # a `typing.TypeVar` has a dict that nobody can reach, from 3.12 on
         with contextlib.suppress(AttributeError):
             items = list(object.__getattribute__(value, "__dict__").values())
@@ -244,9 +245,13 @@ def _holds_tensor(value: Any, depth: int) -> bool:
 
 
 def _leads_to_torch(value: Any) -> bool:
+    if type(value) is types.MethodType:
+        return _leads_to_torch(value.__self__) or _leads_to_torch(value.__func__)
+    if type(value) is types.FunctionType:
+        return _holds_tensor(value, 2) or "torch" in value.__globals__
     if isinstance(value, types.ModuleType):
         return value.__name__.partition(".")[0] == "torch" or "torch" in vars(value)
-    return _holds_tensor(value, 2) or "torch" in getattr(value, "__globals__", ())
+    return _holds_tensor(value, 2)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -15,7 +15,7 @@ from .arrays.values import ArrayValue
 from .builtins.stand_ins import store_hidden
 from .executor import PUSHED, Executor
 from .guards import MISSING
-from .polyfills import STAND_IN_ORIGINALS, construct
+from .polyfills import STAND_IN_ORIGINALS, STAND_INS, construct
 from .source import attr, constant, instance_dict
 from .tensors import objects as tensor_values
 from .values.base import (
@@ -240,7 +240,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
             return world.const_object(descr)
         if name == "__dict__":
             return _c_attribute(ex, value, name)
-        if isinstance(value, StandInValue) and name in value.hidden:
+        if _is_hidden(value, descr):
             return value.hidden[name]
         if isinstance(value, TupleValue) and "n_sequence_fields" in owner.__dict__:
             fields = [n for n, m in owner.__dict__.items() if type(m) is types.MemberDescriptorType]
@@ -252,7 +252,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
             return found
         return _c_attribute(ex, value, name)
     if kind is types.GetSetDescriptorType:
-        if isinstance(value, StandInValue) and name in value.hidden:
+        if _is_hidden(value, descr):
             return value.hidden[name]
         return world.const_object(descr) if value is None else _c_attribute(ex, value, name)
     jitted = original_of(descr)
@@ -269,6 +269,14 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     if get is not MISSING:
         return _c_descriptor(ex, descr, value, owner, name)
     return _class_item(ex, owner, name, descr)
+
+
+def _is_hidden(value: Value | None, descriptor: Any) -> bool:
+    """Whether a descriptor is that of a C type for the state which the methods of its stand-in see; a subclass may have
+    an attribute of that name besides."""
+    if not isinstance(value, StandInValue) or descriptor.__name__ not in value.hidden:
+        return False
+    return STAND_INS.get(descriptor.__objclass__) is value.body
 
 
 def _is_of_c_exception(value: Value, descriptor: Any) -> bool:

@@ -29,7 +29,10 @@ def wrap_stand_in(world: World, obj: Any, cls: type, source: Source) -> StandInV
         if pinned:
             value.hidden[name] = world.const_object(reader(obj))
         elif isinstance(reader, str):
-            value.hidden[name] = world.wrap(getattr(obj, reader), attr(source, reader))
+            descriptor = vars(_original(cls))[reader]
+            shadowed = world.class_lookup(cls, reader) is not descriptor
+            path = slot(source, descriptor) if shadowed else attr(source, reader)
+            value.hidden[name] = world.wrap(descriptor.__get__(obj), path)
         elif isinstance(reader, Items):
             hidden = ListValue(None, unread=UnreadList(world, obj, source, slot(source, reader)))
             hidden.owner = value
@@ -37,6 +40,11 @@ def wrap_stand_in(world: World, obj: Any, cls: type, source: Source) -> StandInV
         else:
             value.hidden[name] = world.wrap(reader.__get__(obj), slot(source, reader))
     return value
+
+
+def _original(cls: type) -> type:
+    """The C type among the bases of a class that has a stand-in."""
+    return next(base for base in cls.__mro__ if base in STAND_INS)
 
 
 def make_stand_in(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> StandInValue:

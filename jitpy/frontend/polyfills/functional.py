@@ -42,7 +42,7 @@ class Partial:
         if not callable(function):
             raise TypeError("the first argument must be callable")
         args = args[1:]
-        if (type(function) is Partial or type(function) is functools.partial) and not function.__dict__:
+        if type(function).__call__ in (Partial.__call__, functools.partial.__call__) and not function.__dict__:
             args = (*function.args, *args)
             keywords = {**function.keywords, **keywords}
             function = function.func
