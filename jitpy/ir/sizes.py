@@ -100,6 +100,8 @@ class SizeEnv:
         # parallel to `relations`: whether nobody needs to check it, as it follows from what an op does
         self._promised: list[bool] = []
         self._unbacked: set[sympy.Symbol] = set()
+        #: what shape rules answered, by question; kept for as long as the facts behind the answers are
+        self.answers: dict[Any, Any] = {}
         #: who asks when torch's shape code does, for reasons
         self.rule = "a shape rule"
         # whether questions are asked as if every unbacked size were at least 2
@@ -196,6 +198,7 @@ class SizeEnv:
         Symbols stay."""
         if mark >= len(self.relations):
             return
+        self.answers.clear()
         saved = self._saved[mark]
         self._facts, self._replacements, self._ranges = saved.facts, saved.replacements, saved.ranges
         del self.relations[mark:], self.reasons[mark:], self._promised[mark:], self._saved[mark:]

@@ -487,8 +487,9 @@ def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:
     return value.__name__ if type(value) is type else short(value)
 
 
-def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | None:
-    """Why the check on one value (or on none) does not hold; None where it does. Binds symbols."""
+def failure(check: Check, value: Any, path: object, symbols: list[Any]) -> str | None:
+    """Why the check on one value (or on none) does not hold; None where it does. Binds symbols. `path` is printed only
+    where it does not."""
     kind, arg = check.kind, check.arg
     if kind == "tensor":
         found = _tensor_failures(value, symbols, arg, *check.lowered)
@@ -525,13 +526,15 @@ def failure(check: Check, value: Any, path: str, symbols: list[Any]) -> str | No
         if holds():
             return None
     except Exception as error:
-        return f"{expression(check, path, _plain_name)} raised {describe_error(error)}"
+        return f"{expression(check, str(path), _plain_name)} raised {describe_error(error)}"
     describe = {"len": lambda: f"length {length(value)}"}
     describe["type"] = describe["weak_type"] = lambda: type(value).__qualname__
-    return f"{expression(check, path, _plain_name)}, but found {describe.get(kind, lambda: short(value))()}"
+    return f"{expression(check, str(path), _plain_name)}, but found {describe.get(kind, lambda: short(value))()}"
 
 
-def final_failure(check: Check, places: list[tuple[str, Any]], slots: dict[Any, int], symbols: list[Any]) -> str | None:
+def final_failure(
+    check: Check, places: list[tuple[object, Any]], slots: dict[Any, int], symbols: list[Any]
+) -> str | None:
     """Why a check on several values or on sizes does not hold; None where it does, or where a size was never read."""
     kind, arg = check.kind, check.arg
     if kind == "relation":
@@ -553,13 +556,13 @@ def final_failure(check: Check, places: list[tuple[str, Any]], slots: dict[Any, 
     if kind == "distinct":
         if distinct(*values):
             return None
-        first: dict[int, str] = {}
-        pairs = [f"{first[id(v)]} is {path}" for path, v in places if first.setdefault(id(v), path) != path]
+        first: dict[int, object] = {}
+        pairs = [f"{first[id(v)]} is {path}" for path, v in places if first.setdefault(id(v), path) is not path]
         return f"values that were distinct are the same object: {'; '.join(pairs)}"
     if kind == "overlap":
         if not all(issubclass(type(t), torch._C.TensorBase) for t in values):
-            return f"{paths[0]}: not all of {', '.join(paths)} are tensors"
-        shared = [path for path, other in places[1:] if storages_overlap(values[0], other)]
+            return f"{paths[0]}: not all of {', '.join(map(str, paths))} are tensors"
+        shared = [str(path) for path, other in places[1:] if storages_overlap(values[0], other)]
         return f"{paths[0]} shares memory with {', '.join(shared)}" if shared else None
     try:
         return None if arg(values[0]) else f"{_plain_name(arg)} is false for {paths[0]}"

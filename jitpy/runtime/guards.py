@@ -475,13 +475,13 @@ def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[s
             failing.append((first_order[node], f"{node.path} cannot be read: {checks.describe_error(error)}"))
             continue
         for check in node.checks:
-            found = checks.failure(check, values[node], node.path, symbols)
+            found = checks.failure(check, values[node], node.source, symbols)
             if found is not None:
                 say(check, found)
     for check in tree.finals:
         if any(node not in values for node in check.nodes):
             continue
-        found = checks.final_failure(check, [(node.path, values[node]) for node in check.nodes], tree.slots, symbols)
+        found = checks.final_failure(check, [(node.source, values[node]) for node in check.nodes], tree.slots, symbols)
         if found is not None:
             say(check, found)
     return [text for _, text in sorted(failing, key=lambda pair: pair[0])]

@@ -30,7 +30,7 @@ class NumberCheck:
         self.function: Callable[..., Any] = eval(f"lambda {', '.join(parameters)}: {text}", names)
         self.text = _NAMES.sub(lambda m: str((fact.sources if m[1] == "p" else fact.sizes)[int(m[2])]), fact.text)
 
-    def failure(self, places: list[tuple[str, Any]], symbols: list[Any]) -> str | None:
+    def failure(self, places: list[tuple[object, Any]], symbols: list[Any]) -> str | None:
         """Why the fact does not hold; None where it does, or where a size was never read."""
         if any(value is None for value in symbols):
             return None

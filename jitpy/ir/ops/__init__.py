@@ -33,7 +33,7 @@ from . import (  # noqa: F401
     resize,
     views,
 )
-from .derived import derive
+from .derived import derive, makes_new_memory
 from .functional import Functional, functional_of
 from .pointwise import operand_dtypes
 from .promotion import is_differentiable
@@ -89,6 +89,8 @@ def aliasing(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: di
     rule = op.facets.get("aliasing")
     if rule is None and op.infer is not None:
         return "view" if op.is_view else "copy"
+    if rule is None and makes_new_memory(op.target):
+        return "copy"
     specs, kwspecs = _specs(op, args, kwargs)
     if rule is not None:
         try:

@@ -9,6 +9,7 @@ read off its storage.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -100,16 +101,15 @@ def derive(
     grad_enabled: bool = True,
     suspicious: bool = False,
 ) -> Derived:
-    """Run `op` on stand-ins for `args` (specs, constants, sizes). Cached for static sizes.
+    """Run `op` on stand-ins for `args` (specs, constants, sizes). Cached: for symbolic sizes with the graph's `env`.
 
     Raises what eager raises for these arguments; NotCovered where sizes depend on data, or nothing can tell.
     `suspicious` arguments look wrong: as meta kernels accept some that eager rejects, the CPU kernel is asked first.
     """
     args, kwargs = _with_devices(op, args, kwargs)
-    if _mentions_symbols(args) or _mentions_symbols(tuple(kwargs.values())):
-        from .symbolic import derive_symbolic
-
-        return derive_symbolic(op, env, args, kwargs, grad_enabled, suspicious)
+    symbolic = _mentions_symbols(args) or _mentions_symbols(tuple(kwargs.values()))
+    # what holds of symbols holds in their graph, for as long as what is known of them
+    cache = env.answers if symbolic else _CACHE
     try:
         key = (
             op.name,
@@ -117,17 +117,37 @@ def derive(
             torch.get_default_dtype(),
             _key(args),
             tuple((k, _key(v)) for k, v in kwargs.items()),
+            symbolic and (suspicious, env.is_generic),
         )
-        found = _CACHE.get(key)
+        found = cache.get(key)
     except TypeError:  # an unhashable constant, such as a generator
         key = found = None
     if found is None:
-        found = _derive_static(op, args, kwargs, grad_enabled, suspicious)
+        if symbolic:
+            from .symbolic import derive_symbolic
+
+            found = derive_symbolic(op, env, args, kwargs, grad_enabled, suspicious)
+        else:
+            found = _derive_static(op, args, kwargs, grad_enabled, suspicious)
         if key is not None:
-            if len(_CACHE) >= _CACHE_LIMIT:
-                _CACHE.clear()
-            _CACHE[key] = found
+            if len(cache) >= _CACHE_LIMIT:
+                cache.clear()
+            cache[key] = found
     return found
+
+
+@functools.cache
+def makes_new_memory(target: Any) -> bool:
+    """Whether the schema alone says that no result shares memory with an argument. That of an op which torch composes
+    of others does not say: `dropout` may return its input."""
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and target.namespace == "aten"
+        and not any(argument.alias_info is not None for argument in target._schema.arguments)
+        and not any(result.alias_info is not None for result in target._schema.returns)
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+        and target is not torch.ops.aten.lift.default  # its schema is not true
+    )
 
 
 def _with_devices(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
