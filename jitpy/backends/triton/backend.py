@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,12 +32,16 @@ from ...runtime.plan import LaunchStep, Plan
 from ..stages import Stages
 from .target import TritonTarget
 
+if TYPE_CHECKING:
+    from ...runtime.gpu.graphs import Chain
+
 _warned: set[str] = set()
 _numbers = itertools.count()
 
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph`, all of whose tensors are on one device, callable: `compiled(*inputs) -> tuple`."""
+    from ...runtime.gpu.graphs import Chain
     from .. import eager
     from ..codegen import device_of, with_gradients
 
@@ -50,11 +54,11 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     _draw_in_kernels(graph)
     if group_heads(graph):
         remove_dead_code(graph)
-    chosen = options or {}
-    return with_gradients(graph, lambda half: _begin(half, chosen)(), lambda half: _begin(half, chosen))
+    chosen, chain = options or {}, Chain()
+    return with_gradients(graph, lambda half: _begin(half, chosen, chain)(), lambda half: _begin(half, chosen, chain))
 
 
-def _begin(graph: Graph, options: dict[str, Any]) -> Callable[[], Callable[..., tuple[Any, ...]]]:
+def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], Callable[..., tuple[Any, ...]]]:
     """Plan a graph without gradients, whose kernels begin to compile; what is returned waits for them."""
     from ...runtime.executable import make_executable
     from ...runtime.gpu.compile import KernelCompileError
@@ -83,7 +87,7 @@ def _begin(graph: Graph, options: dict[str, Any]) -> Callable[[], Callable[..., 
     def finish() -> Callable[..., tuple[Any, ...]]:
         nonlocal pending
         try:
-            return make_executable(plan) if interpreted else gpu_executable(plan, mode)
+            return make_executable(plan) if interpreted else gpu_executable(plan, mode, chain)
         except KernelCompileError as error:
             return by_eager_kernels(error)
         finally:

@@ -85,6 +85,20 @@ def is_worthwhile(plan: Plan) -> bool:
     return taken > _REPLAY_MICROSECONDS
 
 
+class Chain:
+    """The plans of one graph: its parts, forward and backward. Those behind one that is worth a recording are recorded
+    as well, whatever they launch: their results are the inputs of others, and stay where they are only in a
+    recording."""
+
+    def __init__(self) -> None:
+        self._recorded = False
+
+    def records(self, plan: Plan) -> bool:
+        """Is this plan to be recorded?"""
+        self._recorded = self._recorded or is_worthwhile(plan)
+        return self._recorded
+
+
 def _unfit_call(step: CallStep) -> str:
     function = step.function
     if isinstance(function, torch._ops.OpOverload):
@@ -151,10 +165,8 @@ class _Site:
 
     calls: int = 0
     made: int = 0
-    #: the addresses of the last calls that no recording was for
-    seen: list[bytes] = field(default_factory=list)
-    #: large inputs that were at a new place at the last of these calls, if there was no replay since
-    moving: set[int] = field(default_factory=set)
+    #: the addresses of the last call that no recording was for
+    seen: bytes = b""
     recordings: list[_Recording] = field(default_factory=list)
     #: inputs that are copied before a replay: number -> the memory that the graphs read (and write)
     copied: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -207,18 +219,16 @@ class GraphedExecutable:
             return self._run(*inputs)  # an input elsewhere: for this call there is no recording
         site.calls += 1
         if site.calls == 1:  # operators set themselves up, kernels load; addresses may settle
-            site.seen.append(found)
+            site.seen = found
             return self._run(*inputs)
         fitting = [one for one in site.recordings if one.addresses == found]
         for one in fitting:
             if one.is_free():
-                site.moving.clear()
                 return self._replay(one, site, inputs)
         if len(fitting) >= 2 or site.made >= _RECORDINGS:
             return self._run(*inputs)  # the program holds both; or it never settles
         if not fitting:
-            if not self._settle(site, found, inputs):
-                return self._run(*inputs)
+            self._settle(site, found, inputs)
             found = self._addresses(inputs, self._device.index, tuple(site.copied))
         try:
             made = self._record(site, found, inputs)
@@ -232,30 +242,37 @@ class GraphedExecutable:
         site.recordings.append(made)
         return self._replay(made, site, inputs)
 
-    def _settle(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> bool:
-        """No recording has these addresses: which inputs shall be copied from now on? False where that is open: behind
-        the first recording a large input is at a new place, where it may stay. Only if it moves once more it is copied,
-        because a recording takes as long as hundreds of copies. What other recordings return stays where it is."""
+    def _settle(self, site: _Site, addresses: bytes, inputs: tuple[Any, ...]) -> None:
+        """No recording has these addresses: which inputs shall be copied from now on? Those that have moved, unless
+        they are likely to stay where they are now; and once there are some, all small ones that may move, because each
+        recording takes as long as hundreds of copies, and what it returns moves, too, for those who read it."""
         now = _numbers(addresses)
         recorded = {one.addresses for one in site.recordings}
-        before = [_numbers(one) for one in (*site.seen, *recorded)]
-        varying = [number for number, address in enumerate(now) if number not in site.copied and address
-                   and any(one[number] != address for one in before) and self._may_copy(number, inputs)]
-        crowded, moving = len(recorded) >= _ADDRESSES, set[int]()
+        before = [_numbers(one) for one in (site.seen, *recorded)]
+        candidates = [number for number, address in enumerate(now) if number not in site.copied and address
+                      and self._may_copy(number, inputs)]
+        varying = [number for number in candidates if any(one[number] != now[number] for one in before)]
+        crowded = len(recorded) >= _ADDRESSES
         if not crowded:
-            small = {number for number in varying if inputs[number].nbytes <= _COPIED_BYTES}
-            new = {number for number in varying if all(one[number] != now[number] for one in before)} - small
             returned = {address for one in _live for _, address, _ in one.memory}
-            new = {number for number in new if inputs[number].untyped_storage().data_ptr() not in returned}
-            varying, moving = sorted(small | new & site.moving), new - site.moving
+            candidates = [number for number in candidates if not self._stays(number, inputs[number], returned)]
+            varying = [number for number in varying if number in candidates]
+            if varying:
+                varying = [number for number in candidates
+                           if number in varying or inputs[number].nbytes <= _COPIED_BYTES]
         for number in varying:
             value = inputs[number]
             site.copied[number] = _memory(value.shape, value.stride(), value.dtype, self._device)
         if varying or crowded:
             self._forget(site)
-        site.seen = [*site.seen[1 - _ADDRESSES:], addresses]
-        site.moving = moving
-        return not moving or not site.made
+        site.seen = addresses
+
+    def _stays(self, number: int, value: torch.Tensor, returned: set[int]) -> bool:
+        """Will an input that has moved stay where it is now? What another recording returns does (or this one is made
+        anew with that), and so do parameters and what a plan writes to: the state of a program."""
+        if isinstance(value, torch.nn.Parameter) or value.untyped_storage().data_ptr() in returned:
+            return True
+        return number in self._mutated and value.nbytes > _COPIED_BYTES
 
     def _may_copy(self, number: int, inputs: tuple[Any, ...]) -> bool:
         """Would the plan do the same to a copy? Not where it shows the same memory by another input as well, nor where

@@ -12,21 +12,22 @@ from . import graphs
 from .autotune import AutotunedExecutable
 
 
-def gpu_executable(plan: Plan, mode: str) -> Any:
+def gpu_executable(plan: Plan, mode: str, chain: graphs.Chain | None = None) -> Any:
     """The plan as a callable, by the mode: "default" launches kernels one by one; "reduce-overhead" replays CUDA graphs
-    where it can; "max-autotune" measures kernels first, and then does the same.
+    where it can; "max-autotune" measures kernels first, and then does the same. `chain`: the plans of the same graph.
 
     Raises KernelCompileError."""
+    chain = chain or graphs.Chain()
     if mode == "max-autotune" and any(isinstance(step, LaunchStep) and step.candidates for step in plan.steps):
-        return AutotunedExecutable(plan, graphed)
+        return AutotunedExecutable(plan, lambda tuned, run: graphed(tuned, run, chain))
     run = make_executable(plan)
-    return run if mode == "default" else graphed(plan, run)
+    return run if mode == "default" else graphed(plan, run, chain)
 
 
-def graphed(plan: Plan, run: Executable) -> Any:
+def graphed(plan: Plan, run: Executable, chain: graphs.Chain) -> Any:
     """The executable with CUDA graphs, or as it is where the plan cannot be recorded."""
     reason = graphs.unfit(plan) or ("the native runtime is missing" if isinstance(run, PythonExecutable) else "")
-    if not reason and not graphs.is_worthwhile(plan):
+    if not reason and not chain.records(plan):
         reason = "it launches so little that a replay would take longer"
     if reason:
         logs.log("fusion", f"runs without a CUDA graph: {reason}")
