@@ -1,6 +1,6 @@
 """Every benchmark of this folder in one run with a time limit; results are written as they come.
 
-    python -m benchmarks.gpu.all FOLDER [--minutes 9] [--parts host,bert-inference,...]
+    python -m benchmarks.gpu.all FOLDER [--minutes 9] [--parts host,models,...]
     python -m benchmarks.gpu.all FOLDER --table      tables of what is there
 
 Each part is a process of its own with a budget in seconds: it leaves out what does not fit, and is stopped some time
@@ -20,12 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .networks import NETWORKS
-
 #: Seconds that a part may take beyond its budget: a compilation that is under way.
 GRACE = 25
-#: Models that are trained, too.
-TRAINED = ("bert", "gpt2", "llama", "resnet50", "block")
 
 
 @dataclass(frozen=True)
@@ -38,21 +34,13 @@ class Part:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def model_part(model: str, what: str, seconds: int) -> Part:
-    return Part(f"{model}-{what}", seconds, ("models", "--only", model, "--what", what, "--budget", str(seconds)))
-
-
 #: In the order in which they run: what matters most comes first.
 PARTS = [
     Part("host", 30, ("host",)),
     Part("attention", 35, ("attention",)),
     Part("kernels", 60, ("kernels",)),
-    model_part("bert", "inference", 45),
-    model_part("bert", "training", 55),
-    model_part("block", "inference", 25),
+    Part("models", 270, ("models", "--jobs", "4", "--budget", "240")),
     Part("tuned", 70, ("kernels", "--no-compile", "--mode", "max-autotune"), {"JITPY_LOGS": "timing"}),
-    *(model_part(model, "inference", 40) for model in NETWORKS if model not in ("bert", "block")),
-    *(model_part(model, "training", 45) for model in TRAINED if model != "bert"),
 ]
 
 

@@ -160,3 +160,6 @@ NETWORKS: dict[str, Network] = {
     "resnet50": Network(resnet, mean_square),
     "block": Network(block, mean_square),
 }
+
+#: those that are trained as well, where nothing else is asked for
+TRAINED = ("bert", "gpt2", "llama", "resnet50", "block")
