@@ -71,7 +71,8 @@ class Parts(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(256, 512), nn.Linear(512, 4096)
+        self.first = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 512))
+        self.second = nn.Linear(512, 4096)
 
     def forward(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
         hidden = self.first(x).tanh()

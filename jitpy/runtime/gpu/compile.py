@@ -272,12 +272,17 @@ class _Worker:
         self.connection.close()
 
 
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class _Pool:
     """Threads that hand requests to worker processes. Workers start when they are first needed."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.size = max(1, min(config.compile_workers or (os.cpu_count() or 1), 32))
+        self.size = max(1, min(config.compile_workers or _cores(), 32))
         self.threads = concurrent.futures.ThreadPoolExecutor(self.size, thread_name_prefix="jitpy-kernels")
         self.idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
         self.lock = threading.Lock()
