@@ -46,7 +46,7 @@ Run = Callable[..., tuple[Any, ...]]
 
 #: recordings for one set of sizes and numbers: beyond, inputs whose addresses change are copied
 _ADDRESSES = 4
-#: recordings for one set of sizes and numbers ever made
+#: recordings for one set of sizes and numbers ever made, or begun
 _RECORDINGS = 24
 #: sets of sizes and numbers with recordings of their own; other calls run without a graph
 _KEYS = 16
@@ -230,6 +230,7 @@ class GraphedExecutable:
         if not fitting:
             self._settle(site, found, inputs)
             found = self._addresses(inputs, self._device.index, tuple(site.copied))
+        site.made += 1
         try:
             made = self._record(site, found, inputs)
         except torch.OutOfMemoryError:
@@ -238,7 +239,6 @@ class GraphedExecutable:
         except RuntimeError as error:  # whatever does not like to be captured
             self._give_up(str(error).splitlines()[0])
             return self._run(*inputs)
-        site.made += 1
         site.recordings.append(made)
         return self._replay(made, site, inputs)
 
