@@ -26,6 +26,7 @@ from .keys import check_known, is_builtin, is_compared_by_c, set_keys
 from .polyfills import construct
 from .source import ConstSource
 from .tensors.computed_sizes import answer_of, number_of
+from .tensors.flags import truth_of_flag
 from .tensors.known_numbers import decide, pin
 from .traced import TracedScalar
 from .values.base import (
@@ -699,7 +700,10 @@ def truth(ex: Executor, value: Value) -> bool:
     """`bool(value)`; a break where it depends on data."""
     known = truth_or_number(ex, value)
     if isinstance(known, TracedScalar):
-        raise GraphBreak("data_dependent_branch", "")
+        answer = truth_of_flag(ex, known)
+        if answer is None:
+            raise GraphBreak("data_dependent_branch", "")
+        return answer
     return known
 
 

@@ -13,6 +13,7 @@ from ..calls import recording
 from ..operators import truth_or_number
 from ..values.base import Value
 from .computed_sizes import require_truth
+from .flags import truth_of_flag
 
 if TYPE_CHECKING:
     from ..executor import Executor, Frame
@@ -33,6 +34,9 @@ def branch(ex: Executor, frame: Frame, ins: Any, value: Value) -> bool:
     raises_on = [truth for truth in (False, True)
                  if surely_raises(frame, ins.target if truth is jumps_if else frame.ip)]
     if len(raises_on) != 1:
+        truth = truth_of_flag(ex, known)
+        if truth is not None:
+            return truth
         raise GraphBreak("data_dependent_branch", "")
     expected = not raises_on[0]
     what = f"a branch that does not raise, {ex.loc()}"
