@@ -95,13 +95,14 @@ class Storage:
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
     history       the step at which a value with a history was written to an input, the first; None: at none
     turned        the generation at which an input that did not require grad came to; None: at none
+    written_at    the step of the first write; None: there was none
     frozen        a leaf that was made here shows this memory: it is not written to
     leaf          the parameter that was made of this memory, if one was
     inference     what shows it are inference tensors: it was made here in inference mode
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
-                 "seen", "split", "history", "turned", "frozen", "leaf",
+                 "seen", "split", "history", "turned", "written_at", "frozen", "leaf",
                  "inference")
 
     def __init__(self, base: Node, input: int | None = None, inference: bool = False) -> None:
@@ -118,18 +119,19 @@ class Storage:
         self.seen = False
         self.history: int | None = None
         self.turned: int | None = None
+        self.written_at: int | None = None
         self.frozen = False
         self.leaf: TracedTensor | None = None
         self.inference = inference
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-                self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.frozen,
+                self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.written_at, self.frozen,
                 self.leaf)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
-         self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.frozen,
+         self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.written_at, self.frozen,
          self.leaf) = state
 
 

@@ -165,12 +165,9 @@ _TURNS = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # ty
 
 
 def check(program: TensorProgram, backend: str) -> str | None:
-    """How the jitted run of a program differs from its eager run, if that is no accident. A compiled backward pass
-    computes values again from what a caller may have changed through `.data` (see the README): none for them."""
+    """How the jitted run of a program differs from its eager run, if that is no accident."""
     import jitpy
 
-    if backend != "eager":
-        program = dataclasses.replace(program, after=tuple(line for line in program.after if ".data" not in line))
 
     space: dict[str, Any] = {"torch": torch, "jitpy": jitpy, "types": types}
     exec(compile(program.source, "<tensors>", "exec"), space)

@@ -152,6 +152,13 @@ _finding("kept_where_data_was_assigned", """
     z.addcmul_(z * 2, g * z)
     """, "t1", alias=8)
 
+# What was written to an argument, and is kept, is in the argument's memory when that changes through `.data`.
+_finding("data_of_a_written_argument_that_is_kept", """
+    z *= 2
+    t1 = z * w
+    z.data.clamp_(-0.1, 0.1)
+    """, "t1", alias=6)
+
 # A view whose `.data` was replaced shows other memory than its base, by which autograd tells what a write changes.
 _finding("data_of_views_swapped", """
     v.data, g.data = g.data, v.data

@@ -113,9 +113,9 @@ class Bets:
         self.hooked[node] = hooks
         self._recorder._journal.append(lambda: self.hooked.pop(node))  # type: ignore[arg-type,return-value]
 
-    def spoil(self, nodes: Iterable[Node], detail: str) -> None:
-        """What autograd keeps for `nodes` is written to."""
-        bet = Bet(self._recorder.step(), "unsupported_op", detail)
+    def spoil(self, nodes: Iterable[Node], detail: str, at: int | None = None) -> None:
+        """What autograd keeps for `nodes` is written to; `at`: the step at which to break, if not at this one."""
+        bet = Bet(self._recorder.step() if at is None else at, "unsupported_op", detail)
         for node in nodes:
             if node not in self.spoiled:
                 self.spoiled[node] = bet

@@ -547,7 +547,7 @@ class Recorder:
             raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
         self._check_write(target, value, is_out)
         writer = value.args[0] if value.op is GETITEM else value
-        self._check_saved(storage, writer, unseen)
+        self._check_saved(storage, writer, unseen, target.is_data)
         written = value
         value = self._conform(value, target, spec)
         levels = [storage.base]
@@ -572,6 +572,8 @@ class Recorder:
         self._save(storage)
         self._save(target)
         storage.base, storage.written, storage.lost_grad = new, True, lost
+        if storage.written_at is None:
+            storage.written_at = self.step()
         if lost or storage.leaf is not None:
             storage.lost_at = self.step()
         storage.seen = storage.seen or not (target.is_data or unseen)
@@ -667,7 +669,7 @@ class Recorder:
         if shared and not shared.isdisjoint(saved_values(self, node)[0]):
             raise Uncapturable("unsupported_op", "a write to a tensor that autograd keeps for the backward pass")
 
-    def _check_saved(self, storage: Storage, writer: Node, unseen: bool) -> None:
+    def _check_saved(self, storage: Storage, writer: Node, unseen: bool, is_data: bool) -> None:
         """Eager's backward pass fails if a value that autograd keeps is overwritten; the graph's would not. Where it
         does not see that, it reads the new value, but for batch norms, which do not read it at all."""
         first = self._first_grad_node
@@ -680,7 +682,9 @@ class Recorder:
         spoiled = keepers(self, storage.values, position, (*storage.writers, writer))
         if unseen:
             spoiled = [node for node in spoiled if node.op.target not in WRITES_STATISTICS]
-        self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass")
+        # what was written to an input, and is kept, is to be in its memory when that is written to through `.data`
+        at = storage.written_at if is_data and storage.input is not None else None
+        self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass", at)
 
     def shares_memory(self, index: int) -> bool:
         """Whether another input shows the memory of this one."""
