@@ -78,6 +78,9 @@ _reason("rng_state", "The state of a random generator that the graph does not kn
         "is made anew at each call, a seed that was given elsewhere or that the system draws, the state of a GPU's "
         "generator.",
         "Make generators outside the jitted function, and seed GPUs there.")
+_reason("clock", "A clock is read between operations",
+        "What comes before it and what comes after it are graphs of their own, so that it says how long each takes.",
+        "Read clocks outside of the jitted function, or behind its last operation.")
 _reason("gpu_state", "The state of the GPU is read or set",
         "Streams, devices, waiting and memory are the host's business.", "Move it out of the jitted function.")
 _reason("higher_order", "A function given to torch.cond, torch.while_loop or torch.func that does not fit",
@@ -130,7 +133,9 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("Random.", "random.", "numpy.random", "secrets."),
      "Numbers from plain generators are captured where the arguments are known before the graph runs. Draw others "
      "before the call and pass them in, or draw them with torch."),
-    (("time.", "datetime.", " on datetime"), "Read the clock outside of the jitted function."),
+    (("time.", "datetime.", " on datetime"),
+     "time.time() and the like are captured in front of the first operation and behind the last one; read other clocks "
+     "outside of the jitted function."),
     (("lock.", "RLock.", "_thread.", "threading.", "Condition.", "Semaphore."),
      "Take locks, and ask for threads, around the call of the jitted function."),
     (("ContextVar.", " on ContextVar", " on _thread._local"),

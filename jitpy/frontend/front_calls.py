@@ -1,8 +1,12 @@
-"""Calls that compiled code makes in front of the graph, in the program's order: random numbers drawn outside torch.
+"""Calls that compiled code makes in front of the graph, in the program's order: random numbers drawn outside torch, and
+clocks.
 
-Nobody can tell whether they were made there or between the operations of the graph, as long as all goes well; where
+Nobody can tell whether a number was drawn there or between the operations of the graph, as long as all goes well; where
 the graph gives up a call (`finish/checked.py`), the generators are put back and the program draws for itself. Tracing
-does not make them: what they return enters the graph as inputs, whose values are never known.
+does not make the calls: what they return enters the graph as inputs, whose values are never known.
+
+A clock is read in front of the graph where no operation comes before it, else behind it (`late`), if none comes after
+it and the graph does not need what it says. That is a bet; where it is lost, another graph begins at the clock.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jitpy.ir import Op, ScalarSpec
+from jitpy.ir import Node, Op, ScalarSpec
 
 from ..ir.failures import cannot_raise
+from .breaks import GraphBreak, Restart
 from .source import CallSource
 from .traced import GraphInput, TracedScalar
 from .values.base import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, SymValue, TupleValue, Value
@@ -36,6 +41,13 @@ class FrontCall:
     unpack: bool = False
     #: the generator that it advances
     generator: Value | None = None
+    #: the step at which the program made it, and how many operations had come before
+    step: int = -1
+    position: int = 0
+
+    @property
+    def late(self) -> bool:
+        return any(source.late for source in self.results)
 
 
 def _same(value: Any) -> Any:
@@ -46,10 +58,10 @@ def _same(value: Any) -> Any:
 _INT = Op("py.drawn", _same, kind="host")
 
 
-def new_source(ex: Executor, function: Callable[..., Any]) -> CallSource:
+def new_source(ex: Executor, function: Callable[..., Any], late: bool = False) -> CallSource:
     """A place for one more result."""
     number = sum(max(1, len(call.results)) for call in ex.front_calls)
-    return CallSource(number, f"{getattr(function, '__name__', 'call')}()")
+    return CallSource(number, f"{getattr(function, '__name__', 'call')}()", late)
 
 
 def number_input(recorder: Recorder, kind: type, source: CallSource, bounds: tuple[Any, Any] | None) -> ScalarValue:
@@ -69,10 +81,14 @@ def number_input(recorder: Recorder, kind: type, source: CallSource, bounds: tup
 _LONGEST = 24
 
 
-def is_in_front(value: Any, steps: int = _LONGEST) -> bool:
-    """Whether a number (a node, an expression over sizes, a plain one) is computed from results of such calls, without
-    the graph and without raising."""
-    return _steps(value, steps) <= steps and _is_drawn(value)
+def is_beside_graph(node: Any) -> bool:
+    """Whether a number is computed from results of such calls, without the graph and without raising."""
+    return _steps(node, _LONGEST) <= _LONGEST and bool(_calls_behind(node))
+
+
+def is_in_front(node: Any) -> bool:
+    """... of calls in front of the graph."""
+    return is_beside_graph(node) and not any(source.late for source in _calls_behind(node))
 
 
 def _steps(value: Any, limit: int) -> int:
@@ -93,10 +109,45 @@ def _steps(value: Any, limit: int) -> int:
     return total
 
 
-def _is_drawn(value: Any) -> bool:
-    if not hasattr(value, "meta"):
-        return False
-    return isinstance(value.meta.get("source"), CallSource) or any(map(_is_drawn, value.args))
+def _calls_behind(*values: Any) -> set[CallSource]:
+    """The results that numbers are computed from."""
+    found: set[CallSource] = set()
+    seen: set[Any] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, Node) or value in seen:
+            continue
+        seen.add(value)
+        source = value.meta.get("source")
+        if isinstance(source, CallSource):
+            found.add(source)
+        elif value.op.kind == "host":
+            waiting += value.args
+    return found
+
+
+def lost_bet(ex: Executor) -> Restart | None:
+    """What to do where a clock is read behind the graph that has to be read in its middle."""
+    late = [call for call in ex.front_calls if call.late]
+    nodes = ex.recorder.graph.nodes if late else []
+    asked: set[CallSource] = set()
+    for node in nodes:
+        told = {source for source in _calls_behind(*node.input_nodes()) if source.late}
+        if told and (node.op.kind != "host" or node.op is not _INT and not cannot_raise(node.op)
+                     or isinstance(node.spec, ScalarSpec) and node.spec.expr is not None):
+            asked |= told
+    asked |= _calls_behind(*ex.recorder.graph.outputs)
+    for call in late:
+        if not asked.isdisjoint(call.results) or any(node.op.kind != "host" for node in nodes[call.position:]):
+            return Restart(call.step, GraphBreak("clock", f"{call.results[0]}", split=True))
+    return None
+
+
+def is_late(node: Any) -> bool:
+    """Whether a graph's input is told behind the graph."""
+    source = node.meta.get("source")
+    return isinstance(source, CallSource) and source.late
 
 
 def function_of(node: Any) -> Callable[..., Any] | None:
@@ -166,6 +217,11 @@ def make(ex: Executor, call: FrontCall) -> None:
     """Have a call made in front of the graph."""
     ex.front_calls.append(call)
     ex.world.writes += 1
+
+
+def reads_late(node: Any) -> bool:
+    """Whether a number is computed from what is told behind the graph."""
+    return any(source.late for source in _calls_behind(node))
 
 
 # -- run by compiled code -----------------------------------------------------------------------------------------

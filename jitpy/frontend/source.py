@@ -150,10 +150,12 @@ class ConstSource(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallSource(Source):
-    """A result of a call that compiled code makes in front of the graph: no guard can be about it."""
+    """A result of a call that compiled code makes in front of the graph, or `late`, behind it: no guard can be about
+    it."""
 
     number: int
     name: str
+    late: bool = False
 
     @property
     def step(self) -> tuple[str, Any]:

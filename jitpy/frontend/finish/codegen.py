@@ -207,7 +207,7 @@ class Emitter:
         return f"___r{source.number}"
 
     def load_number(self, value: Any) -> None:
-        """Push a number that is known in front of the graph (`front_calls.is_in_front`)."""
+        """Push a number that is known without the graph (`front_calls.is_beside_graph`)."""
         if not hasattr(value, "meta"):
             self.const(value)
         elif "source" in value.meta:
@@ -286,7 +286,7 @@ class Emitter:
             if isinstance(value, TensorValue) and value.traced in self.world.recorder.parameters.data:
                 self._build_parameter(value)
                 return
-            if isinstance(value, ScalarValue) and front_calls.is_in_front(value.traced.node):
+            if isinstance(value, ScalarValue) and front_calls.is_beside_graph(value.traced.node):
                 self.load_number(value.traced.node)
                 return
             self._load_live(value.traced)

@@ -18,7 +18,7 @@ from ..builtins.caches import changed_result
 from ..builtins.generators import abandoned
 from ..code import Ins, all_positional, param_names
 from ..executor import Executor, Frame, is_library
-from ..front_calls import call_in_front, put_back, states_of
+from ..front_calls import FrontCall, call_in_front, is_late, lost_bet, put_back, reads_late, states_of
 from ..polyfills.classes import build_class
 from ..recording.history import bring_up_to_date, without_history
 from ..recording.inference import as_inference_tensor, in_inference_mode
@@ -127,6 +127,9 @@ class Finisher:
             finished = recorder.finish(live)
         except Uncapturable as error:
             raise Skip(error.reason_id, error.detail) from None
+        lost = lost_bet(self.ex)
+        if lost is not None:
+            raise lost
         self._let_gradients_go(finished)
         graph = finished.graph
         compiled = None
@@ -138,6 +141,8 @@ class Finisher:
         emitter.out = prologue
         self._write_front_calls(emitter, may_fail)
         emitter.out = emitter.body
+        if any(call.late for call in self.ex.front_calls):
+            graph.nodes[:] = [node for node in graph.nodes if not reads_late(node)]
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
@@ -164,6 +169,7 @@ class Finisher:
         else:
             names = {}
         emitter.out = prologue
+        self._write_calls_beside(emitter, [call for call in self.ex.front_calls if call.late])
         for where in finished.inside:
             emitter.call(as_inference_tensor, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
             emitter.emit("STORE_FAST", names[where])
@@ -201,7 +207,11 @@ class Finisher:
         if generators and may_fail:
             emitter.call(states_of, *(lambda g=g: emitter.load(g) for g in generators))
             emitter.emit("STORE_FAST", _STATES)
-        for call in self.ex.front_calls:
+        self._write_calls_beside(emitter, [call for call in self.ex.front_calls if not call.late])
+
+    def _write_calls_beside(self, emitter: Emitter, calls: list[FrontCall]) -> None:
+        """Calls beside the graph, whose results go to temporaries."""
+        for call in calls:
             emitter.call(call_in_front, lambda c=call: emitter.const(c.function),
                          lambda c=call: emitter.emit("BUILD_TUPLE", emitter.load_many(c.args)),
                          lambda c=call: _load_keywords(emitter, c.kwargs))
@@ -228,6 +238,8 @@ class Finisher:
         for k, (node, entry) in enumerate(zip(graph.inputs, self.world.recorder._inputs, strict=True)):
             if id(entry.value) in leaves:
                 node.meta[DROPS_GRAD] = True
+            if is_late(node):
+                continue
             if id(entry.value) not in former or node in read or k in wanted:
                 kept.append(k)
         number = {old: new for new, old in enumerate(kept)}

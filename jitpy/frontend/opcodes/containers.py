@@ -7,6 +7,7 @@ from typing import Any
 
 from ..breaks import GraphBreak
 from ..builtins import (  # noqa: F401  (registers models)
+    clocks,
     copies,
     data_classes,
     draws,
