@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+import threading
 import types
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..marks import original_of
 from ..runtime.lifetimes import is_mortal
 from .arrays.values import ArrayValue
 from .builtins.stand_ins import store_hidden
+from .builtins.thread_locals import attributes_of_local, is_local
 from .executor import PUSHED, Executor
 from .guards import MISSING
 from .polyfills import STAND_IN_ORIGINALS, STAND_INS, construct
@@ -66,6 +68,11 @@ def load_attr(ex: Executor, value: Value, name: str) -> Any:
             return _load_class_attr(ex, value, name)
         if isinstance(value.obj, types.ModuleType):
             return _load_module_attr(ex, value, name)
+        if is_local(value) and not hasattr(threading.local, name):
+            found = ex.world.dict_get(attributes_of_local(ex.world, value), name)
+            if found is None:
+                raise attribute_error(ex, value, name)
+            return found
         if isinstance(value.obj, _OPERATORS) and ex.world.class_lookup(value.cls, name) is MISSING:
             return _load_operator_attr(ex, value, name)
     elif isinstance(value, SuperValue):
@@ -576,6 +583,9 @@ def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
             from .builtins import class_writes
 
             return class_writes.store_class_attr(ex, value, name, new)
+        if is_local(value) and not hasattr(threading.local, name):
+            world.dict_set(attributes_of_local(world, value), name, new, const(name))
+            return None
         raise unsupported(value, f".{name} = ...")
     if isinstance(value, StandInValue) and name in value.body.state and ex.in_polyfill():
         store_hidden(ex, value, name, new)
@@ -685,6 +695,12 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
             space = world.module_dict(world.pin(value))
             if world.dict_get(space, name) is None:
                 raise ex.throw(AttributeError, f"'module' object has no attribute {name!r}")
+            world.dict_delete(space, name)
+            return None
+        if is_local(value) and not hasattr(threading.local, name):
+            space = attributes_of_local(world, value)
+            if world.dict_get(space, name) is None:
+                raise attribute_error(ex, value, name)
             world.dict_delete(space, name)
             return None
         if isinstance(value, ClassValue):

@@ -231,6 +231,27 @@ def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
 
 
+class _LevelIs:
+    """Guard predicate: the level that counts for a logger."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+
+    def __call__(self, logger: Any) -> bool:
+        return bool(logger.getEffectiveLevel() == self.level)
+
+
+@builtin(logging.Logger.getEffectiveLevel)
+def get_effective_level(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    logger = args[0] if args else NONE
+    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
+            logger.attrs.log or type(logger.real) not in _LOGGERS:
+        raise GraphBreak("skipped", "logging.Logger.getEffectiveLevel")
+    level = logger.real.getEffectiveLevel()
+    ex.world.guard(logger.source, "python", _LevelIs(level))
+    return const(level)
+
+
 @builtin(logging.getLogger)
 def get_logger(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     """A logger that is there already."""

@@ -298,6 +298,9 @@ class Finisher:
     def write_effects(self, emitter: Emitter) -> None:
         self._write_calls(emitter, self.ex.early_calls)
         emitter.replay()
+        for token in self.ex.tokens:
+            emitter.load(token)
+            emitter.emit("POP_TOP")
         self._write_calls(emitter, self.ex.host_calls)
         for name, value in self.world.recorder.state.changes().items():
             self._write_state(emitter, name, value)

@@ -8,6 +8,7 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..builtins import (  # noqa: F401  (registers models)
     clocks,
+    context_variables,
     copies,
     data_classes,
     draws,

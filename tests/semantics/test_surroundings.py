@@ -1,5 +1,7 @@
 """Clocks, and other things that a program asks its surroundings for."""
 
+import contextvars
+import logging
 import os
 import threading
 import time
@@ -177,3 +179,144 @@ def test_patched_clock(monkeypatch):
     assert compiled(torch.zeros(1)).item() > 1e9
     monkeypatch.setattr(time, "time", lambda: 5.0)
     assert compiled(torch.zeros(1)).item() == 5.0
+
+
+LOCAL = threading.local()
+VARIABLE = contextvars.ContextVar("VARIABLE", default=2)
+BARE = contextvars.ContextVar("BARE")
+
+
+def test_attributes_of_threads():
+    def fn(x):
+        count = getattr(LOCAL, "count", 0)
+        LOCAL.count = count + 1
+        LOCAL.last = x * 2
+        if hasattr(LOCAL, "gone"):
+            del LOCAL.gone
+        return x + LOCAL.count, LOCAL.last is LOCAL.last
+
+    def run(f):
+        found = []
+
+        def calls():
+            LOCAL.__dict__.clear()
+            for k in range(4):
+                if k == 2:
+                    LOCAL.gone = 1
+                y, same = f(torch.zeros(2))
+                found.append((y.tolist(), same, LOCAL.count, LOCAL.last.tolist(), hasattr(LOCAL, "gone")))
+
+        for _ in range(2):
+            thread = threading.Thread(target=calls)
+            thread.start()
+            thread.join()
+            calls()
+        return found
+
+    assert run(fn) == run(jit(fn, backend="eager"))
+    LOCAL.__dict__.clear()
+    assert reasons(fn, torch.zeros(2)) == []
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        jit(lambda x: x + LOCAL.nothing, backend="eager")(torch.zeros(1))
+
+
+def test_context_variables_are_read():
+    def fn(x):
+        return x + VARIABLE.get() + VARIABLE.get(5) + BARE.get(1)
+
+    assert reasons(fn, torch.zeros(2)) == []
+    compiled = jit(fn, backend="eager")
+
+    def run(f):
+        found = [f(torch.zeros(1)).item()]
+        a = VARIABLE.set(3)
+        found.append(f(torch.zeros(1)).item())
+        b = BARE.set(10)
+        found.append(f(torch.zeros(1)).item())
+        BARE.reset(b)
+        VARIABLE.reset(a)
+        return [*found, f(torch.zeros(1)).item()]
+
+    for _ in range(2):
+        assert run(fn) == run(compiled)
+    with pytest.raises(LookupError):
+        jit(lambda x: x + BARE.get(), backend="eager")(torch.zeros(1))
+
+
+def test_context_variables_are_set():
+    def scoped(x):
+        token = VARIABLE.set(7)
+        try:
+            y = x + VARIABLE.get()
+        finally:
+            VARIABLE.reset(token)
+        return y + VARIABLE.get()
+
+    def left_set(x):
+        VARIABLE.set(x.shape[0])
+        token = VARIABLE.set(VARIABLE.get() + 1)
+        return x * 2, token.var is VARIABLE
+
+    def broken(x):
+        token = VARIABLE.set(9)
+        y = x + VARIABLE.get()
+        jitpy.graph_break()
+        y = y * VARIABLE.get()
+        VARIABLE.reset(token)
+        return y + VARIABLE.get()
+
+    def token_leaves(x):
+        first = VARIABLE.set(4)
+        second = VARIABLE.set(5)
+        return x, second, first
+
+    def spent(x):
+        token = VARIABLE.set(4)
+        VARIABLE.reset(token)
+        try:
+            VARIABLE.reset(token)
+        except RuntimeError:
+            return x + 1
+        return x
+
+    def raises(x):
+        VARIABLE.set(8)
+        raise ValueError("stop")
+
+    for fn in (scoped, left_set, broken, token_leaves, spent, raises):
+        compiled = jit(fn, backend="eager")
+
+        def play(f, fn=fn):
+            try:
+                found = f(torch.ones(2))
+            except ValueError as error:
+                found = str(error)
+            now = VARIABLE.get()
+            if fn is token_leaves:
+                VARIABLE.reset(found[1])
+                now = now, VARIABLE.get()
+                VARIABLE.reset(found[2])
+                found = None
+            return str(found), now, VARIABLE.get()
+
+        for _ in range(3):
+            assert contextvars.copy_context().run(play, fn) == contextvars.copy_context().run(play, compiled), fn
+    assert reasons(scoped, torch.ones(2)) == []
+
+
+def test_level_of_a_logger():
+    logger = logging.getLogger("tests.surroundings")
+
+    def fn(x):
+        if logger.getEffectiveLevel() <= logging.INFO:
+            return x + 1
+        return x
+
+    assert reasons(fn, torch.ones(1)) == []
+    compiled = jit(fn, backend="eager")
+    try:
+        for level in (logging.DEBUG, logging.ERROR, logging.INFO, logging.ERROR):
+            logger.setLevel(level)
+            assert compiled(torch.ones(1)) == fn(torch.ones(1))
+    finally:
+        logger.setLevel(logging.NOTSET)
