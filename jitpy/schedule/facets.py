@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..ir.algebra import sympy
 from ..ir.builder import Builder
 from ..ir.graph import Node, map_nodes
@@ -154,9 +156,11 @@ def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
 
 def _scan(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
     loop = node.op.facets["scan"](*_specs(args), **kwargs)
-    if not node.tensor.shape or node.tensor.dtype.itemsize < 4:
+    dtype = node.tensor.dtype
+    in_float32 = low.scatters == "unordered" and dtype in (torch.float16, torch.bfloat16)
+    if not node.tensor.shape or dtype.itemsize < 4 and not in_float32:
         raise NotCovered("a scan of this operand")
-    return low.scan(loop.combine, low.values[args[0]], loop.dims[0], node.tensor.dtype)
+    return low.scan(loop.combine, low.values[args[0]], loop.dims[0], dtype)
 
 
 def _fill(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:

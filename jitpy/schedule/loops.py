@@ -427,7 +427,8 @@ def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> K
     expr = value.body(trace, index)
     result = trace.e.make("reduced", (), carrier(value.dtype), value)
     result.axes = frozenset(space.axes)
-    reduction = Reduce(value, value.kind, expr, expr.dtype, result)
+    position = index[value.dim] if value.kind.startswith("arg") else None
+    reduction = Reduce(value, value.kind, expr, expr.dtype, result, position)
     kernel = Kernel(
         name,
         "scan",

@@ -383,7 +383,10 @@ class Lowering:
 
     def scan(self, kind: str, value: Value, dim: int, dtype: torch.dtype) -> Value:
         """A running combination along `dim`."""
-        kind_dtype = carrier(dtype)
+        if type(value.shape[dim]) is int and value.shape[dim] == 1:
+            is_position = kind in ("argmax", "argmin")
+            return self.fill(value.shape, dtype, 0) if is_position else self.copy(self.convert(value, dtype))
+        kind_dtype = carrier(value.dtype if kind.startswith("arg") else dtype)
         return self.tag(
             Scan(kind, value.shape, dim, dtype, lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype))
         )

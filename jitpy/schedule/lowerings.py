@@ -147,6 +147,35 @@ def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | N
     return low.pointwise(shape, node.tensor.dtype, body)
 
 
+def _scanned(low: Lowering, x: Value) -> None:
+    if low.scatters != "unordered":
+        raise NotCovered("a scan that kernels on the CPU have not")
+    if not x.shape or x.dtype.itemsize < 4 and x.dtype not in (torch.float16, torch.bfloat16):
+        raise NotCovered("a scan of this operand")
+
+
+@lowering("logcumsumexp")
+def logcumsumexp(low: Lowering, node: Any, x: Value, dim: int) -> Value:
+    _scanned(low, x)
+    if not x.dtype.is_floating_point:
+        raise NotCovered("integers")
+    return low.scan("logaddexp", x, normalize_dim(dim, len(x.shape)), node.tensor.dtype)
+
+
+def _best_so_far(kind: str) -> Any:
+    def rule(low: Lowering, node: Any, x: Value, dim: int) -> tuple[Value, Value]:
+        _scanned(low, x)
+        axis = normalize_dim(dim, len(x.shape))
+        values, places = low.scan(f"{kind}_value", x, axis, x.dtype), low.scan(kind, x, axis, torch.int64)
+        return values, places
+
+    return rule
+
+
+lowering("cummax")(_best_so_far("argmax"))
+lowering("cummin")(_best_so_far("argmin"))
+
+
 @lowering("cat", "concat", "concatenate")
 def cat(low: Lowering, node: Any, tensors: Sequence[Value], dim: int = 0) -> Value:
     shape = node.tensor.shape

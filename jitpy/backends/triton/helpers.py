@@ -62,6 +62,56 @@ def combine_argmin(a, i, b, j):
 """)
 _helper("""
 @triton.jit
+def combine_last_argmax(a, i, b, j):
+    # NaN is the largest; of equals the last
+    last = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
+    return tl.where(last, b, a), tl.where(last, j, i)
+""")
+_helper("""
+@triton.jit
+def combine_last_argmin(a, i, b, j):
+    # NaN is the smallest; of equals the last
+    last = (b < a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
+    return tl.where(last, b, a), tl.where(last, j, i)
+""")
+_helper("""
+@triton.jit
+def combine_logaddexp(a, b):
+    top, low = combine_max(a, b), combine_min(a, b)
+    # of two equal infinities there is no difference
+    return tl.where((top == low) & (tl.abs(top) == float("inf")), top, top + libdevice.log1p(libdevice.exp(low - top)))
+""")
+_helper("""
+@triton.jit
+def word(value):
+    # 32 bits, and a mark that they are there
+    return (value.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF) | (1 << 32)
+""")
+_helper("""
+@triton.jit
+def half_word(value, HALF: tl.constexpr):
+    return ((value.to(tl.int64, bitcast=True) >> (32 * HALF)) & 0xFFFFFFFF) | (1 << 32)
+""")
+_helper("""
+@triton.jit
+def await_words(pointer, mask):
+    words = tl.load(pointer, mask=mask, other=1 << 32, volatile=True)
+    while tl.reduce(words >> 32, None, combine_min) == 0:
+        words = tl.load(pointer, mask=mask, other=1 << 32, volatile=True)
+    return words
+""")
+_helper("""
+@triton.jit
+def of_word(word, DTYPE: tl.constexpr):
+    return word.to(tl.int32).to(DTYPE, bitcast=True)
+""")
+_helper("""
+@triton.jit
+def of_halves(low, high, DTYPE: tl.constexpr):
+    return ((low & 0xFFFFFFFF) | (high << 32)).to(DTYPE, bitcast=True)
+""")
+_helper("""
+@triton.jit
 def combine_moments(mean_a, square_a, count_a, mean_b, square_b, count_b):
     # means and sums of squared differences from them, of two sets (Chan, Golub, LeVeque)
     apart = mean_b - mean_a

@@ -39,6 +39,8 @@ LARGEST_CLUSTER = 8
 FETCHED_AHEAD = 6 << 20
 #: The longest of these: the time for computing, when nothing is read, grows with it.
 LONGEST_HELD = 32768
+#: Parts of a row that is scanned: each program reads what all those in front of it have found.
+MOST_PARTS = 4096
 #: Side of the tiles of transposing kernels, in elements.
 SQUARE = 64
 
@@ -292,6 +294,28 @@ def _cost_behind(kernel: Kernel) -> int:
     found = walk(s.expr for s in kernel.stores if any(a.reduced for a in s.expr.axes))
     return sum(COST.get(e.op, 1) for e in found
                if kernel.stage[e] == last and e.args and e.op != "load" and any(a.reduced for a in e.axes))
+
+
+def scan_launch(kernel: Kernel) -> Launch:
+    """Tiles of a running combination: programs walk rows in blocks or, where rows are few, have a chunk of one each."""
+    hint = kernel.hint
+    along, others = kernel.reduced, kernel.parallel
+    length: Dim = prod(tuple(a.size for a in along))
+    width = 1 if kernel.vector is None else min(32, power_of_two(hint(others[-1].size)))
+    block = max(2, min(power_of_two(hint(length)), 2048 // width))
+    launch = _launch(others, width, along, block, max(1, min(8, block * width // 256)))
+    x, r = launch.tiles[0], launch.r
+    assert r is not None
+    if type(length) is int and type(x.size) is int and length >= 8 * block:
+        programs = ceil_div(x.size, width)
+        if hint(programs) < ENOUGH_PROGRAMS // 2:
+            r.block = max(block, min(8192 // width, power_of_two(length * x.size // (4 * ENOUGH_PROGRAMS)) // width))
+            launch.warps = max(1, min(16, r.block * width // 512))
+            launch.splits = hint(ceil_div(length, r.block))
+            while launch.splits > MOST_PARTS:
+                launch.together *= 2
+                launch.splits = hint(ceil_div(length, r.block * launch.together))
+    return launch
 
 
 def crossed_launch(kernel: Kernel) -> Launch:
