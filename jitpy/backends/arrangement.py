@@ -133,7 +133,9 @@ class Arrangement:
                 self.units.append(Unit(kernel=batch_kernel([kernels[group] for group in unit.groups])))
             else:
                 kernel = kernels[unit]
-                self.units.append(Unit(kernel=kernel, checks=any(e.op == "check" for e in kernel.stage)))
+                # a check that fails on a GPU leaves nothing behind: neither memory nor the device can be used again
+                checks = self.target.device.type == "cpu" and any(e.op == "check" for e in kernel.stage)
+                self.units.append(Unit(kernel=kernel, checks=checks))
 
     def _memory(self, units: list[Any], kernels: dict[Group, Kernel]) -> Memory:
         """What units read and write that has memory of its own."""

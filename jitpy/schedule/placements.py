@@ -146,7 +146,7 @@ def _add_at(
     probe = Probe(base) if isinstance(base, Pointwise) else None
     if probe is not None and not probe.reads and probe.result.op == "const" and probe.result.attr == 0:
         return low.scatter(x.shape, source, source_shape, target, in_float32=SORTED if is_sorted else 0)
-    if low.scatters == "ordered":
+    if low.scatters == "ordered" or x.dtype.itemsize >= 4:
         start, stride = x, node.tensor.stride
         if not is_dense(low.env, x.shape, stride):
             stride = contiguous_stride(x.shape)
@@ -202,9 +202,13 @@ def embedding_dense_backward(
 def index_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value, *, alpha: Any = 1) -> Value:
     require_integers(ids)
     _accumulates(x, source)
-    if alpha != 1 or len(ids.shape) != 1:
-        raise NotCovered("a scaled index_add")
+    if len(ids.shape) != 1 or type(alpha) not in (int, float):
+        raise NotCovered("an index_add of another form")
     axis = normalize_dim(dim, len(x.shape))
+    if alpha != 1:
+        if low.scatters == "ordered":
+            raise NotCovered("eager rounds a scaled index_add once or twice, as it comes")
+        source = low.apply(lambda e, s: e.mul(s, alpha), [source], source.shape, source.dtype, carrier(x.dtype))
 
     def target(trace: Trace, index: IndexTuple) -> IndexTuple:
         return *index[:axis], position(trace, ids, (index[axis],), x.shape[axis]), *index[axis + 1 :]

@@ -302,6 +302,13 @@ CASES = [
     Case("full_any", lambda x: ((x > 4.5).any(), (x > -9).all(), x.amax()), lambda: (randn(300, 200),), launches=2,
          exact=True),
     Case("full_sum_and_map", lambda x: (x.sum(), x * 2), lambda: (randn(300, 200),), launches=3),
+    # additions that start from something
+    Case("index_add", lambda x, i, s: x.index_add(0, i, s, alpha=-0.5),
+         lambda: (randn(50, 20), integers(0, 50, 30), randn(30, 20)), launches=2),
+    Case("index_add_to_a_result", lambda x, i, s: (x * 2).index_add(0, i, s),
+         lambda: (randn(50, 20), integers(0, 50, 30), randn(30, 20)), launches=2),
+    Case("scatter_add_to_columns", lambda x, i, s: x.t().scatter_add(0, i, s),
+         lambda: (randn(20, 50), integers(0, 50, 30, 20), randn(30, 20)), launches=2),
     # scans
     Case("cumsum", lambda x: x.cumsum(-1), lambda: (randn(7, 130),), units=100),
     Case("cumsum_of_columns", lambda x: x.cumsum(0), lambda: (randn(37, 130),), units=100),

@@ -1,4 +1,5 @@
-"""Additions at computed places: zeros first, then a program for each block of the source, which adds atomically.
+"""Additions at computed places: zeros first, or what the sums start from, unless the result lies there; then a program
+for each block of the source, which adds atomically.
 
 Where several elements meet, the order of their additions is the hardware's, as in eager's kernels; where results must
 repeat (`torch.use_deterministic_algorithms`), eager's sorting ones run instead.
@@ -19,8 +20,8 @@ from .tiles import Launch, Tile, map_launch
 CLEARED = 2048
 
 
-def print_scatter(kernel: Kernel) -> Program:
-    """The kernel as two launches."""
+def print_scatter(kernel: Kernel, in_place: dict[Value, Value]) -> Program:
+    """The kernel as two launches, or as one where the result lies where the sums start from."""
     vector = kernel.vector
     if vector is not None:  # neighbours in memory side by side; any order will do
         kernel.axes = [*(a for a in kernel.axes if a is not vector), vector]
@@ -30,16 +31,21 @@ def print_scatter(kernel: Kernel) -> Program:
     emitter.emit(kernel.roots())
     emitter.store(store.value, store.index, store.expr)
     added = emitter.finish((prod(tuple(t.count for t in emitter.launch.tiles)),))
-    return Program([_cleared(kernel, store.value), added])
+    if kernel.start is not None and in_place.get(store.value) is kernel.start:
+        return Program([added])
+    return Program([_filled(kernel, store.value), added])
 
 
-def _cleared(kernel: Kernel, value: Value) -> KernelText:
-    """The launch that fills the result with zeros."""
+def _filled(kernel: Kernel, value: Value) -> KernelText:
+    """The launch that fills the result with zeros, or with what the sums start from, which lies in memory alike."""
     x = Tile("x", [Axis(value.numel)], CLEARED)
     emitter = Emitter(kernel, Launch([x], 4), stem_of(kernel))
     emitter.begin_program()
-    emitter.write(emitter.parameters[value], "x", "0.0", emitter.masks([x]))
-    return emitter.finish((x.count,), "_clear")
+    masks, text = emitter.masks([x]), "0.0"
+    if kernel.start is not None:
+        text = f"tl.load({emitter.parameters[kernel.start]} + x{', mask=x_in' if masks else ''})"
+    emitter.write(emitter.parameters[value], "x", text, masks)
+    return emitter.finish((x.count,), "_clear" if kernel.start is None else "_start")
 
 
 class ScatterEmitter(Emitter):

@@ -32,16 +32,15 @@ LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, cost=80,
                 crossed_bytes=1 << 16, crossed_known=True)
 
 
-def print_program(kernel: Kernel, tune: bool = False, clusters: bool = False) -> Program:
+def print_program(kernel: Kernel, in_place: dict[Value, Value], tune: bool = False, clusters: bool = False) -> Program:
     """A loop nest as launches, with `tune` also other launches to choose from, and with `clusters` for a GPU that has
-    those. Raises NotCovered for operations that
-    Triton lacks."""
+    those. Raises NotCovered for operations that Triton lacks."""
     if kernel.style == "batch":
         return print_batch(kernel)
     if kernel.style == "scan":
         return print_scan(kernel)
     if kernel.style == "scatter":
-        return print_scatter(kernel)
+        return print_scatter(kernel, in_place)
     if kernel.columns:
         return print_crossed(kernel)
     return print_reduction(kernel, tune, clusters) if kernel.reductions else print_map(kernel, tune)
@@ -71,7 +70,7 @@ class TritonTarget:
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]
     ) -> Printed:
         """The kernel as Triton functions; equal ones are printed once."""
-        program = print_program(kernel, self.tune, self.clusters)
+        program = print_program(kernel, in_place, self.tune, self.clusters)
         for text in itertools.chain(program.launches, *program.variations):
             text.source = self._same.setdefault(text.anonymous, text.source)
         for text in program.launches:
