@@ -402,15 +402,15 @@ class Lowering:
         in_float32: int = 0,
     ) -> Value:
         """Zeros of `source`'s dtype (or `start`), to which the elements of `source` (or what `body` makes of them) are
-        added, each at the index `target`. Sums of numbers of 16 bits are in float32, which pays
-        where the result has at most `in_float32` times as many elements as the source. Raises NotCovered where the
+        added, each at the index `target`. With `in_float32` sums of numbers of 16 bits are in float32, which pays
+        where the result has at most that many times as many elements as the source. Raises NotCovered where the
         device has no such kernels."""
         body = body or (lambda trace, index: trace.read(source, index))
         dtype = source.dtype
         if self.scatters == "unordered":
             if torch.are_deterministic_algorithms_enabled():
                 raise NotCovered("results must repeat")
-            if dtype.itemsize < 4:
+            if dtype.itemsize < 4 and in_float32:
                 if self.env.hint(prod(shape)) > in_float32 * self.env.hint(prod(source_shape)):
                     raise NotCovered("eager's kernel moves fewer bytes")
                 sums = self.tag(Scatter(tuple(shape), torch.float32, tuple(source_shape), target, body))

@@ -146,7 +146,7 @@ def _add_at(
     probe = Probe(base) if isinstance(base, Pointwise) else None
     if probe is not None and not probe.reads and probe.result.op == "const" and probe.result.attr == 0:
         return low.scatter(x.shape, source, source_shape, target, in_float32=SORTED if is_sorted else 0)
-    if low.scatters == "ordered" or x.dtype.itemsize >= 4:
+    if low.scatters == "ordered" or x.dtype.itemsize >= 4 or not is_sorted:
         start, stride = x, node.tensor.stride
         if not is_dense(low.env, x.shape, stride):
             stride = contiguous_stride(x.shape)
@@ -154,7 +154,7 @@ def _add_at(
             start = low.copy(x)
             start.stride = stride
         return low.scatter(x.shape, source, source_shape, target, start=start)
-    scattered = low.scatter(x.shape, source, source_shape, target, in_float32=1 if is_sorted else 0)
+    scattered = low.scatter(x.shape, source, source_shape, target, in_float32=1)
     dtype = carrier(x.dtype)
     return low.apply(lambda e, a, b: e.add(a, b), [x, scattered], x.shape, x.dtype, dtype)
 

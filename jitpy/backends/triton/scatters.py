@@ -13,7 +13,7 @@ from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel
 from ...schedule.values import Value
 from .emitter import Emitter, KernelText, Program, stem_of
-from .printer import literal
+from .printer import cast, literal
 from .tiles import Launch, Tile, map_launch
 
 #: Elements that a program clears.
@@ -60,5 +60,7 @@ class ScatterEmitter(Emitter):
             at = f"tl.broadcast_to({at}, {self.shape})"
         if self.blocks and self.tiles_of(expr.axes) != self.blocks:
             text = f"tl.broadcast_to({text}, {self.shape})"
+        if expr.dtype is not value.dtype:
+            text = cast(text, expr.dtype, value.dtype)
         mask = f", mask={' & '.join(masks)}" if masks else ""
         self.add(f'tl.atomic_add({self.parameters[value]} + ({at}), {text}{mask}, sem="relaxed")')
