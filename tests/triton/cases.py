@@ -307,6 +307,10 @@ CASES = [
          lambda: (randn(50, 20), integers(0, 50, 30), randn(30, 20)), launches=2),
     Case("index_add_to_a_result", lambda x, i, s: (x * 2).index_add(0, i, s),
          lambda: (randn(50, 20), integers(0, 50, 30), randn(30, 20)), launches=2),
+    Case("index_add_bf16", lambda x, i, s: x.index_add(0, i, s),
+         lambda: (randn(50, 20, dtype=BF16), integers(0, 50, 30), randn(30, 20, dtype=BF16)), launches=2),
+    Case("scatter_add_fp16", lambda x, i, s: torch.zeros_like(x).scatter_add(1, i, s),
+         lambda: (randn(20, 50, dtype=HALF), integers(0, 50, 20, 30), randn(20, 30, dtype=HALF)), launches=2),
     Case("scatter_add_to_columns", lambda x, i, s: x.t().scatter_add(0, i, s),
          lambda: (randn(20, 50), integers(0, 50, 30, 20), randn(30, 20)), launches=2),
     # scans

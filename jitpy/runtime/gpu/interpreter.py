@@ -6,6 +6,7 @@ may be interpreted as long as they use the builtins of `triton.language` and hel
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -164,6 +165,22 @@ def install() -> None:
             return TensorHandle(np.full(kind.shape, value.data.reshape(-1)[0]), tl.int1)
         return splat(builder, kind, value)
 
+    atomic = type(interpreter_builder).create_atomic_rmw
+
+    def create_atomic_rmw(builder: Any, kind: Any, pointer: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        """Additions of bfloat16, which the interpreter has as 16-bit integers."""
+        if value.dtype.scalar != tl.bfloat16:
+            return atomic(builder, kind, pointer, value, mask, *rest)
+        numbers = torch.from_numpy(value.data.reshape(-1).view(np.int16).copy()).view(torch.bfloat16)
+        found = np.zeros(numbers.numel(), np.uint16)
+        for k in np.flatnonzero(mask.data):
+            cell = ctypes.c_int16.from_address(int(pointer.data.flat[k]))
+            place = torch.frombuffer(cell, dtype=torch.bfloat16)
+            found[k] = cell.value & 0xFFFF
+            place += numbers[k]
+        return TensorHandle(found.reshape(value.data.shape), tl.bfloat16)
+
+    type(interpreter_builder).create_atomic_rmw = create_atomic_rmw
     patch = triton_interpreter._patch_lang_tensor
 
     def patch_lang_tensor(tensor: Any, *scope: Any) -> None:
