@@ -384,8 +384,7 @@ class Lowering:
     def scan(self, kind: str, value: Value, dim: int, dtype: torch.dtype) -> Value:
         """A running combination along `dim`."""
         if type(value.shape[dim]) is int and value.shape[dim] == 1:
-            is_position = kind in ("argmax", "argmin")
-            return self.fill(value.shape, dtype, 0) if is_position else self.copy(self.convert(value, dtype))
+            return self.fill(value.shape, dtype, 0) if kind.startswith("arg") else self.copy(self.convert(value, dtype))
         kind_dtype = carrier(value.dtype if kind.startswith("arg") else dtype)
         return self.tag(
             Scan(kind, value.shape, dim, dtype, lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype))
@@ -399,7 +398,7 @@ class Lowering:
         target: Callable[[Trace, IndexTuple], IndexTuple],
         body: Callable[[Trace, IndexTuple], Expr] | None = None,
         start: Value | None = None,
-        in_float32: int = 0,
+        in_float32: float = 0,
     ) -> Value:
         """Zeros of `source`'s dtype (or `start`), to which the elements of `source` (or what `body` makes of them) are
         added, each at the index `target`. With `in_float32` sums of numbers of 16 bits are in float32, which pays

@@ -12,6 +12,7 @@ from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense, normalize_dim
 from ..ir.spec import Dim, contiguous_stride
 from .expr import Expr, carrier
+from .index import Axis, flatten, of
 from .lower import Lowering, lowering
 from .lowerings import position, require_integers
 from .values import IndexTuple, Pointwise, Probe, Trace, Value, base_of
@@ -128,6 +129,8 @@ def diagonal_scatter(
 #: Elements of a result from zeros, as many times those of the source, up to which sums of 16-bit numbers in float32 are
 #: faster than eager's kernels that sort.
 SORTED = 4
+#: The same where neighbours do not stay neighbours, and eager's kernels add in 16 bits, two at a time.
+SPREAD = 0.125
 
 
 def _add_at(
@@ -142,11 +145,12 @@ def _add_at(
     """`x` with the elements of `source` added, one after the other where the device does so in order. Gradients start
     from zeros, which are not written first. `is_sorted`: eager's kernel on GPUs sorts the places, and adds numbers of
     16 bits in float32."""
+    in_float32 = SORTED if is_sorted else 0 if _side_by_side(source_shape, target) else SPREAD
     base = base_of(x)
     probe = Probe(base) if isinstance(base, Pointwise) else None
     if probe is not None and not probe.reads and probe.result.op == "const" and probe.result.attr == 0:
-        return low.scatter(x.shape, source, source_shape, target, in_float32=SORTED if is_sorted else 0)
-    if low.scatters == "ordered" or x.dtype.itemsize >= 4 or not is_sorted:
+        return low.scatter(x.shape, source, source_shape, target, in_float32=in_float32)
+    if low.scatters == "ordered" or x.dtype.itemsize >= 4 or not in_float32:
         start, stride = x, node.tensor.stride
         if not is_dense(low.env, x.shape, stride):
             stride = contiguous_stride(x.shape)
@@ -154,9 +158,21 @@ def _add_at(
             start = low.copy(x)
             start.stride = stride
         return low.scatter(x.shape, source, source_shape, target, start=start)
-    scattered = low.scatter(x.shape, source, source_shape, target, in_float32=1)
+    scattered = low.scatter(x.shape, source, source_shape, target, in_float32=min(1, in_float32))
     dtype = carrier(x.dtype)
     return low.apply(lambda e, a, b: e.add(a, b), [x, scattered], x.shape, x.dtype, dtype)
+
+
+def _side_by_side(shape: Sequence[Dim], target: Callable[[Trace, IndexTuple], IndexTuple]) -> bool:
+    """Whether neighbours of a source go to neighbours of the result."""
+
+    class Dry(Trace):
+        def resolve(self, value: Value, index: IndexTuple) -> Any:
+            return self.e.load(value, flatten(index, contiguous_stride(value.shape)), carrier(value.dtype))
+
+    axes = [Axis(size) for size in shape]
+    *others, last = target(Dry(), tuple(map(of, axes)))
+    return last == of(axes[-1]) and not any(axes[-1] in index.all_axes() for index in others)
 
 
 def _accumulates(x: Value, source: Value) -> None:

@@ -129,7 +129,7 @@ class Reduction(Computed):
 
 class Scan(Computed):
     """A running combination along axis `dim`: cumulative sums and the like. kind: 'sum', 'prod', 'logaddexp', or
-    'argmax', 'argmin', the position of the best element so far, of equals the last ('argmax_value': that element)."""
+    'argmax', 'argmin', the position of the best element so far, of equals the last."""
 
     __slots__ = ("kind", "dim", "body")
 

@@ -62,6 +62,17 @@ def combine_argmin(a, i, b, j):
 """)
 _helper("""
 @triton.jit
+def is_argmax(a, b):
+    # whether the later of two is the larger: NaN is the largest
+    return (a > b) | ((a != a) & (b == b))
+""")
+_helper("""
+@triton.jit
+def is_argmin(a, b):
+    return (a < b) | ((a != a) & (b == b))
+""")
+_helper("""
+@triton.jit
 def combine_last_argmax(a, i, b, j):
     # NaN is the largest; of equals the last
     last = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
@@ -73,6 +84,19 @@ def combine_last_argmin(a, i, b, j):
     # NaN is the smallest; of equals the last
     last = (b < a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
     return tl.where(last, b, a), tl.where(last, j, i)
+""")
+_helper("""
+@triton.jit
+def combine_later_argmax(a, i, b, j):
+    # the same where the second is behind the first
+    later = (b >= a) | (b != b)
+    return tl.where(later, b, a), tl.where(later, j, i)
+""")
+_helper("""
+@triton.jit
+def combine_later_argmin(a, i, b, j):
+    later = (b <= a) | (b != b)
+    return tl.where(later, b, a), tl.where(later, j, i)
 """)
 _helper("""
 @triton.jit

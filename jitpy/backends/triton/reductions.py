@@ -31,7 +31,8 @@ def print_reduction(kernel: Kernel, tune: bool = False, clusters: bool = False) 
         program.variations.append([text for text in others if text.parameters == program.launches[0].parameters])
     if launch.splits > 1:
         outer = [s for s in kernel.stores if not is_inner(s)]
-        program.launches.append(combine(kernel, launch.tiles[0].axes, launch.splits, kernel.reductions, outer))
+        parts = launch.splits * launch.groups
+        program.launches.append(combine(kernel, launch.tiles[0].axes, parts, kernel.reductions, outer))
     return program
 
 
@@ -83,8 +84,6 @@ def initial(kind: str, dtype: torch.dtype) -> str:
     return literal(limits.min if lowest else limits.max, dtype)
 
 
-#: The position of no element.
-NOWHERE = (1 << 31) - 1
 _COMBINE = {"any": "max", "all": "min"}
 
 
@@ -127,6 +126,11 @@ class ReductionEmitter(Emitter):
         """The dtype of positions along `r`."""
         return torch.int64 if self.wide else torch.int32
 
+    @property
+    def nowhere(self) -> int:
+        """The position of no element."""
+        return int(torch.iinfo(self.positions).max)
+
     def kept(self, reduction: Reduce) -> list[torch.dtype]:
         """The dtypes of a reduction's running values."""
         own = accumulator(reduction)
@@ -155,20 +159,25 @@ class ReductionEmitter(Emitter):
 
     def fold(self, reduction: Reduce, running: list[str]) -> list[str]:
         """Running values (for arg-reductions with their positions) reduced along `r`."""
-        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
-        kind, names = reduction.kind, [self.fresh(reduction.kind)]
+        kind, names, groups = reduction.kind, [self.fresh(reduction.kind)], self.launch.groups
+        along = f"{self.r.place}, {combine_name(kind)}" + (", keep_dims=True" if len(self.blocks) > 1 else "")
+        if groups > 1:
+            x = self.launch.tiles[0]
+            running = [f"tl.reshape({text}, ({x.block}, {groups}, {self.r.block // groups}))" for text in running]
+            along = f"2, {combine_name(kind)}"
         given = running[0]
         if kind.startswith("arg"):
             names = [self.fresh("best"), *names]
             given = f"({', '.join(running)})"
-        self.add(f"{', '.join(names)} = tl.reduce({given}, {self.r.place}, {combine_name(kind)}{keep})")
+        self.add(f"{', '.join(names)} = tl.reduce({given}, {along})")
         return names
 
     def conclude(self, reduction: Reduce, found: list[str]) -> None:
         """Name the result of a reduction, in its own dtype, from the folded running values."""
         dtype, target = accumulator(reduction), reduction.result.dtype
-        if reduction.kind.startswith("arg"):
-            self.names[reduction.result] = cast(found[1], self.positions, target)
+        if reduction.kind.startswith("arg"):  # nothing is better than the worst, which is everywhere then
+            at = f"tl.where({found[1]} == {self.nowhere}, 0, {found[1]})"
+            self.names[reduction.result] = cast(at, self.positions, target)
         elif target is torch.bool:
             self.names[reduction.result] = f"{found[0]} != 0"
         else:
@@ -181,7 +190,7 @@ class ReductionEmitter(Emitter):
         if self.positions is torch.int64:
             text = f"{closed(text)}.to(tl.int64)"
         text = text if tiles == self.blocks else f"tl.broadcast_to({text}, {self.shape})"
-        return f"tl.where({self.r.name}_in, {text}, {typed(NOWHERE, self.positions)})" if self.r.masked else text
+        return f"tl.where({self.r.name}_in, {text}, {typed(self.nowhere, self.positions)})" if self.r.masked else text
 
     # a whole row at once
 
@@ -214,7 +223,7 @@ class ReductionEmitter(Emitter):
         combine = combine_name(reduction.kind.removeprefix("arg"))
         self.add(f"{best} = tl.reduce({values}, {self.r.place}, {combine}, keep_dims=True)")
         hit = self._is_best(reduction, values, best)
-        self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(NOWHERE, self.positions)})")
+        self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(self.nowhere, self.positions)})")
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
         return [best, at]
@@ -237,7 +246,7 @@ class ReductionEmitter(Emitter):
         inner.emit([reduction.expr])
         value = inner.operand_of(reduction)
         found = f"tl.where({inner._is_best(reduction, value, best)}, {inner.position(reduction)}, "
-        self.add(f"{at} = tl.reduce({found}{typed(NOWHERE, self.positions)}), 0, combine_min)")
+        self.add(f"{at} = tl.reduce({found}{typed(self.nowhere, self.positions)}), 0, combine_min)")
         return [best, at]
 
     @staticmethod
@@ -572,15 +581,17 @@ class ReductionEmitter(Emitter):
         self.add(f"{name} = tl.full({self.shape}, {initial(reduction.kind, dtype)}, {TYPES[dtype]})")
         if not reduction.kind.startswith("arg"):
             return [name]
-        self.add(f"{name}_at = tl.full({self.shape}, {NOWHERE}, {TYPES[self.positions]})")
+        self.add(f"{name}_at = tl.full({self.shape}, {self.nowhere}, {TYPES[self.positions]})")
         return [name, f"{name}_at"]
 
     def step(self, reduction: Reduce, running: list[str], operands: list[str]) -> None:
         """Take one block into the running values."""
         name, text = running[0], operands[0]
         if reduction.kind.startswith("arg"):
-            names = ", ".join(running)
-            self.add(f"{names} = {combine_name(reduction.kind)}({names}, {', '.join(operands)})")
+            better = f"{name}_better"  # than what is in front of it; no number is better than none
+            self.add(f"{better} = {combine_name(reduction.kind).replace('combine', 'is')}({text}, {name})")
+            for old, new in zip(running, operands, strict=True):
+                self.add(f"{old} = tl.where({better}, {new}, {old})")
         elif reduction.kind == "sum":
             self.add(f"{name} += {text}")
         elif reduction.kind == "prod":
@@ -591,17 +602,19 @@ class ReductionEmitter(Emitter):
     # shared among programs
 
     def parts(self, scratch: list[int]) -> KernelText:
-        """The first launch: each program reduces its part of `r` into scratch memory, `[part, result]`."""
+        """The first launch: each program reduces its part of `r` into scratch memory, `[part, result]`; groups of its
+        threads, which then need not wait for each other, into `[part, group, result]`."""
         kernel, splits = self.kernel, self.launch.splits
-        x = self.launch.tiles[0]
+        x, groups = self.launch.tiles[0], self.launch.groups
         self.add("let_next_begin()")
         self.begin_program(splits)
+        part = "part" if groups == 1 else f"(part * {groups} + tl.arange(0, {groups}){self.shape_suffix(self.r)})"
         inner = [s for s in kernel.stores if is_inner(s)]
         for reduction, found in self._stage(kernel.reductions, inner, *self._share(splits)).items():
             for name, dtype in zip(found, self.kept(reduction), strict=True):
                 pointer = self.scratch(len(scratch), dtype)
-                self.write(pointer, f"part * {x.size} + {x.name}", name, self.masks([x]))
-                scratch.append(splits * self.kernel.hint(x.size) * dtype.itemsize)
+                self.write(pointer, f"{part} * {x.size} + {x.name}", name, self.masks([x]))
+                scratch.append(splits * groups * self.kernel.hint(x.size) * dtype.itemsize)
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
 
 
@@ -642,7 +655,7 @@ def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduc
     for reduction in reductions:
         running = []
         for k, dtype in enumerate(emitter.kept(reduction)):
-            name, other = emitter.fresh("part"), NOWHERE if k else initial(reduction.kind, dtype)
+            name, other = emitter.fresh("part"), emitter.nowhere if k else initial(reduction.kind, dtype)
             mask = f", mask={' & '.join(masks)}, other={other}" if masks else ""
             emitter.add(f"{name} = tl.load({emitter.scratch(number, dtype)} + (p * {x.size} + x){mask})")
             running.append(name)

@@ -4,21 +4,19 @@ front of it have said, in order, so that results repeat."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from ...schedule.index import Axis
-from ...schedule.loops import Kernel, Reduce
+from ...schedule.loops import Kernel
 from .emitter import Emitter, KernelText, Program, stem_of
-from .printer import TYPES, cast, typed
+from .printer import TYPES, closed, typed
 from .reductions import ReductionEmitter, accumulator, combine_name, initial
 from .tiles import Launch, Tile, power_of_two, scan_launch
 
 #: Words that a program clears.
 CLEARED = 1024
 #: Words that a program waits for at a time.
-AWAITED = 4096
+AWAITED = 1024
 
 
 def print_scan(kernel: Kernel) -> Program:
@@ -48,21 +46,23 @@ class ScanEmitter(ReductionEmitter):
 
     def __init__(self, kernel: Kernel, launch: Launch, stem: str) -> None:
         super().__init__(kernel, launch, stem)
-        (reduction,) = kernel.reductions
-        #: whether the best values are stored, not their positions
-        self.of_values = reduction.kind.endswith("_value")
-        self.reduction = replace(reduction, kind=reduction.kind.removesuffix("_value"))
-        self.combine = combine_name(self.reduction.kind)
+        (self.reduction,) = kernel.reductions
         self.is_argument = self.reduction.kind.startswith("arg")
+        #: how two neighbours are combined in order, and any two
+        self.in_order = self.combine = combine_name(self.reduction.kind)
         if self.is_argument:  # of equals the last
+            self.in_order = self.combine.replace("_arg", "_later_arg")
             self.combine = self.combine.replace("_arg", "_last_arg")
 
-    def conclude(self, reduction: Reduce, found: list[str]) -> None:
-        if self.of_values:
-            dtype, target = accumulator(reduction), reduction.result.dtype
-            self.names[reduction.result] = found[0] if target is dtype else cast(found[0], dtype, target)
-        else:
-            super().conclude(reduction, found)
+    @property
+    def is_narrow(self) -> bool:
+        """Whether sums over a chunk fit 32 bits, though those of rows may not: of truth values and bytes."""
+        if self.r.block * self.launch.together >= 1 << 23:
+            return False
+        expr, dtype = self.reduction.expr, accumulator(self.reduction)
+        narrow = (torch.bool, torch.uint8, torch.int8)
+        return self.reduction.kind == "sum" and dtype is torch.int64 and expr.op == "cast" and (
+            expr.args[0].dtype is torch.bool or expr.args[0].op == "load" and expr.args[0].attr[0].dtype in narrow)
 
     def alone(self) -> KernelText:
         """A program for each row, or for some side by side."""
@@ -114,22 +114,25 @@ class ScanEmitter(ReductionEmitter):
     def _values(self) -> list[str]:
         """What is scanned, for a block."""
         self.emit([self.reduction.expr])
-        return [self._named(text) for text in self._operands(self.reduction)]
+        texts = self._operands(self.reduction)
+        return [self._named(f"{closed(text)}.to(tl.int32)" if self.is_narrow else text) for text in texts]
 
     def _scanned(self, values: list[str], carried: list[str]) -> None:
         """The running values of a block to memory."""
         store = self.kernel.stores[0]
         running = ["running", "running_at"][: len(values)]
         given = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        self.add(f"{', '.join(running)} = tl.associative_scan({given}, {self.r.place}, {self.combine})")
+        self.add(f"{', '.join(running)} = tl.associative_scan({given}, {self.r.place}, {self.in_order})")
         if carried:
             self.add(f"{', '.join(running)} = {self._combined(carried, running)}")
+        elif self.is_narrow:
+            self.add("running = running.to(tl.int64)")
         self.conclude(self.reduction, running)
         self.emit([store.expr])
         self.store(store.value, store.index, store.expr)
 
     def _combined(self, first: list[str], second: list[str]) -> str:
-        return f"{self.combine}({', '.join([*first, *second])})"
+        return f"{self.in_order}({', '.join([*first, *second])})"
 
     def _folded(self, values: list[str], stem: str) -> list[str]:
         """One value for each row."""
@@ -156,6 +159,8 @@ class ScanEmitter(ReductionEmitter):
         x, splits = self.launch.tiles[0], self.launch.splits
         assert type(x.size) is int
         dtypes = self.kept(self.reduction)
+        if self.is_narrow:
+            totals, dtypes = [f"{totals[0]}.to(tl.int32)"], [torch.int32]
         areas: list[tuple[int, str, torch.dtype, int]] = []
         for number, (total, dtype) in enumerate(zip(totals, dtypes, strict=True)):
             for half in range(dtype.itemsize // 4):
@@ -181,6 +186,7 @@ class ScanEmitter(ReductionEmitter):
                 own = [name for name, area in zip(words, areas, strict=True) if area[0] == number]
                 name = self.fresh("earlier")
                 text = f"{'of_word' if len(own) == 1 else 'of_halves'}({', '.join(own)}, {TYPES[dtype]})"
+                text += ".to(tl.int64)" if self.is_narrow else ""
                 start = "-1" if number else initial(self.reduction.kind, dtype)
                 if dtype.itemsize == 8:
                     start = f"tl.full([], {start}, {TYPES[dtype]})" if not number else typed(-1, dtype)

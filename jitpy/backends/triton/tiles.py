@@ -86,6 +86,8 @@ class Launch:
     r: Tile | None = None
     #: programs that share a reduction, and add to scratch memory; 1: none do
     splits: int = 1
+    #: groups of a program's threads, warps as it were, that leave a result each
+    groups: int = 1
     #: these take chunks in turn, so that what they read at a time lies together, not a part each
     turns: bool = False
     #: blocks of `r` that are read together in a loop: loads under way while others are added up
@@ -255,14 +257,17 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
         if stages == 1 and hint(kernel.points) >= LARGE:
             width = max(1, width // 2)
-            launch = _launch(parallel, width, reduced, max(min(row, 2048 // width), 2), 8)
+            launch = _launch(parallel, width, reduced, max(min(row, 1024 // width), 2), 4)
             launch.turns = True
-            launch.together = max(1, 16 // widest(kernel) // max(1, len(kernel.reads)))  # eight wide loads a thread
+            launch.groups = launch.warps if width > 1 else 1
+            launch.together = max(1, 8 // widest(kernel) // max(1, len(kernel.reads)))  # four wide loads a thread
         else:
             launch = _launch(parallel, width, reduced, max(min(row, max(16, 2048 // width)), 2), 4)
             launch.together = 2
     if stages == 1 and launch.r is not None:
         launch.splits = _splits(kernel, launch, count)
+    if launch.splits == 1:
+        launch.groups = 1
     return launch
 
 
@@ -346,7 +351,7 @@ def _splits(kernel: Kernel, launch: Launch, count: int) -> int:
     wanted, most = ENOUGH_PROGRAMS, blocks // max(2, launch.together)
     if kernel.hint(kernel.points) >= LARGE:  # short programs for rows, long ones for columns
         rows = len(launch.tiles) == 1 and launch.tiles[0].block == 1
-        wanted, most = (8 * ENOUGH_PROGRAMS, blocks) if rows else (ENOUGH_PROGRAMS // 2, most)
+        wanted, most = (8 * ENOUGH_PROGRAMS, blocks) if rows else (ENOUGH_PROGRAMS, most)
     return max(1, min(most, -(-wanted // programs), 8192))
 
 
