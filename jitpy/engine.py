@@ -50,6 +50,7 @@ from .frontend.tensors import (
     hooks,  # noqa: F401  (registers the hooks of tensors and the handles of all)
     inference,  # noqa: F401  (registers torch.inference_mode)
     leaves,  # noqa: F401  (registers requires_grad_)
+    legacy_constructors,  # noqa: F401  (registers torch.Tensor)
     linear_maps,  # noqa: F401  (registers torch.func.vjp and linearize)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
     size_checks,  # noqa: F401  (registers torch._check)

@@ -19,6 +19,7 @@ from ..recording import derived_calls, fast_calls
 from ..traced import DECLINED, TracedTensor, Uncapturable, UserError
 from . import attention, foreach, random_state  # noqa: F401  (random_state registers its functions)
 from .attributes import metadata_methods
+from .batch_norms import batch_norm
 from .checked_values import checked_functions
 from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
@@ -262,6 +263,7 @@ _SHORTCUTS: dict[Any, Any] = {
     operator.setitem: setitem,
     **CONSTRUCTORS,
     **RECURRENT,
+    torch.batch_norm: batch_norm,
 }
 
 __all__ = ["PYTHON_FUNCTIONS", "dispatch", "is_torch_callable"]
