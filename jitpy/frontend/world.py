@@ -173,6 +173,8 @@ class World:
                 self.need((value.source.key(), "value"), hash(value.obj), f"{value.source}")
                 self.guards.add(value.source, "python", SameNumber(value.obj), self.why)
             else:
+                if isinstance(value.obj, torch.Generator) and not isinstance(value.source, ConstSource):
+                    self.need((value.source.key(), "generator"), id(value.obj), f"the generator {value.source}")
                 self.guard(value.source, "id", value.obj)
         return value.obj
 

@@ -6,7 +6,6 @@ call whose result depends on the default dtype is recorded in a form that names 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +36,10 @@ def name_dtype(
             return args, kwargs
         raise _refusal(overload)
     if spec is None:
-        with _default(recorder.state.default_dtype):
-            spec = table.infer(recorder.op(overload), recorder.sizes, args, kwargs, recorder.state.grad_enabled)
-    result = spec.dtype if type(spec) is TensorSpec else None
+        spec = table.infer(recorder.op(overload), recorder.sizes, args, kwargs, recorder.state.grad_enabled)
+    if recorder.state.default_dtype.itemsize < 4 and type(spec) is TensorSpec and spec.dtype.is_complex:
+        raise _refusal(overload)  # some ops have complex numbers of 32 bits then, some of 64
+    result = _in_default(recorder, spec.dtype) if type(spec) is TensorSpec else None
     if not tensors:
         if result is None or all(a.name != "dtype" for a in overload._schema.arguments):
             raise _refusal(overload)
@@ -82,11 +82,10 @@ def _is_inexact_number(value: Any) -> bool:
     return type(value) in (float, complex)
 
 
-@contextlib.contextmanager
-def _default(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+def _in_default(recorder: Recorder, dtype: torch.dtype) -> torch.dtype:
+    """What comes of a dtype that a rule has found by the default dtype of the start, which is that of the process: it
+    belongs to other threads, too, and stays as it is while tracing."""
+    start, now = recorder.state.initial["default_dtype"], recorder.state.default_dtype
+    if dtype is start:
+        return now
+    return now.to_complex() if dtype is start.to_complex() else dtype
