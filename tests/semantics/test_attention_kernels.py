@@ -133,4 +133,12 @@ def settings_read(x):
             torch.backends.mkldnn.enabled)
 
 
+@case(lambda: (torch.randn(1, 2, 4, 8, dtype=torch.complex64),), lambda: (torch.ones(1, 2, 4, 8),))
+def refused_of_complex_numbers(q):
+    try:
+        return F.scaled_dot_product_attention(q, q, q)
+    except (RuntimeError, NotImplementedError) as error:
+        return type(error), str(error)
+
+
 test_all = make_test(__name__)

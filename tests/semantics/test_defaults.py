@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -351,3 +353,33 @@ def default_dtypes_around():
 
 
 test_cases = make_test(__name__)
+
+
+def test_no_other_thread_sees_the_default_dtype_of_what_is_traced() -> None:
+    """It was set for the whole process while the shape of a call was found."""
+    def fn(i):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        found = [i * 0.5, i / 2, torch.full((2,), 0.5), i.sqrt(), torch.arange(0, 1, 0.25)]
+        torch.set_default_dtype(before)
+        return found
+
+    expected = fn(torch.arange(4))
+    seen, over = set(), threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            seen.add(torch.get_default_dtype())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    other = threading.Thread(target=look)
+    other.start()
+    try:
+        found = jit(fn, backend="eager", fullgraph=True)(torch.arange(4))
+    finally:
+        over.set()
+        other.join()
+        sys.setswitchinterval(interval)
+    assert seen == {torch.float32}
+    assert [(a.dtype, a.tolist()) for a in found] == [(a.dtype, a.tolist()) for a in expected]

@@ -483,6 +483,12 @@ def state_kept_in_an_object():
     return fn, replay
 
 
+@case(lambda: (torch.randn(4), torch.Generator().manual_seed(5)), rounds=6)
+def generator_passed_anew(x, generator):
+    y = x * 2
+    return y + torch.rand(4, generator=generator) * 3
+
+
 @case(one, rounds=4)
 def generator_made_at_each_call(x):
     g = torch.Generator()

@@ -73,7 +73,10 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
         return
     if not any(dtype.is_complex for dtype in dtypes) and overload.overloadpacket.__name__ in _OF_ALL:
         return
-    if overload.namespace != "aten" or overload.is_view or torch.Tag.nondeterministic_seeded in overload.tags:
+    if overload.namespace != "aten" or overload.is_view:
+        return
+    # attention refuses complex numbers before it draws anything
+    if torch.Tag.nondeterministic_seeded in overload.tags and overload is not _ATTENTION:
         return
     error = _check(overload, args, kwargs, _NO_KERNEL)
     if error is not None and not looks_at_values(overload) and not (len(dtypes) == 1 and dtypes <= _FLOATS):
@@ -86,6 +89,7 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
 _NO_KERNEL = re.compile("not implemented for|not supported for|not support|not intended to support|not yet implemented|"
                         "scalar type|the same dtype|mixed dtype|can't be cast|inputs to be")
 _ANYTHING = re.compile("")
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 #: elements that a call may have which is tried in its own sizes
 _FEW = 1 << 20
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
