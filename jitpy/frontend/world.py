@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
@@ -654,9 +655,9 @@ class World:
 
     def _pin_key(self, d: DictValue, key: Any) -> None:
         """An object that is a key of a dict from outside has to be the same object in later calls. Nobody knows which
-        numbers new hooks have."""
+        numbers new hooks have, but that they are larger than those of older ones."""
         if self.recorder.state.hooks_registered and type(key) in (int, bool, float, complex) and \
-                has_hook_numbers(d.vals):
+                has_hook_numbers(d.vals) and not (type(key) is int and key < RemovableHandle.next_id):
             raise GraphBreak("unsupported_value", f"a look for {key} among the numbers of hooks")
         if d.source is None or type(key) is str:
             return

@@ -408,6 +408,64 @@ def function_under_autocast(x, w):
         return Half.apply(x, w)
 
 
+class Single(Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad @ w.t(), x.t() @ grad
+
+
+@case(lambda: (torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)), fullgraph=True)
+def function_that_casts_under_autocast(x, w):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return Single.apply(x.bfloat16(), w), Single.apply(x, w) @ w
+
+
+class Doubled(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x, y
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * 2, b
+
+
+@case(lambda: (torch.randn(4), torch.randn(4)), fullgraph=True)
+def function_writes_without_gradients(x, y):
+    a, b = Doubled.apply(x, y)
+    return a, b, a is x, b is y
+
+
+@case(lambda: (torch.randn(4), torch.randn(4, requires_grad=True)), leaf(), fullgraph=None)
+def function_writes_beside_gradients(x, y=None):
+    z = x * 1
+    a, b = Doubled.apply(z, x * 3 if y is None else y)
+    return a, b, a is z
+
+
+class Lost(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x + 1
+
+
+@case(lambda: (torch.randn(4),))
+def function_loses_what_it_writes(x):
+    return Lost.apply(x)
+
+
 @case(leaf(), factory=True, fullgraph=True)
 def function_inside_module():
     torch.manual_seed(0)

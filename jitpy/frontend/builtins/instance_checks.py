@@ -21,6 +21,7 @@ from ..calls import builtin
 from ..executor import Executor
 from ..guards import MISSING, SameMembers
 from ..operators import same_object, truth
+from ..polyfills import ORIGINALS
 from ..source import constant
 from ..values.base import NONE, ConstValue, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
 from .functions import shown_class
@@ -36,8 +37,22 @@ _SUBCLASS_CHECKS = {abc.ABCMeta.__subclasscheck__, _PROTOCOL.__subclasscheck__}
 @builtin(isinstance)
 def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value, classes = args
-    shown_class(value)
-    return const(any(is_instance(ex, value, cls) for cls in classes_of(ex, classes)))
+    asked = classes_of(ex, classes)
+    if not _says_the_same(value, asked):
+        shown_class(value)
+    return const(any(is_instance(ex, value, cls) for cls in asked))
+
+
+def _says_the_same(value: Value, classes: list[type]) -> bool:
+    """Whether a class of `polyfills/` answers as the class of C that it stands for."""
+    mine = value.cls
+    other = ORIGINALS.get(mine)
+    return isinstance(other, type) and all(
+        type(cls).__instancecheck__ in _PLAIN_CHECKS and not issubclass(cls, other)
+        and issubclass(other, cls) == issubclass(mine, cls) for cls in classes)
+
+
+_PLAIN_CHECKS = {type.__instancecheck__, abc.ABCMeta.__instancecheck__}
 
 
 @builtin(issubclass)

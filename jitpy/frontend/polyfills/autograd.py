@@ -20,13 +20,14 @@ class Context(FunctionCtx):
     def __init__(self, needs_input_grad):
         self.needs_input_grad = needs_input_grad
         self.unpacked = ()
+        self.dirty = ()
 
     @property
     def saved_tensors(self):
         return self.unpacked  # they are saved after `forward`
 
     def mark_dirty(self, *args):
-        return give_up("mark_dirty")  # counts as a change of the tensors
+        self.dirty = args
 
     def __getattr__(self, name):
         return give_up("an attribute of the context of an autograd function that was not set")
@@ -54,10 +55,12 @@ def apply(cls, /, *args, **kwargs):
             for saved in ctx.to_save or ():
                 if _is_in(saved, args) and _is_in(saved, made if isinstance(made, tuple) else (made,)):
                     give_up("an argument is returned and saved: eager refuses")
+        if ctx.dirty and (True in needs_input_grad or not _are_in(ctx.dirty, made) or not _are_in(ctx.dirty, args)):
+            give_up("mark_dirty")  # counts as a change of the tensors
         if not before or True not in needs_input_grad:
             if isinstance(made, tuple):
-                return tuple([_result(one, args) for one in made])
-            return _result(made, args)
+                return tuple([_result(one, args, ctx.dirty) for one in made])
+            return _result(made, args, ctx.dirty)
     finally:
         torch.set_grad_enabled(before)
     if kwargs:
@@ -69,9 +72,13 @@ def _is_in(tensor, others):
     return isinstance(tensor, torch.Tensor) and any([tensor is other for other in others])
 
 
-def _result(made, args):
-    """An argument that is returned as it came gives a tensor of its own."""
-    if not isinstance(made, torch.Tensor):
+def _are_in(tensors, others):
+    return all([_is_in(tensor, others if isinstance(others, tuple) else (others,)) for tensor in tensors])
+
+
+def _result(made, args, dirty):
+    """An argument that is returned as it came gives a tensor of its own, unless it was changed."""
+    if not isinstance(made, torch.Tensor) or _is_in(made, dirty):
         return made
     if _is_in(made, args):
         return made.detach() if made.requires_grad else made.view_as(made)

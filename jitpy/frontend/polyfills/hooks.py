@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch.utils.hooks import RemovableHandle
 
 from .registry import give_up
@@ -33,3 +34,27 @@ def register(hooks, hook):
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
+
+
+#: where the dict of a tensor's hooks has the one that `retain_grad` makes, which is called behind all others
+RETAINS = "retain_grad"
+
+
+def kept(tensor):
+    """The gradient that a tensor has retained. Traced calls are answered by `tensors/hooks.py`."""
+    return give_up("a retained gradient")
+
+
+def keep(tensor, grad):
+    """It has another one from now on. Traced calls are answered there, too."""
+    return give_up("a retained gradient")
+
+
+def retain(hooks, tensor):
+    """What `retain_grad` does."""
+
+    def add(grad):
+        before = kept(tensor)
+        keep(tensor, grad.clone(memory_format=torch.contiguous_format) if before is None else before + grad)
+
+    hooks[RETAINS] = add

@@ -213,21 +213,6 @@ def _tensor(value: Value) -> TensorValue:
     return value
 
 
-# -- hooks ----------------------------------------------------------------------------------------------------------
-
-
-@builtin(torch.Tensor.retain_grad)
-def _retain(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Leaves keep their gradients anyway. Other values become results of the graph, which can be watched: see
-    `autograd.cuts`."""
-    value = args[0]
-    if len(args) == 1 and not kwargs and isinstance(value, TensorValue) and value.traced.spec.requires_grad:
-        with recording(ex, "Tensor.retain_grad"):
-            if ex.recorder.attribute(value.traced, "is_leaf"):
-                return const(None)
-    raise GraphBreak("autograd", "Tensor.retain_grad")
-
-
 # -- backward() -----------------------------------------------------------------------------------------------------
 
 

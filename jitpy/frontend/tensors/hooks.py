@@ -26,7 +26,7 @@ from ..breaks import GraphBreak, Restart
 from ..calls import builtin, calls_of, from_payload, inline_library, recording
 from ..executor import TracedException, stands_for_c
 from ..finish.codegen import Emitter, builds
-from ..polyfills.hooks import new_hook_id, reference_to_hooks
+from ..polyfills.hooks import RETAINS, keep, kept, new_hook_id, reference_to_hooks, retain
 from ..polyfills.hooks import register as register_body
 from ..recording.bets import Bet, Hooks
 from ..traced import TracedTensor, Uncapturable
@@ -38,6 +38,7 @@ from ..values.base import (
     TensorValue,
     Value,
     WeakReferenceValue,
+    const,
 )
 from .backward import leaf_of, memory_of
 
@@ -127,13 +128,53 @@ def _register(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Valu
     if ex.sync_depth:
         raise GraphBreak("autograd", "Tensor.register_hook in a function that is called back")
     with recording(ex, "Tensor.register_hook"):
-        hooks = _hooks_of(ex, tensor)
+        hooks = _hooks_of(ex, tensor, "Tensor.register_hook")
     ex.world.writes += 1
     return ex.call_sync(ex.world.const_object(register_body), [hooks, hook])
 
 
-def _hooks_of(ex: Executor, value: TensorValue) -> DictValue:
-    """The dict of the hooks of a tensor."""
+@builtin(torch.Tensor.retain_grad)
+def _retain(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A hook of a tensor that was computed; leaves keep their gradients anyway. Tensors that leave the graph are
+    results of it, which can be watched: see `autograd.cuts`."""
+    value = args[0]
+    if len(args) > 1 or kwargs or not isinstance(value, TensorValue) or not value.traced.spec.requires_grad:
+        raise GraphBreak("autograd", "Tensor.retain_grad")
+    with recording(ex, "Tensor.retain_grad"):
+        if ex.recorder.attribute(value.traced, "is_leaf"):
+            return const(None)
+        if ex.sync_depth or value.source is not None:
+            raise Uncapturable("autograd", "an argument, or a function that is called back")
+        hooks = _hooks_of(ex, value, "Tensor.retain_grad")
+    ex.world.writes += 1
+    if value.grad is None:
+        value.grad = const(None)
+    return ex.call_sync(ex.world.const_object(retain), [hooks, value])
+
+
+@builtin(kept)
+def _kept(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    (value,) = args
+    assert isinstance(value, TensorValue) and value.grad is not None
+    recorder = ex.recorder
+    node, hooked = next(item for item in recorder.bets.hooked.items() if item[1].tensor is value.traced)
+    if recorder.node(value.traced) is not node:
+        raise hooked.bet.lost()  # it retains the gradient of what was written to it since
+    return value.grad
+
+
+@builtin(keep)
+def _keep(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, grad = args
+    assert isinstance(value, TensorValue)
+    before = value.grad
+    ex.recorder._journal.append(lambda: setattr(value, "grad", before))
+    value.grad = grad
+    return const(None)
+
+
+def _hooks_of(ex: Executor, value: TensorValue, what: str) -> DictValue:
+    """The dict of the hooks of a tensor; `what` asks for it."""
     recorder, tensor = ex.recorder, value.traced
     bets = recorder.bets
     bets.check_view(tensor)
@@ -151,7 +192,7 @@ def _hooks_of(ex: Executor, value: TensorValue) -> DictValue:
         leaf_of(ex, node)  # raises where it is none, or where others watch it
     hooks = DictValue(cls=collections.OrderedDict)
     is_leaf = node.op is INPUT or node in bets.leaves
-    bets.hook(node, Hooks(tensor, hooks, is_leaf, Bet(ex.step, "autograd", "Tensor.register_hook"),
+    bets.hook(node, Hooks(tensor, hooks, is_leaf, Bet(ex.step, "autograd", what),
                           lambda grad, create, old: _run(ex, bets.hooked[node], grad, create, old)))
     return hooks
 
@@ -171,7 +212,7 @@ def _run(ex: Executor, hooked: Hooks, grad: Node, create_graph: bool, old: set[N
     grad_mode = state.grad_enabled
     state.set("grad_enabled", create_graph)
     try:
-        for hook in list(hooked.hooks.vals.values()):
+        for _, hook in sorted(hooked.hooks.vals.items(), key=lambda item: item[0] == RETAINS):
             assert isinstance(hook, Value)
             value = _result(ex.call_sync(hook, [value]), value)
             if recorder.node(first) is not own:

@@ -1,0 +1,174 @@
+"""`retain_grad()` of what a jitted function computes. PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import nn
+
+from tests.semantics.harness import case, make_test
+
+
+def graph_break() -> None:
+    """`jitpy.graph_break`, looked up late: the cases alone run without it."""
+
+
+if os.environ.get("JITPY_SEMANTICS_STUB") != "1":
+    import jitpy
+
+    graph_break = jitpy.graph_break  # type: ignore[assignment]
+
+
+def leaf():
+    return (torch.randn(4, requires_grad=True),)
+
+
+@case(leaf, fullgraph=True)
+def read_behind_the_pass(x):
+    y = x * 2
+    y.retain_grad()
+    before = y.grad
+    (y * y).sum().backward()
+    return before, y.grad, x.grad
+
+
+@case(leaf, fullgraph=True)
+def two_passes_add_up(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward(retain_graph=True)
+    first = y.grad
+    (y * 3).sum().backward()
+    return first, y.grad, first is y.grad, x.grad
+
+
+@case(leaf, factory=True, fullgraph=True)
+def hooks_come_first():
+    log = []
+
+    def fn(x):
+        y = x * 2
+        y.retain_grad()
+        y.register_hook(lambda g: log.append("hook") or g * 3)
+        y.retain_grad()
+        (y * y).sum().backward()
+        return y.grad, x.grad
+
+    return fn, log
+
+
+@case(leaf, fullgraph=True)
+def views_and_their_bases(x):
+    y = x * 2
+    y.retain_grad()
+    v = y[1:]
+    v.retain_grad()
+    z = v.sum().expand(3)
+    z.retain_grad()
+    (z * torch.arange(3.0)).sum().backward()
+    return y.grad, v.grad, z.grad
+
+
+@case(leaf, fullgraph=True)
+def no_pass_comes(x):
+    y = x * 2
+    y.retain_grad()
+    (y.detach() * x).sum().backward()
+    return y.grad, x.grad
+
+
+@case(leaf, fullgraph=True)
+def other_kinds_of_passes(x):
+    y = x * 2
+    y.retain_grad()
+    (grad,) = torch.autograd.grad((y * y).sum(), x, retain_graph=True)
+    y.grad.zero_()
+    (y * 3).sum().backward()
+    return y.grad, grad
+
+
+@case(lambda: (torch.randn(4),), factory=True, fullgraph=True)
+def activations_of_layers():
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def fn(x):
+        kept = []
+        for layer in layers:
+            x = layer(x)
+            x.retain_grad()
+            kept.append(x)
+        x[0].backward()
+        return [y.grad.abs().sum() for y in kept]
+
+    return fn, layers
+
+
+@case(leaf)
+def written_to_since(x):
+    y = x * 2
+    y.retain_grad()
+    y.add_(1)
+    (y * y).sum().backward()
+    return y.grad
+
+
+@case(leaf)
+def pass_outside(x):
+    y = x * 2
+    y.retain_grad()
+    return y * y, y
+
+
+@case(leaf)
+def returned_behind_the_pass(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    return y, y.grad
+
+
+@case(leaf)
+def gradient_with_a_history(x):
+    y = x * 2
+    y.retain_grad()
+    (y**3).sum().backward(create_graph=True)
+    grad = y.grad
+    x.grad = None
+    return grad
+
+
+@case(leaf)
+def break_before_the_pass(x):
+    y = x * 2
+    y.retain_grad()
+    graph_break()
+    (y * y).sum().backward()
+    return y.grad
+
+
+@case(leaf)
+def gradient_is_taken_away(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward(retain_graph=True)
+    y.grad = None
+    (y * y).sum().backward()
+    return y.grad
+
+
+@case(leaf)
+def refused_without_a_history(x):
+    with torch.no_grad():
+        (x * 2).retain_grad()
+
+
+@case(leaf)
+def asked_about(x):
+    y = x * 2
+    before = y.retains_grad
+    y.retain_grad()
+    return before, y.retains_grad
+
+
+test_all = make_test(__name__)
