@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
+import logging
+from typing import Any
 
 import pytest
 import torch
@@ -290,6 +293,81 @@ def test_one_graph() -> None:
 
     report = jitpy.explain(fn)(torch.ones(3))
     assert report.graph_break_count == 0 and len(report.graphs) == 1
+
+
+@functools.lru_cache(None)
+def log_once(logger, *args):
+    logger.warning(*args)
+
+
+def a_logger(name):
+    stream = io.StringIO()
+    logger = logging.Logger(name)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(funcName)s:%(lineno)s %(message)s"))
+    logger.addHandler(handler)
+    return logger, stream
+
+
+LOGGER, STREAM = a_logger("said")
+
+
+@pytest.mark.parametrize("order", ["alone", "behind a message", "in front of messages", "a level that drops it"])
+def test_what_is_logged_once(order: str) -> None:
+    """Where it is the first thing said the graph stays whole, and the real function decides whether it is said again,
+    also when the cache has been emptied."""
+    def run(call: Any) -> Any:
+        logger, stream = LOGGER, STREAM
+        stream.seek(0)
+        stream.truncate()
+        logger.setLevel("ERROR" if order == "a level that drops it" else "INFO")
+        log_once.cache_clear()
+        seen = []
+
+        def fn(x, text):
+            seen.append(1)
+            y = x + 1
+            if order == "behind a message":
+                logger.warning("first")
+            log_once(logger, "once: %s", text)
+            if order == "in front of messages":
+                logger.warning("then")
+                log_once(logger, "once: %s", text)
+            return y * 2
+
+        jitted = call(fn)
+        results = []
+        for text in ("a", "a", "b", "a"):
+            results.append((jitted(torch.ones(2), text).tolist(), stream.getvalue(), log_once.cache_info()))
+        log_once.cache_clear()
+        logger.setLevel("INFO")
+        results.append((jitted(torch.ones(2), "a").tolist(), stream.getvalue(), log_once.cache_info(), seen))
+        return results
+
+    assert run(lambda fn: jitpy.jit(fn, backend="eager")) == run(lambda fn: fn)
+    log_once.cache_clear()
+    report = jitpy.explain(lambda x: (x + 1, log_once(LOGGER, "here"))[0] * 2, backend="eager")(torch.ones(3))
+    assert report.graph_break_count == 0
+
+
+def test_a_cached_function_that_logs_what_it_finds() -> None:
+    """What it looks at may be something else by the time that it runs: the graph breaks."""
+    logger, stream = a_logger("elsewhere")
+    state = {"n": 0}
+
+    @functools.lru_cache(None)
+    def tell(text):
+        logger.warning("%s %s", text, state["n"])
+
+    def fn(x):
+        state["n"] += 1
+        tell("now")
+        state["n"] += 1
+        return x + state["n"]
+
+    jitted = jitpy.jit(fn, backend="eager")
+    assert [jitted(torch.ones(1)).item() for _ in range(3)] == [3, 5, 7]
+    assert stream.getvalue() == "tell:%d now 1\n" % (tell.__wrapped__.__code__.co_firstlineno + 2)
 
 
 test_cases = make_test(__name__)

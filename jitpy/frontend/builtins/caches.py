@@ -8,6 +8,8 @@ compiled code calls the real function once for each call traced, before it chang
   meanwhile or not;
 - a miss whose body makes another object without any effect becomes a hit: tracing calls the real function, and the
   next call that runs is taken for it (see `_Called`);
+- a miss whose body does nothing with its arguments but log them (`warning_once`) gives the constant that it makes, as
+  long as nothing was printed or logged before: compiled code calls it in front of all else that is;
 - any other miss breaks the graph, until the first call has filled the cache.
 
 Of numbers that change at each call nobody knows what is cached for them. There the body is traced, if it has no effect,
@@ -18,6 +20,7 @@ graph, so that the program could tell it from the cached one, the graph breaks a
 from __future__ import annotations
 
 import ctypes
+import dis
 import enum
 import functools
 import gc
@@ -103,7 +106,9 @@ def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, trac
     """The result that the cache has for the arguments, or will have; guarded."""
     result = entry.peek()
     may_miss = result is MISSING
-    if may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
+    if may_miss and (said := _said(ex, entry.wrapper, traced, what)) is not None:
+        result = said.value
+    elif may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
         try:
             value = _without_effects(ex, entry.wrapper, *traced, what)
         except GraphBreak as error:
@@ -149,8 +154,34 @@ class _Called:
             self.wrapper(*args, **kwargs)
 
 
-def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str) -> Value:
-    """What the body makes without changing anything, and without a tensor."""
+def _said(ex: Executor, wrapper: Any, traced: Any, what: str) -> ConstValue | None:
+    """What the body makes if all that it does is to log something, whatever the program has changed so far."""
+    args, kwargs = traced
+    given = [*args, *kwargs.values()]
+    if ex.host_calls or not _reads_arguments_only(wrapper.__wrapped__) or \
+            any(one is changed for one in given for changed in ex.world.dirty):
+        return None
+    try:
+        value = _without_effects(ex, wrapper, args, kwargs, what, may_log=True)
+    except GraphBreak as error:
+        logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
+        return None
+    return value if isinstance(value, ConstValue) else None
+
+
+def _reads_arguments_only(function: Any) -> bool:
+    """Whether a function looks at nothing but its arguments."""
+    if not isinstance(function, types.FunctionType) or function.__code__.co_freevars:
+        return False
+    return not any(one.opname in _READING_ELSEWHERE for one in dis.get_instructions(function.__code__))
+
+
+_READING_ELSEWHERE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "LOAD_BUILD_CLASS", "MAKE_FUNCTION")
+
+
+def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str,
+                     may_log: bool = False) -> Value:
+    """What the body makes without changing anything, and without a tensor. What it logs is left to the real call."""
     before, queued = (len(ex.recorder.graph.nodes), state_of(ex)), len(ex.early_calls)
     try:
         value = ex.finish_sync(call(ex, ex.world.const_object(wrapper.__wrapped__), args, kwargs))
@@ -158,6 +189,8 @@ def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict
         raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
     finally:
         del ex.early_calls[queued:]  # the cached calls in the body are made by the call itself
+        if may_log:
+            ex.host_calls.clear()
     if before != (len(ex.recorder.graph.nodes), state_of(ex)):
         raise GraphBreak("unsupported_call", f"{what} and has an effect, or makes a tensor")
     return value
