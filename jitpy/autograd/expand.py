@@ -18,6 +18,7 @@ from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, REGION, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
+from ..ir.ops.layout import is_channels_last_strides, is_contiguous
 from ..ir.ops.nn import _is_fused, gpu_attention
 from ..ir.ops.random_order import filling_order, fills_by_index
 from ..ir.passes.attention import as_bias, kernel_bias
@@ -145,7 +146,11 @@ def _layer_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, bia
 @expansion("aten.group_norm.default")
 def _group_norm(b: Builder, x: Node, groups: int, weight: Node | None = None, bias: Node | None = None,
                 eps: float = 1e-5, cudnn_enabled: bool = True) -> Node:
-    batch, channels, *inner = x.tensor.shape
+    spec = x.tensor
+    batch, channels, *inner = spec.shape
+    last = spec.device.type == "cpu" and is_channels_last_strides(b.env, spec.shape, spec.stride)
+    if not last and not is_contiguous(spec.shape, spec.stride):
+        x = b.call("aten.clone.default", x, memory_format=torch.contiguous_format)
     return b.getitem(b.call("aten.native_group_norm.default", x, weight, bias, batch, channels, prod(tuple(inner)),
                             groups, eps), 0)
 

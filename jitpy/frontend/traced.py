@@ -89,7 +89,7 @@ class Storage:
     input         the index of the graph input whose memory this is, or None
     written       whether it was written to since it was made
     restricted    it has views (of split or unbind, or made under no_grad) that eager refuses to read after a write
-    split         it requires grad and has views of split or unbind: eager refuses to read them after any write
+    split         it requires grad, and these views of split or unbind: eager refuses to read them after any write
     lost_grad     it requires grad and was written to without grad mode: reading it under grad mode has no graph form
     lost_at       the step of the last such write
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
@@ -113,7 +113,7 @@ class Storage:
         self.input = input
         self.written = False
         self.restricted = False
-        self.split = False
+        self.split: tuple[ViewStep, ...] = ()
         self.lost_grad = False
         self.lost_at = 0
         self.seen = False

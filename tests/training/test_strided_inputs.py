@@ -88,3 +88,22 @@ def test_gradients(fn: Callable[..., Any], split: Callable[..., Any], backend: s
             assert found == wanted
         else:
             torch.testing.assert_close(found, wanted)
+
+
+def test_group_norm_of_turned_channels() -> None:
+    """Attention blocks normalise (batch, places, channels) turned around; eager makes that row-major first."""
+    norm, proj = torch.nn.GroupNorm(2, 8), torch.nn.Linear(8, 8)
+
+    def step(x):
+        norm.zero_grad()
+        proj.zero_grad()
+        turned = proj(x).transpose(1, 2)
+        loss = norm(turned).pow(3).sum()
+        loss.backward()
+        return loss.detach()
+
+    x = torch.randn(2, 5, 8)
+    want = step(x), *(p.grad.clone() for m in (norm, proj) for p in m.parameters())
+    jitted = jitpy.jit(step, fullgraph=True)
+    got = jitted(x), *(p.grad.clone() for m in (norm, proj) for p in m.parameters())
+    torch.testing.assert_close(got, want)

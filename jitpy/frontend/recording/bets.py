@@ -12,6 +12,9 @@ and most never do.
 *Writes* whose result autograd keeps (`tanh_()`): in eager that is the memory that is written to, and what is written
 there later through `.data`, which nobody notices, is what the backward pass reads. In a graph it is in other memory.
 
+*Views that were made several at once* (`split`, `unbind`, or a parameter that is unpacked) of what requires grad: eager
+refuses to read them once that is written to, which an optimizer does, and most programs have long done with them.
+
 *Tensors whose `.data` was assigned*: what autograd keeps of them has their version counters, which no node knows.
 
 Each is a bet. Where it is lost (the history of a result leads there), tracing starts again, and breaks the graph at the
@@ -94,6 +97,7 @@ class Bets:
         self.kept: list[tuple[Storage, Node, Node, Bet]] = []
         self.replaced: dict[int, int] = {}
         self.assigned: dict[ViewStep, Bet] = {}
+        self.outdated: dict[ViewStep, Bet] = {}
         self.leaves: dict[Node, Leaf] = {}
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
         self.spoiled: dict[Node, Bet] = {}
@@ -120,6 +124,21 @@ class Bets:
             if node not in self.spoiled:
                 self.spoiled[node] = bet
                 self._recorder._journal.append(lambda node=node: self.spoiled.pop(node))  # type: ignore[misc]
+
+    def outdate(self, target: TracedTensor) -> None:
+        """A memory is written to of which there are views made several at once."""
+        detail, steps = "a write to memory with views that were made several at once", target.storage.split
+        if any(step in steps for step in target.chain):
+            raise Uncapturable("unsupported_op", detail)
+        before, bet = self.outdated, Bet(self._recorder.step(), "unsupported_op", detail)
+        self.outdated = {**dict.fromkeys(steps, bet), **before}
+        self._recorder._journal.append(lambda: setattr(self, "outdated", before))
+
+    def check_date(self, tensor: TracedTensor) -> None:
+        """Raises Restart for one of several views, or a view of one, of what was written to since."""
+        for step in tensor.chain:
+            if step in self.outdated:
+                raise self.outdated[step].lost()
 
     def keep(self, storage: Storage, value: Node, writer: Node) -> None:
         """`writer` computes the `value` that is written to a memory, and autograd keeps it there."""
@@ -331,6 +350,8 @@ class Bets:
                 raise bet.lost()
         parameters = self._recorder.parameters
         for tensor in live:
+            if isinstance(tensor, TracedTensor) and self.outdated:
+                self.check_date(tensor)
             if isinstance(tensor, TracedTensor) and parameters.is_stale(tensor):
                 raise self.leaves[tensor.storage.base].bet.lost()
         seen = set(map(id, live))

@@ -182,6 +182,8 @@ class Recorder:
         if storage.frozen:
             self.bets.check_view(value)
         if value.generation != storage.generation:
+            if storage.split:
+                self.bets.check_date(value)
             self._refresh(value)
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
             self.bets.begin_again(storage)
@@ -361,14 +363,12 @@ class Recorder:
         """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
         if base.storage.leaf is base and node.tensor.requires_grad:
             base = self.parameters.seen_by_views(base)
-        if (
-            (step.multi or not step.grad_enabled)
-            and not base.storage.restricted
-            and step.op.target is not _aten.detach.default
-        ):
+        restricts = (step.multi or not step.grad_enabled) and step.op.target is not _aten.detach.default
+        if restricts and (step.multi or not base.storage.restricted):
             self._save(base.storage)
             base.storage.restricted = True
-            base.storage.split |= step.multi and step.grad_enabled and base.spec.requires_grad
+            if step.multi and step.grad_enabled and base.spec.requires_grad:
+                base.storage.split = (*base.storage.split, step)
         result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
         result.generation = base.generation
         return result
@@ -630,7 +630,7 @@ class Recorder:
                     "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
                 )
         if storage.split:
-            raise Uncapturable("unsupported_op", "a write to memory with views that were made several at once")
+            self.bets.outdate(target)
         if target.is_detached:
             if value.tensor.requires_grad:
                 raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
