@@ -521,6 +521,8 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
+            if isinstance(a, ScalarValue):  # which asks the tensor
+                return record(ex, getattr(operator, reflected), [b, a], {})
             return record(ex, function, [a, b], {})
         if isinstance(other, PyValue) and not isinstance(other.obj, _NEVER_TENSORS):
             if not is_number(other.obj):

@@ -27,6 +27,12 @@ def integer_item(x):
     return n + 1, x + n, n // 2, -n, x.sum().item() % 3, float(x[0])
 
 
+@case(one, lambda: (torch.tensor([1, 3, 2]),), lambda: (torch.tensor([0.5, float("nan")]),), fullgraph=True)
+def compared_with_tensors(x):
+    n = x.max().item()
+    return n > x, n >= x, n < x, n == x, x != n, n <= x.sum(), n + 1 > x.sum()
+
+
 @case(one, fullgraph=True)
 def tolist(x):
     values = (x * 0 + 2).tolist()
