@@ -26,7 +26,7 @@ _SAFE_ON_HOST = frozenset({
 })
 
 #: ops of ours that cannot raise for what they are recorded with
-_NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state", "py.drawn"})
+_NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state", "py.drawn", "ir.recurrent_layer", "ir.recurrent_layer_backward"})
 
 #: ATen ops that look at values: indices within bounds, as many elements as places, matrices that can be factored,
 #: probabilities between 0 and 1
@@ -36,9 +36,9 @@ _LOOK_AT_VALUES = frozenset({
     "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "inverse",
     "masked_scatter", "matrix_power",
     "max_unpool2d", "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "multinomial", "normal", "one_hot",
-    "ormqr", "pinverse", "poisson", "put", "qr", "quantile", "nanquantile", "repeat_interleave", "scatter",
-    "scatter_add", "scatter_reduce", "searchsorted", "segment_reduce", "svd", "take", "take_along_dim",
-    "triangular_solve",
+    "ormqr", "pack_padded_sequence", "pinverse", "poisson", "put", "qr", "quantile", "nanquantile",
+    "repeat_interleave", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "segment_reduce", "svd", "take",
+    "take_along_dim", "triangular_solve",
 })
 #: how the names of families of such ops begin
 _FAMILIES = ("linalg_", "cholesky", "nll_loss", "lu_", "ctc_loss", "assert_", "functional_assert", "unsafe_index",

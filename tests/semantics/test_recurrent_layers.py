@@ -103,16 +103,76 @@ def packed_and_padded(x, lengths):
     return packed.data, packed.batch_sizes, packed.sorted_indices, rnn.pad_packed_sequence(packed, batch_first=True)
 
 
-@case(_padded, factory=True, breaks=("dynamic_shape", "dynamic_shape", "dynamic_shape"), tolerance=1e-4)
-def packed_through_a_layer():
-    layer = nn.LSTM(4, 6, batch_first=True)
+def _packed(kind: str, **options: Any) -> Any:
+    def made():
+        layer = KINDS[kind](4, 6, batch_first=True, **options)
+
+        def fn(x, lengths):
+            packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            output, last = layer(packed)
+            with torch.no_grad():
+                plainly = layer(packed)[0].data
+            return *rnn.pad_packed_sequence(output, batch_first=True), last, plainly
+
+        return fn, layer
+
+    made.__name__, made.__module__ = f"packed_{kind}_{'_'.join(options)}", __name__
+    return made
+
+
+for _kind in KINDS:
+    for _options in ({}, {"bidirectional": True, "num_layers": 2}):
+        case(_padded, lambda: (torch.randn(3, 5, 4, requires_grad=True), torch.tensor([1, 4, 1])),
+             lambda: (torch.randn(4, 6, 4), torch.tensor([1, 4, 1, 6])), factory=True, fullgraph=True, rounds=1,
+             tolerance=1e-4)(_packed(_kind, **_options))
+
+
+@case(_padded, lambda: (torch.randn(2, 6, 4), torch.tensor([1, 6])), factory=True, fullgraph=True, tolerance=1e-4)
+def packed_with_states_and_a_length():
+    layer = nn.LSTM(4, 6, proj_size=2)
+
+    def fn(x, lengths):
+        packed = rnn.pack_padded_sequence(x.transpose(0, 1), lengths, enforce_sorted=False)
+        states = torch.ones(1, x.shape[0], 2), torch.zeros(1, x.shape[0], 6)
+        output, last = layer(packed, states)
+        padded, found = rnn.pad_packed_sequence(output, padding_value=-1.0, total_length=7)
+        return padded, found, last, padded[found - 1, torch.arange(x.shape[0])]
+
+    return fn, layer
+
+
+@case(_padded, lambda: (torch.randn(3, 6, 4), torch.tensor([1, 6, 2])), factory=True)
+def padded_to_less_than_there_is():
+    layer = nn.GRU(4, 6, batch_first=True)
 
     def fn(x, lengths):
         packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        output, (h, c) = layer(packed)
-        return *rnn.pad_packed_sequence(output, batch_first=True), h, c
+        return rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=5)
 
     return fn, layer
+
+
+@case(_padded, lambda: (torch.randn(2, 6, 4), torch.tensor([1, 6])), factory=True, breaks=("autograd",), tolerance=1e-4)
+def packed_in_training():
+    layer = nn.GRU(4, 6, batch_first=True)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def fn(x, lengths):
+        optimizer.zero_grad()
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        output, _ = rnn.pad_packed_sequence(layer(packed)[0], batch_first=True)
+        loss = output.square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return fn, layer
+
+
+@case(lambda: (torch.randn(3, 5, 4), torch.tensor([5, 3, 3])), lambda: (torch.randn(3, 5, 4), torch.tensor([5, 3, 4])))
+def sorted_lengths(x, lengths):
+    packed = rnn.pack_padded_sequence(x * 2, lengths, batch_first=True)
+    return rnn.pad_packed_sequence(packed, batch_first=True), packed.batch_sizes[0].item(), x.shape
 
 
 @case(lambda: ([torch.randn(1, 2), torch.randn(2, 2), torch.randn(3, 2)],))

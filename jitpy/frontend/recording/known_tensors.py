@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import CONSTANT, Dim, Node, SizeEnv, TensorSpec
+from jitpy.ir import CONSTANT, GETITEM, Dim, Node, SizeEnv, TensorSpec
 from jitpy.ir.folding import known_value
 from jitpy.ir.sizes import floordiv
 
@@ -24,7 +24,9 @@ def known_number(sizes: SizeEnv, node: Node) -> int | float | bool | complex | s
     """The number in a tensor of one element, where every call computes the same one, or one that sizes tell."""
     if not node.op.name.startswith(("aten.", "ir.constant")):
         return None
-    expr = _size_of(sizes, node, _DEPTH)
+    expr = _batch_of_packed(node) or _size_of(sizes, node, _DEPTH)
+    if type(expr) is int:
+        return expr
     if expr is not None:
         return None if sizes.is_unbacked(expr) else expr
     value = known_value(node)
@@ -80,6 +82,20 @@ def _size_of(sizes: SizeEnv, node: Any, depth: int) -> Dim | None:
     if None in operands or not any(isinstance(o, sympy.Expr) for o in operands):
         return None
     return rule(sizes, *operands, **{k: v for k, v in node.kwargs.items() if k in ("alpha", "rounding_mode")})
+
+
+def packed_batch(batch_sizes: Node) -> Dim | None:
+    """How many sequences a tensor of batch sizes begins with, where the graph has packed them."""
+    if batch_sizes.op is not GETITEM or batch_sizes.args[1] != 1 or \
+            batch_sizes.args[0].op.name != "aten._pack_padded_sequence.default":
+        return None
+    return batch_sizes.args[0].args[1].tensor.shape[0]
+
+
+def _batch_of_packed(node: Node) -> Dim | None:
+    """`batch_sizes[0]`."""
+    is_first = node.op.name == "aten.select.int" and node.args[1:] == (0, 0)
+    return packed_batch(node.args[0]) if is_first else None
 
 
 def _linear(sign: int) -> Callable[..., Dim | None]:

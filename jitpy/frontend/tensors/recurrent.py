@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..recording import derived_calls
-from ..traced import DECLINED, TracedTensor, Uncapturable
-from .state import refuses
+from ..traced import DECLINED, TracedTensor
+from . import packed
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
@@ -25,7 +25,7 @@ _aten = torch.ops.aten
 def _layer(function: Any, name: str) -> Callable[..., Any]:
     def shortcut(recorder: Recorder, *args: Any) -> Any:
         if len(args) == 9 and isinstance(args[1], TracedTensor) and isinstance(args[3], (tuple, list)):
-            raise Uncapturable("dynamic_shape", f"{name} of a packed sequence: its lengths are data")
+            return packed.layer(recorder, name, args)
         if len(args) != 9 or not isinstance(args[2], (tuple, list)):
             return DECLINED
         input, hx, params, _, _, dropout, train, _, batch_first = args
@@ -97,11 +97,8 @@ def _fits(recorder: Recorder, kind: str, x: TracedTensor, hx: TracedTensor, para
     return True
 
 
-refuses("dynamic_shape", "how many elements a packed sequence has depends on the values of its lengths",
-        torch._VF._pack_padded_sequence)
-refuses("dynamic_shape", "how long the longest of packed sequences is depends on the values of their batch sizes",
-        torch._VF._pad_packed_sequence)
-
 RECURRENT: dict[Any, Callable[..., Any]] = {
-    getattr(torch, name): _layer(getattr(torch, name), name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    **{getattr(torch, name): _layer(getattr(torch, name), name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    torch._VF._pack_padded_sequence: packed.pack,
+    torch._VF._pad_packed_sequence: packed.pad,
 }

@@ -109,6 +109,19 @@ def _bincount(env: SizeEnv, x: TensorSpec, weights: TensorSpec | None = None, mi
     return contiguous_spec(dtype, (count(env, None, minlength),), x.device)
 
 
+def _pack_padded_sequence(env: SizeEnv, x: TensorSpec, lengths: TensorSpec,
+                          batch_first: bool) -> tuple[TensorSpec, ...]:
+    if x.device.type != "cpu" or len(x.shape) < 2 or len(lengths.shape) != 1 or lengths.dtype is not torch.int64:
+        raise NotCovered("packed sequences of other kinds than of tensors on the CPU")
+    length, batch = x.shape[:2][:: -1 if batch_first else 1]
+    if not env.equal(lengths.shape[0], batch, "lengths of a packed batch"):
+        raise Invalid("lengths")
+    found, steps = count(env, length * batch, 1), count(env, length, 1)
+    return contiguous_spec(x.dtype, (found, *x.shape[2:]), x.device), contiguous_spec(torch.int64, (steps,), x.device)
+
+
+define("aten._pack_padded_sequence.default", infer=_pack_padded_sequence, sizes_by_data=True,
+       differentiable=(True, False))
 define("aten.nonzero.default", infer=_nonzero, sizes_by_data=True, differentiable=False)
 define("aten.masked_select.default", infer=_masked_select, sizes_by_data=True)
 define("aten._unique2.default", infer=_unique, sizes_by_data=True, differentiable=(False, False, False))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..sizes import SizeEnv
-from ..spec import TensorSpec, contiguous_spec
+from ..spec import Dim, TensorSpec, contiguous_spec
 from .recurrent_kernels import KEPT, recurrent_layer, recurrent_layer_backward
 from .table import define
 
@@ -46,6 +46,46 @@ def _called(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
 for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
     define(f"ir.{_name}", target=_called(getattr(_aten, _name)), infer=_infer, is_random=False,
            aliasing=lambda *args, **kwargs: "copy")
+
+
+def _infer_packed(env: SizeEnv, data: TensorSpec, batch_sizes: TensorSpec, hx: Any, params: Any, has_biases: bool,
+                  num_layers: int, dropout: float, train: bool, bidirectional: bool) -> tuple[TensorSpec, ...]:
+    states = hx if isinstance(hx, (tuple, list)) else (hx,)
+    width = states[0].shape[2] * (2 if bidirectional else 1)
+    output = contiguous_spec(data.dtype, (data.shape[0], width), data.device)
+    return output, *(contiguous_spec(s.dtype, s.shape, s.device) for s in states)
+
+
+def _called_packed(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def target(*args: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(packet.data(*args))
+
+    return target
+
+
+#: Of packed sequences; where gradients are needed, torch's autograd sees the call.
+for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+    define(f"ir.{_name}_packed", target=_called_packed(getattr(_aten, _name)), infer=_infer_packed, is_random=False,
+           aliasing=lambda *args, **kwargs: "copy")
+
+
+def pad_packed(data: torch.Tensor, batch_sizes: torch.Tensor, batch: int, batch_first: bool, padding_value: float,
+               total_length: int) -> tuple[torch.Tensor, ...]:
+    """`_pad_packed_sequence`, told how many sequences there are."""
+    return tuple(_aten._pad_packed_sequence.default(data, batch_sizes, batch_first, padding_value, total_length))
+
+
+def _infer_pad_packed(env: SizeEnv, data: TensorSpec, batch_sizes: TensorSpec, batch: Dim, batch_first: bool,
+                      padding_value: Any, total_length: Dim) -> tuple[TensorSpec, ...]:
+    padded = contiguous_spec(data.dtype, (total_length, batch, *data.shape[1:]), data.device)
+    if batch_first:
+        shape, stride = padded.shape, padded.stride
+        padded = padded.with_(shape=(batch, total_length, *shape[2:]), stride=(stride[1], stride[0], *stride[2:]))
+    return padded, contiguous_spec(torch.int64, (batch,), data.device)
+
+
+define("ir.pad_packed", target=pad_packed, infer=_infer_pad_packed, is_random=False, differentiable=(True, False),
+       aliasing=lambda *args, **kwargs: "copy")
 
 
 def _infer_layer(env: SizeEnv, x: TensorSpec, h: TensorSpec, w_ih: TensorSpec, w_hh: TensorSpec, b_ih: Any, b_hh: Any,
