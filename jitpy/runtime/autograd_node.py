@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from jitpy.ir.ops.quiet import without_saved_tensor_hooks
 from jitpy.ir.spec import contiguous_stride
@@ -434,7 +435,9 @@ def watch_change(result: torch.Tensor, seen: torch.Tensor, text: str | torch.Ten
         if same._version != expected:
             raise_changed(name, same._version, expected)
 
-    result.grad_fn.register_prehook(check)
+    handle = result.grad_fn.register_prehook(check)
+    if RemovableHandle.next_id == handle.id + 1:  # programs see the numbers of their hooks: this one takes none
+        RemovableHandle.next_id = handle.id
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:

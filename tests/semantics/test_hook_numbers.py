@@ -54,4 +54,21 @@ asks("sorted_among_others", lambda number, hooks: sorted([1002, number, 3]))
 asks("looked_for_among_hooks", lambda number, hooks: (1000 in hooks, hooks.get(1001) is None, list(hooks)))
 asks("keys_of_hooks_compared", lambda number, hooks: (hooks.keys() == {1000}, hooks == {1000: 1}, dict(hooks).keys()))
 
+@case(lambda: (torch.ones(2, 3),), lambda: (torch.ones(2, 3),), factory=True)
+def numbers_beside_watched_gradients() -> Any:
+    layer = torch.nn.Linear(3, 3)
+
+    def fn(w: torch.Tensor) -> Any:
+        w[:, 0] = 0.5
+        result = torch.tanh(layer(w)).sum()
+        return result, layer.register_forward_hook(lambda *given: None)
+
+    def numbered(w: torch.Tensor) -> Any:
+        result, handle = fn(w)
+        handle.remove()
+        return result, handle.id
+
+    return numbered, [layer]
+
+
 test_hook_numbers = make_test(__name__)
