@@ -31,7 +31,7 @@ PAUSES = (
 )
 
 _TOPICS = ("shared", "functions", "classes", "containers", "generators", "exceptions", "values", "iterators", "loops",
-           "protocols")
+           "protocols", "keys")
 
 
 class _Definition(NamedTuple):
