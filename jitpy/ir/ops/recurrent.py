@@ -44,7 +44,7 @@ def _called(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
 
 
 for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    define(f"ir.{_name}", target=_called(getattr(_aten, _name)), infer=_infer, is_random=False,
+    define(f"ir.{_name}", target=_called(getattr(_aten, _name)), infer=_infer, is_random=False, is_recordable=True,
            aliasing=lambda *args, **kwargs: "copy")
 
 
@@ -66,7 +66,7 @@ def _called_packed(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
 #: Of packed sequences; where gradients are needed, torch's autograd sees the call.
 for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
     define(f"ir.{_name}_packed", target=_called_packed(getattr(_aten, _name)), infer=_infer_packed, is_random=False,
-           aliasing=lambda *args, **kwargs: "copy")
+           is_recordable=True, aliasing=lambda *args, **kwargs: "copy")
 
 
 def pad_packed(data: torch.Tensor, batch_sizes: torch.Tensor, batch: int, batch_first: bool, padding_value: float,
@@ -85,7 +85,7 @@ def _infer_pad_packed(env: SizeEnv, data: TensorSpec, batch_sizes: TensorSpec, b
 
 
 define("ir.pad_packed", target=pad_packed, infer=_infer_pad_packed, is_random=False, differentiable=(True, False),
-       aliasing=lambda *args, **kwargs: "copy")
+       is_recordable=True, aliasing=lambda *args, **kwargs: "copy")
 
 
 def _infer_layer(env: SizeEnv, x: TensorSpec, h: TensorSpec, w_ih: TensorSpec, w_hh: TensorSpec, b_ih: Any, b_hh: Any,
