@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +25,23 @@ from ..recording.history import bring_up_to_date, without_history
 from ..recording.inference import as_inference_tensor, in_inference_mode
 from ..source import CallSource, attr
 from ..traced import Uncapturable
-from ..values.base import NULL, ExceptionValue, ExcInfoValue, NullValue, PyValue, TensorValue, Value
+from ..values.base import (
+    NULL,
+    ExceptionValue,
+    ExcInfoValue,
+    GeneratorValue,
+    IteratorValue,
+    NullValue,
+    PyValue,
+    TensorValue,
+    Value,
+)
 from ..world import World
 from . import iterators, live_generators  # noqa: F401  (register how iterators and generators are rebuilt)
 from .checked import Checked, run_plainly, runs_once
 from .codegen import Emitter
 from .resume import (
+    Recipe,
     Resumable,
     ResumePoint,
     TailCall,
@@ -106,6 +118,10 @@ class Finisher:
         #: the exception that the rest of the program raises, as tracing found
         self.expected: type[BaseException] | None = None
         self.why = ""  # the title of the break that the frame ends in
+        #: iterators on the stack that are passed on in parts, by id of Value: the recipe, and what it takes apart
+        self.recipes: dict[int, tuple[Recipe, list[Value]]] = {}
+        #: ids of those that something else refers to
+        self.shared: set[int] = set()
 
     # -- the two passes -------------------------------------------------------------------------------------
 
@@ -114,6 +130,10 @@ class Finisher:
         recorder = self.world.recorder
         probe = Emitter(self.world, self.code)
         write(probe)
+        while shared := [key for key, (_, parts) in self.recipes.items() if any(map(probe.has_built, parts))]:
+            self.shared.update(shared)
+            probe = Emitter(self.world, self.code)
+            write(probe)
         for generator in abandoned(self.ex):
             if not probe.has_built(generator):
                 # eager closes it when it drops it, which runs code
@@ -332,9 +352,9 @@ class Finisher:
         self._leave_handlers(frames, cause)
         # the step that raises may have looked at more than was looked at before it
         self.expected = cause.raises if cause.found_under <= self.world.guards.subjects() else None
-        state = self._materialize(emitter, frames)
-        self.write_effects(emitter)
         pops = _POPS.get(ins.name)
+        state = self._materialize(emitter, frames, 0 if pops is None else pops(ins.arg))
+        self.write_effects(emitter)
         if cause.split:
             self._write_resume(emitter, frames, state, list(last.stack), _call_start(last, ins.index), captured=True)
             return
@@ -368,8 +388,9 @@ class Finisher:
                 raise Restart(callee.entered, found)
             outer.add(id(origin_code(callee.code)))
 
-    def _materialize(self, emitter: Emitter, frames: list[Frame]) -> dict[int, str]:
-        """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name."""
+    def _materialize(self, emitter: Emitter, frames: list[Frame], pops: int) -> dict[int, str]:
+        """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name. The
+        instruction takes the upmost `pops`."""
         names: dict[int, str] = {}
 
         def keep(value: Any) -> None:
@@ -378,21 +399,38 @@ class Finisher:
             emitter.load(value)
             names[id(value)] = emitter.store_temp()
 
-        for frame in frames:
-            for value in frame.stack:
+        live = [value for frame in frames for value in (*frame.stack, *frame.locals.values(), *frame.cells.values(),
+                                                        first_argument(frame, self.world) or NULL)]
+        loops = self._loops(live, frames, pops)
+        for value in live:
+            if id(value) not in loops:
                 keep(value)
-            for value in frame.locals.values():
+        self.recipes = {}
+        for value in loops.values():
+            parts = live_generators.Parts(self.world, value)
+            if not parts.has_generator or any(map(emitter.has_built, parts.taken)):
                 keep(value)
-            for cell in frame.cells.values():
-                keep(cell)
-            keep(first_argument(frame, self.world) or NULL)
+                continue
+            self.globals_by_id.update(parts.spaces)
+            emitter.emit("BUILD_TUPLE", emitter.load_many(parts.values))
+            names[id(value)] = emitter.store_temp()
+            self.recipes[id(value)] = parts.recipe, parts.taken
         return names
+
+    def _loops(self, live: list[Any], frames: list[Frame], pops: int) -> dict[int, Value]:
+        """The iterators on the stack to which nothing else among what is live refers."""
+        count = collections.Counter(map(id, live))
+        operands = set(map(id, frames[-1].stack[len(frames[-1].stack) - pops:]))
+        return {id(value): value for frame in frames for value in frame.stack
+                if isinstance(value, (GeneratorValue, IteratorValue)) and count[id(value)] == 1
+                and id(value) not in operands and id(value) not in self.shared}
 
     def _point(self, frame: Frame, stack: list[Value], index: int, inner: ResumePoint | None,
                raises: bool = False) -> ResumePoint:
-        layout: list[str] = []
+        layout: list[str | Recipe] = []
         for value in stack:
-            layout.append("null" if isinstance(value, NullValue) else "value")
+            recipe = self.recipes.get(id(value))
+            layout.append("null" if isinstance(value, NullValue) else "value" if recipe is None else recipe[0])
         space = frame.globals.real_dict
         self.globals_by_id[id(space)] = space
         code, place = origin_of(frame.code, index)

@@ -15,7 +15,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 class ResumePoint:
     """A place to go on: before instruction `index` of `code` (an original, never a resume function).
 
-    layout    what the stack holds, bottom first: 'value' or 'null'
+    layout    what the stack holds, bottom first: 'value', 'null', or the `Recipe` of an iterator passed in parts
     locals    names of the bound local variables
     cells     names of the closure variables
     first     the frame's first argument is passed as the first one here too, where `super()` looks for it
@@ -50,7 +50,7 @@ class ResumePoint:
 
     code: types.CodeType
     index: int
-    layout: tuple[str, ...]
+    layout: tuple[str | Recipe, ...]
     locals: tuple[str, ...]
     cells: tuple[str, ...]
     globals_id: int
@@ -63,7 +63,7 @@ class ResumePoint:
         """Parameter names: the first argument, own stack and locals, the inner point's values (and its closure), the
         exception."""
         names = [f"___{prefix}first"] if self.first else []
-        names += [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind == "value"]
+        names += [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind != "null"]
         names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
         if self.inner is not None:
             if self.inner.cells:
@@ -72,6 +72,82 @@ class ResumePoint:
         elif self.raises:
             names.append(f"___{prefix}exc")
         return names
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an iterator that nothing but the stack refers to is made anew, from a tuple of values and from its `parts`.
+
+    kind      'value' (it is the next value), 'same' (what was made as number `number`), 'generator' (suspended at
+              `point`; its parts are cells, stack and locals), 'enumerate', 'zip' or 'rest' (see `polyfills.rest_of`)
+    names     of a generator: `__name__` and `__qualname__`
+    cls       what it is to the program
+    """
+
+    kind: str
+    parts: tuple[Recipe, ...] = ()
+    point: ResumePoint | None = None
+    names: tuple[str, str] = ("", "")
+    cls: type = types.GeneratorType
+    number: int = -1
+
+    def points(self) -> Iterator[ResumePoint]:
+        """Those of the generators in it."""
+        if self.point is not None:
+            yield self.point
+        for part in self.parts:
+            yield from part.points()
+
+
+class Rebuild:
+    """What a resume function makes the iterator of a recipe with."""
+
+    def __init__(self, recipe: Recipe, globals_by_id: dict[int, dict[str, Any]]) -> None:
+        self.recipe = recipe
+        self.globals = {point.globals_id: globals_by_id[point.globals_id] for point in recipe.points()}
+        self.codes = {point: resume_code(point, globals_by_id) for point in recipe.points()}
+
+    def build(self, values: Iterable[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
+        """`combine` makes an iterator of its parts."""
+        rest, made = iter(values), []
+
+        def build(recipe: Recipe) -> Any:
+            if recipe.kind == "value":
+                return next(rest)
+            if recipe.kind == "same":
+                return made[recipe.number]
+            made.append(combine(recipe, [build(part) for part in recipe.parts]))
+            return made[-1]
+
+        return build(self.recipe)
+
+    def combine(self, recipe: Recipe, parts: list[Any]) -> Any:
+        """In plain Python."""
+        if recipe.kind == "enumerate":
+            return enumerate(*parts)
+        if recipe.kind == "zip":
+            return zip(*parts, strict=False)
+        if recipe.kind == "rest":
+            return parts[0]
+        point = recipe.point
+        assert point is not None
+        cells = len(point.cells)
+        return suspended(self.codes[point], self.globals[point.globals_id], recipe.names, tuple(parts[:cells]),
+                         parts[cells:])
+
+
+def rebuilt(how: Rebuild, values: tuple[Any, ...]) -> Any:
+    """The iterator, made by a resume function in front of what is the user's. While tracing: see `live_generators`."""
+    return how.build(values, how.combine)
+
+
+def suspended(code: types.CodeType, space: dict[str, Any], names: tuple[str, str], cells: tuple[Any, ...],
+              values: Sequence[Any]) -> Any:
+    """A generator at the yield to which `code` goes."""
+    made = types.FunctionType(code, space, names[0], None, cells or None)(*values)
+    made.__qualname__ = names[1]
+    next(made)
+    return made
 
 
 def first_argument(frame: Frame, world: World) -> Value | None:
@@ -212,7 +288,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     parameters = point.parameters()
     line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
     target = Label()
-    prologue = _prologue(point, target, line)
+    prologue = _prologue(point, target, line, globals_by_id)
     places = [-1] * sum(isinstance(i, Instr) for i in prologue)
     items = _original_items(view, point, target, places, globals_by_id, line)
     bytecode = Bytecode([*prologue, *items])
@@ -245,7 +321,7 @@ def closure_name(code: types.CodeType, name: str) -> str:
     return f"___{name}" if name in code.co_cellvars else name
 
 
-def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
+def _prologue(point: ResumePoint, target: Label, line: int, globals_by_id: dict[int, dict[str, Any]]) -> list[Any]:
     out: list[Any] = []
     own = [name for name in point.cells if name in point.code.co_cellvars]
     if point.cells:
@@ -263,11 +339,20 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
             out.append(Instr("PUSH_NULL", lineno=line))
             continue
         name = f"___s{i}"
-        out += [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]  # `locals()` looks
+        load = [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]  # `locals()` looks
+        out += load if kind == "value" else _call(rebuilt, Rebuild(kind, globals_by_id), load, line)
     if point.yields:
         out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
     out.append(Instr("JUMP_FORWARD", target, lineno=line))
     return out
+
+
+def _call(function: Any, first: Any, second: list[Any], line: int) -> list[Any]:
+    """`function(first, second)`."""
+    null, push = Instr("PUSH_NULL", lineno=line), Instr("LOAD_CONST", slot(function), lineno=line)
+    finish = [Instr("PRECALL", 2, lineno=line)] if _PY311 else []
+    return [*((push, null) if _PY313 else (null, push)), Instr("LOAD_CONST", slot(first), lineno=line), *second,
+            *finish, Instr("CALL", 2, lineno=line)]
 
 
 def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
