@@ -6,6 +6,7 @@ The native part takes long to build and is the same for every run: it stays in t
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -33,8 +34,16 @@ if importlib.util.find_spec("hypothesis") is not None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()  # what was put aside goes with the process, in its usual order
     if _OWNER:
         shutil.rmtree(os.environ["JITPY_TEST_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _earlier_objects_are_left_alone() -> None:
+    """Tests that collect garbage look at the objects of their own file, not at all that were made before it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
