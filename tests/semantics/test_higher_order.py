@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -183,3 +184,45 @@ def scan_running_sum(x):
 
 
 test_all = make_test(__name__)
+
+
+def _python_cond(pred, true_fn, false_fn, operands):
+    return true_fn(*operands) if bool(pred) else false_fn(*operands)
+
+
+def _python_loop(cond_fn, body_fn, carried):
+    while bool(cond_fn(*carried)):
+        carried = body_fn(*carried)
+    return carried
+
+
+def _draws_in_branches(cond, loop, generator):
+    def fn(x):
+        y = cond(
+            x.sum() > 0,
+            lambda x: x + torch.rand(4, generator=generator),
+            lambda x: torch.randperm(4, generator=generator) * x + torch.empty(4).normal_(generator=generator),
+            (x,),
+        )
+        count, z = loop(
+            lambda i, z: i < 3, lambda i, z: (i + 1, z + torch.rand(4, generator=generator)), (torch.tensor(0), y)
+        )
+        return y, count, z, torch.rand(2, generator=generator), torch.rand(2), generator.get_state()
+
+    return fn
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_generators_in_branches(backend):
+    """Eager's own torch.cond compiles its branches, and takes no generator there: plain Python says what is right."""
+    import jitpy
+
+    ours = torch.Generator().manual_seed(5)
+    theirs = torch.Generator().manual_seed(5)
+    jitted = jitpy.jit(_draws_in_branches(torch.cond, torch.while_loop, ours), backend=backend, fullgraph=True)
+    plain = _draws_in_branches(_python_cond, _python_loop, theirs)
+    for x in (torch.ones(4), -torch.ones(4), torch.ones(4)):
+        torch.manual_seed(1)
+        found = jitted(x)
+        torch.manual_seed(1)
+        torch.testing.assert_close(found, plain(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 import torch
 from torch import nn
 
@@ -114,21 +115,22 @@ def written_to_since(x):
 
 
 @case(leaf)
-def pass_outside(x):
+def beside_a_hook(x):
     y = x * 2
     y.retain_grad()
-    return y * y, y
+    y.register_hook(lambda g: g * 2)
+    return y, y * 2
 
 
 @case(leaf)
-def returned_behind_the_pass(x):
+def written_to_and_returned(x):
     y = x * 2
     y.retain_grad()
-    (y * y).sum().backward()
-    return y, y.grad
+    y.mul_(3)
+    return y
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def gradient_with_a_history(x):
     y = x * 2
     y.retain_grad()
@@ -172,3 +174,99 @@ def asked_about(x):
 
 
 test_all = make_test(__name__)
+
+
+def no_pass_inside(x):
+    y = x * 2
+    y.retain_grad()
+    h = y.sin()
+    h.retain_grad()
+    return (h * y).sum(), y, h
+
+
+def one_inside_one_outside(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward(retain_graph=True)
+    return (y**3).sum(), y
+
+
+def nothing_left(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    return (y * 1).sum(), y
+
+
+def nothing_left_of_it(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    return (y,)
+
+
+def not_returned(x):
+    y = x * 2
+    y.retain_grad()
+    return ((y * y).sum(),)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("fn", [no_pass_inside, one_inside_one_outside, nothing_left_of_it, not_returned])
+def test_passes_outside(fn, backend):
+    """Results that retain their gradients get those of passes outside, too."""
+    import jitpy
+
+    def outcome(called, seed):
+        torch.manual_seed(seed)
+        x = torch.randn(4, requires_grad=True)
+        total, *kept = called(x)
+        error = None
+        try:
+            total.sum().backward()
+        except RuntimeError as raised:
+            error = str(raised)
+        return error, x.grad, [(y.retains_grad, y.grad) for y in (total, *kept)]
+
+    jitted = jitpy.jit(fn, backend=backend, fullgraph=True)
+    for seed in range(2):
+        (error, *found), (expected_error, *expected) = outcome(jitted, seed), outcome(fn, seed)
+        assert error == expected_error
+        torch.testing.assert_close(found, expected)
+
+
+def test_passes_that_fail_outside():
+    """A pass that raises behind a result has brought a gradient to that before."""
+    import jitpy
+
+    grads = []
+    for called in (nothing_left, jitpy.jit(nothing_left, backend="eager")):
+        total, y = called(torch.ones(4, requires_grad=True))
+        with pytest.raises(RuntimeError, match="second time"):
+            total.backward()
+        grads.append(y.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_layers_whose_outputs_retain_gradients():
+    """A forward hook that retains gradients, as maps of what a network looks at are made with."""
+    import jitpy
+
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    kept = {}
+
+    def keep(module, args, out):
+        out.retain_grad()
+        kept["out"] = out
+
+    layers[1].register_forward_hook(keep)
+
+    def fn(x):
+        layers(x)[:, 0].sum().backward()
+        return (kept["out"] * kept["out"].grad).sum(1).detach()
+
+    x = torch.randn(3, 4)
+    expected, grad = fn(x), kept["out"].grad
+    torch.testing.assert_close(jitpy.jit(fn, backend="eager", fullgraph=True)(x), expected)
+    assert kept["out"].retains_grad
+    torch.testing.assert_close(kept["out"].grad, grad)

@@ -29,6 +29,7 @@ from ..builtins.live_iterators import advance
 from ..builtins.texts import TextValue
 from ..code import param_names
 from ..polyfills import ORIGINALS
+from ..recording.history import retain_gradient
 from ..source import (
     CallSource,
     ClosureCellSource,
@@ -290,6 +291,9 @@ class Emitter:
                 self.load_number(value.traced.node)
                 return
             self._load_live(value.traced)
+            if isinstance(value, TensorValue) and self.world.recorder.bets.retains(value.traced):
+                self.remember(value)
+                self.afterwards(_later(self._retain_gradient, value))
             if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
                 self.remember(value)
                 self.fill_attrs(value)
@@ -436,6 +440,12 @@ class Emitter:
             self.load(value)
             self.emit("STORE_ATTR", "grad")
         self.fill_attrs(value)
+
+    def _retain_gradient(self, value: TensorValue) -> None:
+        """A result that was told to retain its gradient, and may have got one."""
+        assert value.grad is not None
+        self.call(retain_gradient, _later(self.load, value), _later(self.load, value.grad))
+        self.emit("POP_TOP")
 
     def _set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
         if setter is None:

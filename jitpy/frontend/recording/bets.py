@@ -34,6 +34,7 @@ from jitpy.ir.alias import needs_grad
 from jitpy.ir.graph import OWN_VERSIONS
 
 from ..breaks import GraphBreak, Restart
+from ..polyfills.hooks import RETAINS
 from ..traced import Storage, TracedTensor, Uncapturable, ViewStep
 from .autograd_facts import saved_values, shows
 from .history import plain
@@ -79,6 +80,16 @@ class Hooks:
     #: (gradient, whether the pass is recorded, nodes whose memory others hold) -> what the hooks make of the gradient
     run: Callable[[Node, bool, set[Node]], Node]
 
+    @property
+    def retains(self) -> bool:
+        """Whether the tensor was told to retain its gradient."""
+        return RETAINS in self.hooks.vals
+
+    @property
+    def only_retains(self) -> bool:
+        """Whether it has no other hooks."""
+        return self.retains and len(self.hooks.vals) == 1
+
 
 class Bets:
     """leaves: by the node that stands for the value. based: what became a leaf, as the base of views that were made of
@@ -116,6 +127,10 @@ class Bets:
         """A tensor gets its first hook."""
         self.hooked[node] = hooks
         self._recorder._journal.append(lambda: self.hooked.pop(node))  # type: ignore[arg-type,return-value]
+
+    def retains(self, tensor: TracedTensor) -> bool:
+        """Whether a tensor was told to retain its gradient."""
+        return any(hooked.tensor is tensor and hooked.retains for hooked in self.hooked.values())
 
     def spoil(self, nodes: Iterable[Node], detail: str, at: int | None = None) -> None:
         """What autograd keeps for `nodes` is written to; `at`: the step at which to break, if not at this one."""
@@ -308,6 +323,20 @@ class Bets:
             found.add(self._recorder.graph.inputs[tensor.input])
         return found
 
+    def _passed_on_to_fail(self, node: Node, live: list[object]) -> bool:
+        """Whether a pass from a result whose history is spent would bring a gradient to another one before it raises.
+        """
+        recorder = self._recorder
+        if not recorder.history.freed:
+            return False
+        behind = {node}
+        for one in recorder.graph.nodes:
+            if not behind.isdisjoint(one.input_nodes()):
+                behind.add(one)
+        behind.remove(node)
+        spent = [recorder.node(value) for value in live if isinstance(value, TracedTensor) and value.spec.requires_grad]
+        return any(one in behind and not needs_grad(one.spec) for one in spent)
+
     def _forget_unreachable(self, live: list[object]) -> None:
         """Leaves that were made here for gradients with a history, and that nobody can look at when the graph has run:
         no pass needs to come to them. What has a history by them alone loses it, unless it is a result: then they stay,
@@ -361,8 +390,13 @@ class Bets:
                 if step in self.seen_off:
                     raise self.seen_off[step].lost()
         for node, hooked in self.hooked.items():
-            seen = node.op is INPUT or needs_grad(node.spec) or any(value is hooked.tensor for value in live)
-            if hooked.hooks.vals and seen:
+            is_live = any(value is hooked.tensor for value in live)
+            seen = node.op is INPUT or needs_grad(node.spec) or is_live
+            if hooked.only_retains:
+                # the compiled code has what leaves it retain its gradient; nobody can ask what does not leave it
+                if is_live and (self._recorder.node(hooked.tensor) is not node or self._passed_on_to_fail(node, live)):
+                    raise hooked.bet.lost()
+            elif hooked.hooks.vals and seen:
                 raise hooked.bet.lost()
         for tensor, bet in self._shared:
             if tensor.storage.written or any(value is tensor for value in live):

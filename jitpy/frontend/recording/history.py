@@ -106,6 +106,13 @@ def without_history(tensor: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor
     return result[0] if inputs else result
 
 
+def retain_gradient(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """A result retains its gradient (run by compiled code): what it has of captured passes, and what comes later."""
+    tensor.retain_grad()
+    if grad is not None:
+        tensor.grad = grad
+
+
 def bring_up_to_date(*views: torch.Tensor) -> None:
     """What eager does where it computes something of a view whose base was written to (run by compiled code): until
     then the view counts as a leaf that nobody may write."""
@@ -113,5 +120,5 @@ def bring_up_to_date(*views: torch.Tensor) -> None:
         view.grad_fn  # noqa: B018
 
 
-__all__ = ["TWICE", "History", "bring_up_to_date", "drop_unused_history", "plain",
+__all__ = ["TWICE", "History", "bring_up_to_date", "drop_unused_history", "plain", "retain_gradient",
            "without_history"]
