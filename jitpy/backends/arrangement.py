@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from jitpy import config
 
 from ..ir.alias import alias_kind
@@ -26,6 +28,13 @@ from .target import Printed, Target
 #: Bytes from which a value between kernels has memory of its own, free for others when it is read; smaller ones share
 #: what is there for the whole call.
 LARGE_BYTES = 1 << 20
+
+#: Ops that put elements into a copy, with those that put them into the operand itself.
+IN_PLACE: dict[str, Any] = {
+    f"aten.{name}": getattr(getattr(torch.ops.aten, f"{name.split('.')[0]}_"), name.split(".")[1])
+    for name in ("index_put.default", "index_copy.default", "index_add.default", "index_fill.int_Scalar",
+                 "index_fill.int_Tensor", "scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two",
+                 "index_reduce.default", "masked_scatter.default")}
 
 
 @dataclass(slots=True)
@@ -228,9 +237,14 @@ class Arrangement:
         for k, unit in enumerate(self.units):
             kernel = unit.kernel
             if kernel is None:
+                self._call_in_place(k, unit, mutated, outputs)
                 continue
             for target in kernel.writes:
-                found = self._input_home(kernel, target, mutated, outputs, k, unit)
+                found = None if unit.checks else self._input_home(target, mutated, outputs, k)
+                if found is not None and not can_write_over(kernel, target, found, self.env):
+                    found = None
+                if found is not None:
+                    self.in_input.add(target)
                 if found is None:
                     for source in kernel.part_of(target).reads:
                         if source in unit.in_place.values() or not self._dies_here(source, k, outputs):
@@ -250,23 +264,44 @@ class Arrangement:
                     unit.in_place[target] = found
                     self.home[target] = found
 
+    def _call_in_place(self, k: int, unit: Unit, mutated: dict[Any, list[Any]], outputs: set[Value]) -> None:
+        """Let a call of torch's that puts elements into a copy put them into what it would copy, where nobody needs
+        that any more. On GPUs: there a call that fails has changed nothing, or the device is lost."""
+        assert unit.call is not None
+        node = unit.call.node
+        if node.op.name not in IN_PLACE or self.low.scatters == "ordered" or self.low.is_on_host(node):
+            return
+        target, operands = self.low.values[node], []
+        visit(self.call_arguments[node], operands.append)
+        source = operands[0]
+        if not isinstance(target, Stored) or not isinstance(source, (Stored, Computed)) or \
+                [base_of(value) for value in operands].count(source) > 1:
+            return
+        if self._input_home(target, mutated, outputs, k) is source:
+            unseen = self.graph.unseen_inputs()
+            if any(self.low.values[self.graph.inputs[number]] is source for number in unseen):
+                return  # torch's own call would move its version
+            self.in_input.add(target)
+        elif not self._dies_here(source, k, outputs) or self._is_in_input(source) or \
+                not self._same_layout(target, source):
+            return
+        unit.in_place[target] = source
+        self.home[target] = source
+
     def _input_home(
-        self, kernel: Kernel, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, unit: Unit
+        self, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int
     ) -> Value | None:
-        """The input that `target` is copied to at the end, if the kernel may write there at once."""
+        """The input that `target` is copied to at the end, if it may be written there at once."""
         if self.tellers or k < self.last_failure:
             return None  # the call may still be given up, and then nothing may have changed
         wanted = mutated.get(target)
-        if wanted is None or len(wanted) != 1 or target in outputs or unit.checks:
+        if wanted is None or len(wanted) != 1 or target in outputs:
             return None
         source = wanted[0]
         if any(self._reads_later(value, source) for value in (*flat(self.output_values), *self.mutation_values)):
             return None
         if self.last.get(source, k) > k or not self._same_layout(target, source):
             return None
-        if not can_write_over(kernel, target, source, self.env):
-            return None
-        self.in_input.add(target)
         return source
 
     def _is_in_input(self, value: Value) -> bool:
@@ -307,4 +342,4 @@ def _reshaped(target: Value, source: Value) -> bool:
         for value in (target, source)) and target.numel == source.numel
 
 
-__all__ = ["LARGE_BYTES", "Arrangement", "Unit"]
+__all__ = ["IN_PLACE", "LARGE_BYTES", "Arrangement", "Unit"]

@@ -31,7 +31,7 @@ from ..runtime.plan import (
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
 from .arguments import Argument, flat, strided, visit
-from .arrangement import LARGE_BYTES, Arrangement, Unit
+from .arrangement import IN_PLACE, LARGE_BYTES, Arrangement, Unit
 from .target import Target
 
 #: Overloads with an `out` argument, of kernels that write there without a copy.
@@ -352,7 +352,15 @@ class Planner(Arrangement):
 
         args, kwargs = resolve(self.call_arguments[node])
         made = self.low.values[node]
-        if isinstance(made, tuple):
+        source = unit.in_place.get(made) if isinstance(made, Value) else None
+        if isinstance(made, Stored) and source is not None:
+            slot, again = self._slot(source), self._new_slot()
+            writes = (slot,) if made in self.in_input else ()
+            self.steps.append(CallStep(IN_PLACE[node.op.name], args, kwargs, (again,), grad=False, writes=writes))
+            self.steps.append(FreeStep((again,)))
+            self.slots[made] = slot
+            self._bind(made)
+        elif isinstance(made, tuple):
             slots: list[int | None] = []
             for part in made:
                 if isinstance(part, Value) and part in self.last:

@@ -119,7 +119,8 @@ class CallStep:
     """Call an eager operator. `function` is the Python callable (an `OpOverload` or any other); `args` and `kwargs`
     are nested tuples/lists of constants, `SlotRef`s and `SizeRef`s. One result goes to `slots[0]`;
     with several slots the result is a sequence and `None` in `slots` drops a part.
-    `grad` is the grad mode to run under; None leaves it as it is."""
+    `grad` is the grad mode to run under; None leaves it as it is. `writes` lists the inputs' slots that it writes to.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -127,6 +128,7 @@ class CallStep:
     slots: tuple[int | None, ...]
     multiple: bool = False
     grad: bool | None = None
+    writes: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -184,7 +184,7 @@ class GraphedExecutable:
         self._filled: Run = make(with_results_enclosed(changed, self._results.enter, self._results.leave))
         self._mutated = tuple(sorted(
             {step.target for step in plan.steps if isinstance(step, CopyStep)}
-            | {slot for step in plan.steps if isinstance(step, LaunchStep) for slot in step.writes}))
+            | {slot for step in plan.steps if isinstance(step, (CallStep, LaunchStep)) for slot in step.writes}))
         self._symbols = tuple(binding for binding in plan.symbols if binding.dim is not None)
         #: the inputs that are numbers: known at the first call
         self._numbers: tuple[int, ...] | None = None

@@ -102,7 +102,8 @@ def renumbered(step: Step, number: Number) -> Step:
         return dataclasses.replace(step, arguments=refs(step.arguments), writes=tuple(map(number, step.writes)))
     if isinstance(step, CallStep):
         slots = tuple(None if slot is None else number(slot) for slot in step.slots)
-        return dataclasses.replace(step, args=refs(step.args), kwargs=refs(step.kwargs), slots=slots)
+        return dataclasses.replace(step, args=refs(step.args), kwargs=refs(step.kwargs), slots=slots,
+                                   writes=tuple(map(number, step.writes)))
     if isinstance(step, ViewStep):
         return dataclasses.replace(step, slot=number(step.slot), base=number(step.base))
     if isinstance(step, CopyStep):
