@@ -48,20 +48,6 @@ def combine_min(a, b):
 """)
 _helper("""
 @triton.jit
-def combine_argmax(a, i, b, j):
-    # NaN is the largest; of equals the first
-    first = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
-    return tl.where(first, a, b), tl.where(first, i, j)
-""")
-_helper("""
-@triton.jit
-def combine_argmin(a, i, b, j):
-    # NaN is the smallest; of equals the first
-    first = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
-    return tl.where(first, a, b), tl.where(first, i, j)
-""")
-_helper("""
-@triton.jit
 def is_argmax(a, b):
     # whether the later of two is the larger: NaN is the largest
     return (a > b) | ((a != a) & (b == b))

@@ -159,18 +159,26 @@ class ReductionEmitter(Emitter):
 
     def fold(self, reduction: Reduce, running: list[str]) -> list[str]:
         """Running values (for arg-reductions with their positions) reduced along `r`."""
-        kind, names, groups = reduction.kind, [self.fresh(reduction.kind)], self.launch.groups
-        along = f"{self.r.place}, {combine_name(kind)}" + (", keep_dims=True" if len(self.blocks) > 1 else "")
+        kind, name, groups = reduction.kind, self.fresh(reduction.kind), self.launch.groups
+        axis, keep = self.r.place, len(self.blocks) > 1
         if groups > 1:
             x = self.launch.tiles[0]
             running = [f"tl.reshape({text}, ({x.block}, {groups}, {self.r.block // groups}))" for text in running]
-            along = f"2, {combine_name(kind)}"
-        given = running[0]
-        if kind.startswith("arg"):
-            names = [self.fresh("best"), *names]
-            given = f"({', '.join(running)})"
-        self.add(f"{', '.join(names)} = tl.reduce({given}, {along})")
-        return names
+            axis, keep = 2, False
+        end = ", keep_dims=True)" if keep else ")"
+        if not kind.startswith("arg"):
+            self.add(f"{name} = tl.reduce({running[0]}, {axis}, {combine_name(kind)}{end}")
+            return [name]
+        # the best value and the first position that has it: two plain reductions are less work than one of pairs
+        values, best, found = (self.fresh(stem) for stem in ("values", "best", "hit"))
+        self.add(f"{values} = {running[0]}")
+        self.add(f"{best} = tl.reduce({values}, {axis}, {combine_name(kind.removeprefix('arg'))}, keep_dims=True)")
+        hit = self._is_best(reduction, values, best)
+        self.add(f"{found} = tl.where({hit}, {running[1]}, {typed(self.nowhere, self.positions)})")
+        self.add(f"{name} = tl.reduce({found}, {axis}, combine_min{end}")
+        if not keep:
+            self.add(f"{best} = tl.reduce({best}, {axis}, {combine_name(kind.removeprefix('arg'))})")
+        return [best, name]
 
     def conclude(self, reduction: Reduce, found: list[str]) -> None:
         """Name the result of a reduction, in its own dtype, from the folded running values."""
@@ -214,19 +222,11 @@ class ReductionEmitter(Emitter):
         self.stores(kernel.stores)
 
     def _where_best(self, reduction: Reduce) -> list[str]:
-        """The best value of a row and its first position: two plain reductions are less work than one of pairs."""
+        """The best value of a row and its first position."""
         unit = 16 // min(16, widest(self.kernel))
         if self.blocks == [self.r] and self.r.block >= 64 * unit > 64:
             return self._where_best_is_near(reduction, unit)
-        values, best, found, at = (self.fresh(stem) for stem in ("values", "best", "hit", reduction.kind))
-        self.add(f"{values} = {self.operand_of(reduction)}")
-        combine = combine_name(reduction.kind.removeprefix("arg"))
-        self.add(f"{best} = tl.reduce({values}, {self.r.place}, {combine}, keep_dims=True)")
-        hit = self._is_best(reduction, values, best)
-        self.add(f"{found} = tl.where({hit}, {self.position(reduction)}, {typed(self.nowhere, self.positions)})")
-        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
-        self.add(f"{at} = tl.reduce({found}, {self.r.place}, combine_min{keep})")
-        return [best, at]
+        return self.fold(reduction, [self.operand_of(reduction), self.position(reduction)])
 
     def _where_best_is_near(self, reduction: Reduce, unit: int) -> list[str]:
         """The same by the neighbours that a thread reads at once: the first of these groups that has the best value,
