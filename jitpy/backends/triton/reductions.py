@@ -106,6 +106,8 @@ class ReductionEmitter(Emitter):
     #: reductions that are computed in an earlier pass than their stage says
     followers: dict[Reduce, Follower] = {}
     aligned: Aligned | None = None
+    #: programs that take chunks in turn all have as many
+    even_turns = False
     #: where the current block of `r` begins
     start = ""
 
@@ -531,6 +533,11 @@ class ReductionEmitter(Emitter):
                 parts = starts if not whole and self._in_chunks() else [start]
                 until = str(whole + rest) if self.aligned is not None else last
                 step = programs * len(parts) * r.block
+                if self.even_turns:  # a loop of known length: the compiler can have loads of several turns under way
+                    with self.block(f"for {r.name}_turn in {self.range('0', until, step)}:"):
+                        self.add(f"{start} = {first} + {r.name}_turn")
+                        body(parts)
+                    return
                 with self.block(f"for {start} in {self.range(str(whole or first), until, step)}:"):
                     body(parts)
             elif r.size > whole:  # the last block is the only one that needs masks
@@ -624,7 +631,11 @@ class ReductionEmitter(Emitter):
         width = r.block * (self.launch.together if self._in_chunks() else 1)
         first, last = f"{r.name}_first", f"{r.name}_last"
         if self.launch.turns:
-            return f"part * {width}", self.size(r.size), splits
+            self.even_turns = type(r.size) is int and r.size % (splits * width) == 0
+            if not self.even_turns:
+                return f"part * {width}", self.size(r.size), splits
+            self.add(f"{first} = part * {width}")
+            return first, self.size(r.size), splits
         if type(r.size) is int and r.size % (splits * width) == 0:  # equal parts: their loops have a known length
             self.add(f"{first} = part * {r.size // splits}")
             self.add(f"{last} = {first} + {r.size // splits}")

@@ -314,8 +314,9 @@ def scan_launch(kernel: Kernel) -> Launch:
     if type(length) is int and type(x.size) is int and length >= 8 * block:
         programs = ceil_div(x.size, width)
         if hint(programs) < ENOUGH_PROGRAMS // 2:
-            r.block = max(block, min(8192 // width, power_of_two(length * x.size // (4 * ENOUGH_PROGRAMS)) // width))
-            launch.warps = max(1, min(16, r.block * width // 512))
+            wanted = power_of_two(length * x.size // (4 * ENOUGH_PROGRAMS))
+            r.block = max(block, max(4096, min(8192 if width == 1 else 4096, wanted)) // width)
+            launch.warps = max(1, min(16, r.block * width // 1024))
             launch.splits = hint(ceil_div(length, r.block))
             while launch.splits > MOST_PARTS:
                 launch.together *= 2
