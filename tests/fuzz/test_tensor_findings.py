@@ -152,6 +152,39 @@ _finding("kept_where_data_was_assigned", """
     z.addcmul_(z * 2, g * z)
     """, "t1", alias=8)
 
+# A view of a tensor whose `.data` was assigned was one of the memory that it got.
+_finding("view_of_a_tensor_with_assigned_data", """
+    t1 = h.clone()
+    y.data = w.data
+    t4 = y[:, 0]
+    try:
+        y[...] = t1
+    except (RuntimeError, IndexError, TypeError) as error:
+        log.append(str(error))
+    """, "t4", alias=2)
+
+_finding("refused_write_to_a_leaf_with_assigned_data", """
+    v.data = g * 2
+    try:
+        v.add_(torch.ones(2, 5, 1, 7))
+    except (RuntimeError, IndexError, TypeError) as error:
+        log.append(str(error))
+    """, "v")
+
+# What is detached of an inference tensor outside inference mode is none.
+_finding("detached_inference_tensor", """
+    with torch.inference_mode():
+        t1 = g * 2
+    t1.detach().add_(1)
+    t2 = t1.data
+    t2.mul_(2)
+    """, "t1, t2", after=("out[1].mul_(2)",))
+_finding("returned_detached_inference_tensor", """
+    with torch.inference_mode():
+        t1 = z * 2
+    t2 = t1.detach()
+    """, "t2", after=("out[0].mul_(2)",))
+
 # What was written to an argument, and is kept, is in the argument's memory when that changes through `.data`.
 _finding("data_of_a_written_argument_that_is_kept", """
     z *= 2

@@ -241,7 +241,12 @@ class Bets:
         steps = [step for step in tensor.chain if step.is_data]
         return bool(steps) and steps[-1] in self.assigned
 
-    def _check_assigned(self) -> None:
+    def _check_assigned(self, live: Iterable[object]) -> None:
+        for payload in live if self.assigned else ():
+            chain = payload.chain if isinstance(payload, TracedTensor) else ()
+            for step, view in zip(chain, chain[1:], strict=False):
+                if step in self.assigned and not view.is_data:  # it would be no view of the tensor
+                    raise self.assigned[step].lost()
         for node in self._recorder.graph.nodes if self.assigned else ():
             if needs_grad(node.spec) and not node.op.is_view and node.op is not GETITEM:
                 for value in saved_values(self._recorder, node)[0]:
@@ -367,8 +372,8 @@ class Bets:
         for node, bet in self.spoiled.items():
             if needs_grad(node.spec):
                 raise bet.lost()
-        self._check_assigned()
         live = list(live)
+        self._check_assigned(live)
         memories = {tensor.storage for tensor in live if isinstance(tensor, TracedTensor)} if self.kept else set()
         for storage, value, writer, bet in self.kept:
             apart = storage.input is not None or storage in memories and not shows(storage.base, {value})

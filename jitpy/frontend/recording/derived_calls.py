@@ -317,7 +317,7 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
 def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
     """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
     autograd: Any = torch._C._autograd
-    if value.storage.leaf is value:
+    if value.storage.leaf is value or value.stands_for is not None:
         return None
     if any(step.multi for step in value.chain):
         return autograd.CreationMeta.MULTI_OUTPUT_NODE

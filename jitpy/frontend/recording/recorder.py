@@ -348,6 +348,8 @@ class Recorder:
             base, args, kwargs = self._strided_base(base, args, kwargs)
         elif overload in _OF_RESOLVED and True in base.lazy_bits:
             raise Uncapturable("exception", f"{overload} of a tensor whose conjugation or negation is pending")
+        if base.storage.inference and overload is _aten.detach.default and not self.state.inference_mode:
+            raise Uncapturable("unsupported_op", "an inference tensor that is detached outside inference mode")
         source = self.node(base, detached=overload is _aten.detach.default)
         node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
         grad = self.state.grad_enabled
