@@ -1,0 +1,84 @@
+"""Programs of the tensors kind about `.data` and what inference mode leaves; what went wrong is said at each."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.fuzz.tensors import TensorProgram, check, statements
+
+_PROGRAMS: dict[str, TensorProgram] = {}
+
+
+def _finding(name: str, lines: str, result: str, alias: int = 0, after: tuple[str, ...] = ()) -> None:
+    names = tuple(part.strip() for part in result.split(","))
+    _PROGRAMS[name] = TensorProgram(tuple(statements(textwrap.dedent(lines))), names, alias, after)
+
+
+# `.data` was assigned to an argument; eager's node keeps that, with its version counter.
+_finding("kept_where_data_was_assigned", """
+    t1 = g.new_ones(g.shape)
+    z.data = t1
+    z.addcmul_(z * 2, g * z)
+    """, "t1", alias=8)
+
+# A view of a tensor whose `.data` was assigned was one of the memory that it got.
+_finding("view_of_a_tensor_with_assigned_data", """
+    t1 = h.clone()
+    y.data = w.data
+    t4 = y[:, 0]
+    try:
+        y[...] = t1
+    except (RuntimeError, IndexError, TypeError) as error:
+        log.append(str(error))
+    """, "t4", alias=2)
+
+_finding("refused_write_to_a_leaf_with_assigned_data", """
+    v.data = g * 2
+    try:
+        v.add_(torch.ones(2, 5, 1, 7))
+    except (RuntimeError, IndexError, TypeError) as error:
+        log.append(str(error))
+    """, "v")
+
+# What is detached of an inference tensor outside inference mode is none.
+_finding("detached_inference_tensor", """
+    with torch.inference_mode():
+        t1 = g * 2
+    t1.detach().add_(1)
+    t2 = t1.data
+    t2.mul_(2)
+    """, "t1, t2", after=("out[1].mul_(2)",))
+_finding("returned_detached_inference_tensor", """
+    with torch.inference_mode():
+        t1 = z * 2
+    t2 = t1.detach()
+    """, "t2", after=("out[0].mul_(2)",))
+
+# What was written to an argument, and is kept, is in the argument's memory when that changes through `.data`.
+_finding("data_of_a_written_argument_that_is_kept", """
+    z *= 2
+    t1 = z * w
+    z.data.clamp_(-0.1, 0.1)
+    """, "t1", alias=6)
+
+# A view whose `.data` was replaced shows other memory than its base, by which autograd tells what a write changes.
+_finding("data_of_views_swapped", """
+    v.data, g.data = g.data, v.data
+    g.sub_(z)
+    """, "g", alias=8)
+
+# The functional form of `normal_` has no derivative.
+_finding("normal_under_autograd", """
+    t1 = x * w
+    t1.normal_()
+    t2 = w * 2
+    t2.bernoulli_(0.5)
+    """, "t1, t2")
+
+
+@pytest.mark.parametrize("name", _PROGRAMS)
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_finding(name: str, backend: str) -> None:
+    assert check(_PROGRAMS[name], backend) is None
