@@ -129,7 +129,8 @@ def check(one: Case, backend: str = "eager", jit: Callable[..., Any] = jit) -> N
             difference = _difference(wanted[stage], found[stage], one.tolerance)
             assert difference is None, f"{one.fn.__name__}, call {number}, {stage}: {difference}"
     if one.breaks is not None and os.environ.get("JITPY_SEMANTICS_STUB") != "1":
-        assert _break_ids(one) == one.breaks
+        found = _break_ids(one)
+        assert found == one.breaks, f"{one.fn.__name__} breaks at {found}, not at {one.breaks}"
 
 
 def _break_ids(one: Case) -> tuple[str, ...]:

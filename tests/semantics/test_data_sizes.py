@@ -374,7 +374,7 @@ def top_of_rows(x):
 @case(*N(4, 2, 0), breaks=("data_dependent_branch",))
 def branch_on_a_number(n):
     x = torch.ones(3) * n
-    if n.item() > 3:
+    if (n + 1).item() > 4:
         return x + 1
     return x - 1
 

@@ -39,7 +39,7 @@ _LIMIT = 1 << 62
 _LONGEST = 64
 
 
-def _refuse(what: str, why: str) -> GraphBreak:
+def _not_drawn(what: str, why: str) -> GraphBreak:
     return GraphBreak("unsupported_call", f"{what}: {why}")
 
 
@@ -58,34 +58,34 @@ def draw(ex: Executor, what: str, function: Callable[..., Any], args: Args, kwar
     """`function(generator, *args, **kwargs)` in front of the graph: what stands for its result."""
     generator, given = args[0], [*args[1:], *kwargs.values()]
     if not isinstance(generator, PyValue) or generator.source is None or type(generator.obj) not in _GENERATORS:
-        raise _refuse(what, "its generator is no plain one")
+        raise _not_drawn(what, "its generator is no plain one")
     if any(not node.op.is_pure or node.op.kind == "custom" for node in ex.recorder.graph.nodes):
-        raise _refuse(what, "an operation with effects of its own comes before it")
+        raise _not_drawn(what, "an operation with effects of its own comes before it")
     if not all(is_loadable(ex, value) for value in given):
-        raise _refuse(what, "its arguments are computed by the graph")
+        raise _not_drawn(what, "its arguments are computed by the graph")
     args, kwargs = [generator, *(frozen(ex, v) for v in args[1:])], {k: frozen(ex, v) for k, v in kwargs.items()}
     try:
         found = function(copy.deepcopy(generator.obj), *(example(ex, v) for v in args[1:]),
                          **{k: example(ex, v) for k, v in kwargs.items()})
     except Exception as error:
-        raise _refuse(what, f"it raises {type(error).__name__}") from None
+        raise _not_drawn(what, f"it raises {type(error).__name__}") from None
     if found is None:
         make(ex, FrontCall(function, args, kwargs, (), generator=generator))
         return NONE
     if type(found) in _NUMBERS:
         if abs(found) > _LIMIT or bounds is not None and max(map(abs, bounds)) > _LIMIT:
-            raise _refuse(what, "a large number")
+            raise _not_drawn(what, "a large number")
         source = new_source(ex, function)
         make(ex, FrontCall(function, args, kwargs, (source,), generator=generator))
         return number_input(ex.recorder, type(found), source, bounds)
     if not all(is_constant(ex, value) for value in given):
-        raise _refuse(what, "how much is drawn changes from call to call")
+        raise _not_drawn(what, "how much is drawn changes from call to call")
     if type(found) in (list, tuple) and len(found) <= _LONGEST and all(type(v) in _NUMBERS for v in found) and \
             len(set(map(type, found))) <= 1:
         return _several(ex, function, args, kwargs, generator, found)
     if IS_CAPTURED and getattr(found, "dtype", None) in TORCH_DTYPES:
         return _array(ex, what, function, args, kwargs, generator, found)
-    raise _refuse(what, f"it returns a {type(found).__name__}")
+    raise _not_drawn(what, f"it returns a {type(found).__name__}")
 
 
 def _several(ex: Executor, function: Any, args: Args, kwargs: Kwargs, generator: PyValue, found: Any) -> Value:
@@ -180,7 +180,7 @@ def _shuffled(generator: random.Random, items: list[Any]) -> list[Any]:
 
 def _shuffle(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or kwargs or not isinstance(args[1], ListValue) or args[1].cls is not list or not args[1].items:
-        raise _refuse("random.shuffle", "not of a list")
+        raise _not_drawn("random.shuffle", "not of a list")
     found = draw(ex, "random.shuffle", _shuffled, args, kwargs)
     assert isinstance(found, ListValue)
     change_list(ex.world, args[1], "clear")
@@ -197,11 +197,11 @@ def _made_by(function: Callable[..., Any], what: str) -> Callable[[Executor, Arg
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if not all(isinstance(v, (ConstValue, SymValue)) and type(example(ex, v)) in (int, float, str, bytes, NoneType)
                    for v in (*args, *kwargs.values())):
-            raise _refuse(what, "its seed is not known in front of the graph")
+            raise _not_drawn(what, "its seed is not known in front of the graph")
         try:
             made = function(*(example(ex, v) for v in args), **{k: example(ex, v) for k, v in kwargs.items()})
         except Exception as error:
-            raise _refuse(what, f"it raises {type(error).__name__}") from None
+            raise _not_drawn(what, f"it raises {type(error).__name__}") from None
         source = new_source(ex, function)
         make(ex, FrontCall(function, args, kwargs, (source,)))
         return PyValue(made, source, pinned=False)
@@ -235,7 +235,7 @@ def _seed_numpy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     """`numpy.random.seed()`, which seeds the generator of the module's functions."""
     generator = sys.modules["numpy.random"].mtrand._rand
     if type(generator._bit_generator).__name__ != "MT19937":
-        raise _refuse("numpy.random.seed", "another bit generator")
+        raise _not_drawn("numpy.random.seed", "another bit generator")
     return draw(ex, "numpy.random.seed", Method("seed"), [ex.world.const_object(generator), *args], kwargs)
 
 
