@@ -31,7 +31,7 @@ class OwnHash:
         return self.k == other.k
 
 
-class Plain:
+class Bare:
     def __init__(self, v):
         self.v, self.names = v, ["a"]
 
@@ -105,14 +105,14 @@ def by_own_hash(v):
 
 
 def by_copied_keys(v):
-    key = Plain(0)
+    key = Bare(0)
     copied = copy.deepcopy({key: 1, Place(1): [2]})
     pause()
     return v if key not in copied and copied[Place(1)] == [2] else None
 
 
 def by_plain_copy(v):
-    old = Plain(v)
+    old = Bare(v)
     new = copy.copy(old)
     pause()
     new.names.append("b")
