@@ -212,6 +212,13 @@ def is_property(ex: Executor, found: Any, slot: str = "__get__") -> bool:
         property, slot)
 
 
+def _name_by_slots(cls: type) -> str:
+    """A class as slots that are not set name it."""
+    if sys.version_info < (3, 13) or cls.__module__ in ("builtins", "__main__"):
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, name: str) -> Any:
     """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class."""
     world = ex.world
@@ -255,7 +262,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
         if isinstance(value, ObjectValue) and not _is_of_c_exception(value, descr):
             found = world.read_slot(value, descr)
             if found is None:
-                raise ex.throw(AttributeError, f"{owner.__name__!r} object has no attribute {name!r}")
+                raise ex.throw(AttributeError, f"{_name_by_slots(owner)!r} object has no attribute {name!r}")
             return found
         return _c_attribute(ex, value, name)
     if kind is types.GetSetDescriptorType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
+import sys
 import types
 import weakref
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from ..runtime.lifetimes import is_mortal
-from .arrays.values import DTYPE_TYPES
+from .arrays.values import DTYPE_TYPES, ArrayValue
 from .builtins.plain_parts import plain_part
 from .calls import as_int
 from .executor import Executor, keeps_hooks
@@ -101,11 +102,16 @@ def _likeness(ex: Executor, value: ObjectValue, fields: tuple[str, ...]) -> Any:
 
     made = object.__new__(value.cls)
     for name in fields:
-        object.__setattr__(made, name, key_of(ex, ex.finish_sync(load_attr(ex, value, name))))
+        part = ex.finish_sync(load_attr(ex, value, name))
+        if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):
+            raise unsupported(value, "hash()")  # two of them are not equal because they are the same tensor
+        object.__setattr__(made, name, key_of(ex, part))
     ex.world.keep(value, fields, made)
     return made
 
 
+#: whether dataclasses compare field by field with `==`, not tuples of fields, which look for identity first
+_ASKS_FIELDS = sys.version_info >= (3, 13)
 #: class -> its `__eq__` and `__hash__`, and the fields found
 _fields: weakref.WeakKeyDictionary[type, tuple[Any, Any, tuple[str, ...] | None]] = weakref.WeakKeyDictionary()
 

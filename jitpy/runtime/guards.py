@@ -436,13 +436,15 @@ def _read_text(node: Node, names: _Names) -> str:
         return names.of(arg, literal=False)
     if kind == "weak_const":
         return f"referent({names.of(arg, literal=False)})"
+    if kind == "attr":
+        return f"getattr({base}, {arg!r})"
     templates = {
-        "local": f"L[{arg}]", "closure": f"cell(C[{arg}])", "closure_cell": f"C[{arg}]", "globals": "G",
-        "attr": f"getattr({base}, {arg!r})", "dict": f"instance_dict({base})", "index": f"index({base}, {arg})",
-        "type": f"type({base})", "cell": f"cell({base})",
+        "local": "L[{arg}]", "closure": "cell(C[{arg}])", "closure_cell": "C[{arg}]", "globals": "G",
+        "dict": "instance_dict({base})", "index": "index({base}, {arg})", "type": "type({base})",
+        "cell": "cell({base})",
     }
-    if kind in templates:
-        return templates[kind]
+    if kind in templates:  # the key of an item is the program's: its text may be made by the program's code
+        return templates[kind].format(base=base, arg=arg if isinstance(arg, int) else "")
     return f"{kind}({base}, {names.of(arg, literal=kind == 'item')})"
 
 
