@@ -149,7 +149,7 @@ def break_before_the_pass(x):
     return y.grad
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def gradient_is_taken_away(x):
     y = x * 2
     y.retain_grad()
@@ -165,12 +165,13 @@ def refused_without_a_history(x):
         (x * 2).retain_grad()
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def asked_about(x):
     y = x * 2
     before = y.retains_grad
     y.retain_grad()
-    return before, y.retains_grad
+    x.retain_grad()
+    return before, y.retains_grad, x.retains_grad, x.detach().retains_grad
 
 
 test_all = make_test(__name__)
@@ -198,6 +199,14 @@ def nothing_left(x):
     return (y * 1).sum(), y
 
 
+def given_another(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward(retain_graph=True)
+    y.grad = torch.ones(4)
+    return (y**3).sum(), y
+
+
 def nothing_left_of_it(x):
     y = x * 2
     y.retain_grad()
@@ -212,7 +221,9 @@ def not_returned(x):
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
-@pytest.mark.parametrize("fn", [no_pass_inside, one_inside_one_outside, nothing_left_of_it, not_returned])
+@pytest.mark.parametrize(
+    "fn", [no_pass_inside, one_inside_one_outside, given_another, nothing_left_of_it, not_returned]
+)
 def test_passes_outside(fn, backend):
     """Results that retain their gradients get those of passes outside, too."""
     import jitpy

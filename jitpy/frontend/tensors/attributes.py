@@ -69,6 +69,14 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     return tensor.is_leaf
 
 
+def _retains_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
+    if _is_leaf(recorder, tensor):
+        return False
+    if tensor.input is not None:
+        raise Uncapturable("unsupported_value", "Tensor.retains_grad of a tensor that was computed before")
+    return recorder.bets.retains(tensor)
+
+
 def has_no_grad(tensor: torch.Tensor) -> bool:
     """Guard: no gradient has been accumulated."""
     return tensor.grad is None
@@ -141,6 +149,7 @@ _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
     "is_nested": _of_spec(lambda s: False),
     "names": _of_spec(lambda s: (None,) * s.ndim),
     "is_leaf": _is_leaf,
+    "retains_grad": _retains_grad,
     "grad": _grad,
     "grad_fn": _grad_fn,
     "data": _data,

@@ -38,7 +38,8 @@ def load_grad(ex: Executor, value: TensorValue) -> Value:
 def store_grad(ex: Executor, value: TensorValue, new: Value) -> None:
     """`value.grad = new`, replayed later; what torch may refuse to assign breaks the graph."""
     is_leaf = value.source is not None and value.real.is_leaf or value.traced in ex.recorder.parameters.data
-    if not is_leaf or not _assignable(value, new):
+    retains = value.source is None and ex.recorder.bets.retains(value.traced)
+    if not (is_leaf or retains) or not _assignable(value, new):
         raise unsupported(value, ".grad = ...")
     load_grad(ex, value)  # guards what was there before
     assign_grad(ex, value, new)
