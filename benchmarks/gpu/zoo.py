@@ -8,9 +8,9 @@ with random weights and without dropout. `--only` takes beginnings of names; `--
 processes side by side.
 
 A line has the milliseconds of a call (medians of rounds in which the versions take turns), how many graph breaks there
-were, the error against float64 (the distance of all results, in training also of all gradients, each relative to its
-size) beside eager's own, and what is wrong: a tensor much farther from float64 than eager's, strides that are not
-eager's, a call slower than eager's.
+were in all modes together, the error against float64 (the distance of all results, in training also of all gradients,
+each relative to its size) beside eager's own, and what is wrong: a tensor much farther from float64 than eager's,
+strides that are not eager's, a call slower than eager's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -211,7 +212,9 @@ def measure(make: Callable[[], Subject], what: str, modes: list[str]) -> dict[st
                 break
         steps[name] = step
     engines = all_engines()
-    figures["breaks"] = sum(variant.break_record is not None for engine in engines for variant in engine.variants)
+    breaks = [one.break_record for engine in engines for one in engine.variants if one.break_record is not None]
+    figures["breaks"] = len(breaks)
+    figures["where"] = sorted({f"{Path(one.filename).name}:{one.line} {one.reason.id} {one.detail}" for one in breaks})
     figures["skipped"] = sum(len(engine.skipped) for engine in engines)
     figures |= _times(steps)
     figures["wrong"] += [f"{mode}: slower than eager" for mode in modes if figures[mode] > 1.05 * figures["eager"]]
@@ -260,7 +263,8 @@ def main() -> None:
             times = "  ".join(f"{mode} {one[mode]:.2f} ms (x{one['eager'] / one[mode]:.2f}, first "
                               f"{one[f'first {mode}']:.1f} s, error {one[f'error {mode}']:.1e})" for mode in modes)
             print(f"{name} {what}: eager {one['eager']:.2f} ms (error {one['error eager']:.1e})  {times}  "
-                  f"breaks {one['breaks']}, skipped {one['skipped']}  {'; '.join(one['wrong'])}", flush=True)
+                  f"breaks {one['breaks']}, skipped {one['skipped']}  {'; '.join(one['wrong'])}",
+                  *one["where"][:3], sep="\n    ", flush=True)
         except Exception as error:
             table[f"{name} {what}"] = {"error": repr(error)}
             print(f"{name} {what}: {type(error).__name__}: {error}", flush=True)
