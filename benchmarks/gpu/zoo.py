@@ -171,7 +171,8 @@ def errors(found: list[Any], exact: list[Any]) -> list[float]:
         if one is None or other is None:
             made.append(-1.0 if one is other else math.inf)
         else:
-            made.append((one.double() - other.double()).norm().item() / max(size, least))
+            off = (one.double() - other.double()).norm().item() / max(size, least)
+            made.append(math.inf if math.isnan(off) else off)
     return made
 
 
@@ -202,9 +203,11 @@ def measure(make: Callable[[], Subject], what: str, modes: list[str]) -> dict[st
                 found = step()
             off = errors(found, exact)
             figures[f"error {name}"] = _whole(off)
-            worst = max((one / max(other, FLOOR) for one, other in zip(off, own, strict=True) if one >= 0), default=0)
+            ratios = [one / max(other, FLOOR) for one, other in zip(off, own, strict=True)]
+            worst, which = max(zip(ratios, range(len(off)), strict=True))
             if not worst <= FACTOR:
-                figures["wrong"].append(f"{name}, call {number}: {worst:.1f} times eager's error")
+                figures["wrong"].append(f"{name}, call {number}: {worst:.1f} times eager's error in "
+                                        f"{_name(copied, which, len(off))}")
                 break
             if any(one is not None and one.stride() != other.stride() for one, other in zip(found, theirs, strict=True)
                    if other is not None):
@@ -219,6 +222,13 @@ def measure(make: Callable[[], Subject], what: str, modes: list[str]) -> dict[st
     figures |= _times(steps)
     figures["wrong"] += [f"{mode}: slower than eager" for mode in modes if figures[mode] > 1.05 * figures["eager"]]
     return figures
+
+
+def _name(model: torch.nn.Module, which: int, count: int) -> str:
+    """Which of `count` tensors that a step returns this is: in training the last ones are gradients."""
+    names = [name for name, one in model.named_parameters() if one.requires_grad]
+    first = count - len(names)
+    return f"result {which}" if which < max(first, 1) else f"the gradient of {names[which - first]}"
 
 
 def _whole(off: list[float]) -> float:

@@ -142,3 +142,21 @@ def test_training_keeps_its_batch_norms(cuda: torch.device) -> None:
         grads.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=5e-2 * one.abs().max().item() + 1e-4)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layouts_of_gradients(cuda: torch.device, dtype: torch.dtype, autocast: bool) -> None:
+    """By running statistics gradients of images in channels-last are row-major, as in eager."""
+    norm = trained(nn.BatchNorm2d(8), torch.randn(4, 8, 6, 6, device=cuda))
+    for function in (norm, lambda x: F.relu(norm(x * 2))):
+        found = []
+        for call in (function, jitpy.jit(function)):
+            torch.manual_seed(0)
+            x = torch.randn(4, 8, 6, 6, device=cuda, dtype=dtype).to(memory_format=torch.channels_last).requires_grad_()
+            with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+                out = call(x)
+            found.append((out, torch.autograd.grad(out.float().square().sum(), x)[0]))
+        for theirs, ours in zip(*found, strict=True):
+            assert ours.stride() == theirs.stride()
+            torch.testing.assert_close(ours.float(), theirs.float(), rtol=2e-2, atol=2e-2)

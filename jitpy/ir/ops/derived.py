@@ -73,6 +73,7 @@ _AS_IMAGE_ON_CPU = {
 #: Ops whose results are row-major where the meta kernel keeps channels last; those on GPUs alone.
 _ROW_MAJOR = frozenset({"aten.glu_backward.default"})
 _ROW_MAJOR_ON_GPUS = frozenset({"aten.pixel_unshuffle.default"})
+_NORM_BACKWARD = "aten.native_batch_norm_backward.default"
 
 #: Where torch's own operators are.
 _NAMESPACES = frozenset(("aten", "prims", "prim"))
@@ -192,6 +193,8 @@ def _derive_static(
     try:
         result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
         found = describe(result, inputs, device)
+        if op.name == _NORM_BACKWARD and device.type == "cuda" and len(args) > 7 and args[7] is False:
+            return replace(found, spec=_with_row_major_image(found.spec))
         stride = _other_stride(op, args, found.spec, device) if isinstance(found.spec, TensorSpec) else None
         return found if stride is None else replace(found, spec=found.spec.with_(stride=stride))
     except NotCovered:
@@ -199,6 +202,12 @@ def _derive_static(
     except Exception as error:
         # Not every meta kernel exists, and some are stricter than eager: the real kernel has the last word.
         return _run_for_real(op, args, kwargs, grad_enabled, error)
+
+
+def _with_row_major_image(spec: Any) -> Any:
+    """On GPUs the gradient of images is row-major where running statistics were used, however the images lie."""
+    image, *rest = spec
+    return image if image is None else image.with_(stride=contiguous_stride(image.shape)), *rest
 
 
 def _other_stride(
