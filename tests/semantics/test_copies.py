@@ -1,4 +1,5 @@
-"""`copy.copy`, `copy.deepcopy` and `dataclasses.replace` of what a program makes or holds. PYTEST_DONT_REWRITE."""
+"""`copy.copy`, `copy.deepcopy` and `dataclasses.replace` of what a program makes or holds; regular expressions with
+functions. PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
@@ -114,6 +115,30 @@ def parts_of_matches(x):
     match = re.fullmatch(r"a(?P<n>.)", "ab")
     following = iter([1, 2]).__next__
     return x, match["n"], match[0], match[1], match.span(), following(), following()
+
+
+@case(one, fullgraph=True)
+def substitutions_by_functions(x):
+    seen = []
+
+    def replaced(match):
+        seen.append(match.group(0))
+        return match.group(0) * x.shape[0]
+
+    text = re.sub("a|", replaced, "bab", count=3), re.subn(r"(\d)", lambda match: f"<{match[1]}>", "1a2", flags=re.I)
+    return x, text, seen, re.sub("a", "b", "aa"), re.compile("b").subn(replaced, "abab", 1)
+
+
+@case(one)
+def substitutions_that_raise(x):
+    found = []
+    for what in (lambda: re.sub("a", lambda match: 3, "a"), lambda: re.sub("("), lambda: re.sub("(", len, "a"),
+                 lambda: re.sub("a", lambda match: {}[match[0]], "a")):
+        try:
+            found.append(what())
+        except (TypeError, KeyError, re.error) as error:
+            found.append((type(error).__name__, str(error)))
+    return x, found
 
 
 test_copies = make_test(__name__)

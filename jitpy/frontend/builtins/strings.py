@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from ..breaks import GraphBreak
-from ..calls import BUILTINS, NotConstant, builtin, deep_constant, fold_deep
+from ..calls import BUILTINS, NotConstant, builtin, call, deep_constant, fold_deep
 from ..executor import Executor
 from ..operators import constant_of, known_text
+from ..polyfills.texts import sub, subn
 from ..values.base import BoxedValue, ConstValue, Value, const, unsupported
 from .iteration import SequenceIterator, iterate
 from .plain_parts import is_boxed, whole_plain_part
@@ -92,11 +93,13 @@ def compare_versions(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 # -- text of constants ----------------------------------------------------------------------------------------
 
 
-def _folded(function: Any) -> Any:
-    """A library function in Python that does nothing but compute."""
+def _folded(function: Any, body: Any = None) -> Any:
+    """A library function in Python that does nothing but compute; `body` does it where arguments are no constants."""
 
     def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         folded = fold_deep(ex, function, args, kwargs)
+        if folded is None and body is not None:
+            return call(ex, ex.world.const_object(body), args, kwargs)
         if folded is None:
             raise GraphBreak("unsupported_call", f"{function.__module__}.{function.__name__} of what is not constant")
         return folded
@@ -118,6 +121,7 @@ def pattern_finditer(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
     return SequenceIterator([ex.world.const_object(match) for match in matches], type(matches))
 
 
-for _function in (re.compile, re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.escape,
+for _function in (re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.escape,
                   json.dumps, json.loads, textwrap.dedent, textwrap.indent, textwrap.fill, textwrap.wrap):
     BUILTINS[_function] = _folded(_function)
+BUILTINS[re.sub], BUILTINS[re.subn] = _folded(re.sub, sub), _folded(re.subn, subn)

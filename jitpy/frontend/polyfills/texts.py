@@ -18,6 +18,16 @@ def pattern_subn(pattern, repl, string, count=0):
     return _substituted(pattern, repl, string, count)
 
 
+def sub(pattern, repl, string, count=0, flags=0):
+    """`re.sub`."""
+    return re.compile(pattern, flags).sub(repl, string, count)
+
+
+def subn(pattern, repl, string, count=0, flags=0):
+    """`re.subn`."""
+    return re.compile(pattern, flags).subn(repl, string, count)
+
+
 def _substituted(pattern, repl, string, count):
     if not callable(repl):
         give_up("a replacement that is no function")
