@@ -29,19 +29,19 @@ def with_a_local_function(x):
 
 
 def draws(x):
-    return x * random.random()
+    return x * random.betavariate(x.sum().item(), 1)
 
 
-def draws_an_int(x):
-    return x * random.randint(1, 3)
+def draws_bytes(x):
+    return x * random.randbytes(3)[0]
 
 
 def draws_with_numpy(x):
-    return x * float(np.random.uniform())
+    return x * float(np.random.uniform(x.sum().item(), 9.0))
 
 
 def reads_the_clock(x):
-    return x * time.perf_counter()
+    return x * len(time.strftime("%Y"))
 
 
 def takes_a_lock(x):
@@ -50,11 +50,11 @@ def takes_a_lock(x):
 
 
 def reads_a_thread_local(x):
-    return x * HERE.scale
+    return x * HERE.__dict__["scale"]
 
 
 def reads_a_context_variable(x):
-    return x * VARIABLE.get()
+    return x * len(VARIABLE.name)
 
 
 def opens_a_file(x):
@@ -71,9 +71,9 @@ def test_the_part_behind_a_break_is_reported_with_local_functions() -> None:
 
 
 @pytest.mark.parametrize(("function", "advice"), [
-    (draws, "draw it with torch"),
-    (draws_an_int, "draw it with torch"),
-    (draws_with_numpy, "draw it with torch"),
+    (draws, "draw them with torch"),
+    (draws_bytes, "draw them with torch"),
+    (draws_with_numpy, "draw them with torch"),
     (reads_the_clock, "clock"),
     (takes_a_lock, "locks"),
     (reads_a_thread_local, "pass the value in"),
