@@ -179,9 +179,9 @@ class Engine:
 
     def _explain_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any],
                       closure: Any) -> list[str]:
-        reasons = []
-        for number, (_, failing) in enumerate(dispatcher.explain_miss(params, globals, closure)):
-            reasons += [f"variant {number}: {text}" for text in failing]
+        from .explain.misses import grouped
+
+        reasons = grouped([failing for _, failing in dispatcher.explain_miss(params, globals, closure)])
         logs.log("recompiles", lambda: f"{dispatcher.__qualname__}:\n  " + "\n  ".join(reasons))
         return reasons
 

@@ -191,6 +191,7 @@ class Executor:
     def run(self, frame: Frame) -> Value:
         """Trace from a root frame to its return. GraphBreak, Restart and Skip come out as exceptions."""
         self.push_frame(frame)
+        self.world.place = self.loc
         try:
             return self.run_until(0)
         except TracedException as error:

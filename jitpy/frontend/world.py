@@ -13,7 +13,7 @@ import enum
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -115,7 +115,8 @@ class World:
         self.history = history
         self.root_globals = globals
         self.dynamic = dynamic
-        self.why = ""  # the user's place, for guards' texts
+        self.why = ""
+        self.place: Callable[[], Any] = str  # the user's place, for guards' texts
         self.may_break = False  # whether the graph can be broken where the program stands
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
@@ -159,7 +160,7 @@ class World:
                 self.history.class_is_made_anew(source.key(), arg):
             raise Skip("local_class", f"{source} is a class {arg.__qualname__}" if kind == "id" else
                        f"{source} is of a class {arg.__qualname__}")
-        self.guards.add(source, kind, arg, self.why)
+        self.guards.add(source, kind, arg, f"{self.place()}" if kind in ("eq", "len") else self.why)
 
     def pin(self, value: PyValue) -> Any:
         """The real object of a PyValue, from now on guarded by identity."""

@@ -1,0 +1,50 @@
+"""The log of recompilations: what changed, from what to what, each thing once."""
+
+import torch
+
+import jitpy
+from jitpy import logs
+from jitpy.explain.misses import grouped
+
+
+class Settings:
+    scale = 1
+    mode = "a"
+
+
+def test_what_changed():
+    settings = Settings()
+    settings.scale, settings.mode = 1, "a"
+
+    def fn(x, n, items):
+        y = x * settings.scale
+        if settings.mode == "a":
+            y = y + n
+        return y + len(items)
+
+    compiled = jitpy.jit(fn, backend="eager")
+    compiled(torch.ones(2), 1, [1])
+    texts = []
+    sink = logs.set_sink(texts.append)
+    logs.enable("recompiles")
+    try:
+        compiled(torch.ones(3), 2, [1, 2])
+        settings.mode = "b"
+        compiled(torch.ones(3), 2, [1, 2])
+    finally:
+        logs.disable("recompiles")
+        logs.set_sink(sink)
+    first, second = texts
+    assert "n: 1 -> 2" in first and "len(items): 1 -> 2" in first and "x: size 0: 2 -> 3" in first, first
+    lines = second.splitlines()
+    assert "settings.mode: 'a' -> 'b'" in second and "test_recompile_reasons.py" in second, second
+    assert sum("mode" in line for line in lines) == 1  # once, for both variants
+
+
+def test_each_thing_once():
+    assert grouped([["constants_equal(n, 1), but found 3", "constants_equal(m, 0), but found 5"],
+                    ["constants_equal(n, 2), but found 3"]]) == ["n: 2, 1 -> 3", "m: 0 -> 5 (variant 0)"]
+    assert grouped([["x: dtype is torch.int32, expected torch.float32; it has 2 dimensions, expected 1"]]) == [
+        "x: dtype: torch.float32 -> torch.int32", "x: dimensions: 1 -> 2"]
+    assert grouped([["something else"], ["something else", "more"]]) == ["something else", "more (variant 1)"]
+    assert grouped([]) == []
