@@ -31,7 +31,8 @@ def _reason(id: str, title: str, explanation: str, hint: str) -> None:
 _reason("user", "jitpy.graph_break() was called", "The program asked for a break here.", "Remove the call.")
 _reason("data_dependent_branch", "Branch on the value of a tensor",
         "Which way the program goes depends on numbers that exist only when the graph has run. (Where one way only "
-        "raises, the graph checks that it is the other one, without a break.)",
+        "raises, the graph checks that it is the other one, without a break. Flags and counters from outside, tensors "
+        "of one element on the CPU, are looked at when a call begins, as long as the graph has not changed them.)",
         "Use torch.where, or move the branch out of the jitted function. Both ways are captured separately.")
 _reason("unsupported_call", "Call of a function that cannot be traced",
         "It is implemented in C, and jitpy does not know what it does to its arguments.",
@@ -120,8 +121,9 @@ _reason("recursion", "A function that calls itself breaks the graph",
         "Remove the break inside the function.")
 _reason("input_mutation", "A change of a tensor that cannot be written back", "", "Change a copy of the tensor.")
 _reason("new_history", "A tensor with a history that begins anew",
-        "A parameter was changed under no_grad (by an optimizer's step, say), is read again with gradients, and a "
-        "result has its history from there. One graph makes the change, and another one begins where it is read.",
+        "A parameter was made in the function, or changed under no_grad (by an optimizer's step, say), is read with "
+        "gradients, and a result has its history from there. One graph makes or changes it, and another one begins "
+        "where it is read.",
         "Read it under torch.no_grad(), return detached results, or run their backward pass in the function too.")
 _reason("import", "Import with effects", "The module was not imported before; importing runs arbitrary code.",
         "Import at the top of the module.")

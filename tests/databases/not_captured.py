@@ -99,11 +99,6 @@ MODULES: dict[str, Why] = {
         """nn.LazyConv1d nn.LazyConv2d nn.LazyConv3d nn.LazyConvTranspose1d nn.LazyConvTranspose2d
         nn.LazyConvTranspose3d""",
     ),
-    **_because(
-        "unsupported_op",
-        "momentum=None: the number of batches, read from a tensor, is an argument of the operator",
-        "nn.BatchNorm1d/train nn.BatchNorm2d/train nn.BatchNorm3d/train",
-    ),
 }
 
 #: Modules of which only some samples break.
