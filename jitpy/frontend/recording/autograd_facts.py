@@ -72,15 +72,12 @@ def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Col
         if producer not in freed and keeps_result(recorder, producer, value):
             found.append(producer)
     for node in recorder.graph.nodes[since:]:
-        if node in writers or node.op.is_view or node.op is GETITEM or not requires_grad(node.spec):
+        # in this order: an optimizer writes behind a pass that has run through nearly all of them
+        if node in freed or node in writers or node.op.is_view or node.op is GETITEM or \
+                not requires_grad(node.spec) or short_name(node.op) in _KEEPS_NO_INPUT:
             continue
         reads = [n for n in node.input_nodes() if shows(n, memory)]
-        if (
-            reads
-            and node not in freed
-            and short_name(node.op) not in _KEEPS_NO_INPUT
-            and not saved_values(recorder, node)[0].isdisjoint(reads)
-        ):
+        if reads and not saved_values(recorder, node)[0].isdisjoint(reads):
             found.append(node)
     return found
 
