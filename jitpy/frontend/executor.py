@@ -191,7 +191,7 @@ class Executor:
     def run(self, frame: Frame) -> Value:
         """Trace from a root frame to its return. GraphBreak, Restart and Skip come out as exceptions."""
         self.push_frame(frame)
-        self.world.place = self.loc
+        self.world.place = lambda: self.loc() if self.frames else ""  # guards are added when tracing has ended, too
         try:
             return self.run_until(0)
         except TracedException as error:

@@ -48,3 +48,21 @@ def test_each_thing_once():
         "x: dtype: torch.float32 -> torch.int32", "x: dimensions: 1 -> 2"]
     assert grouped([["something else"], ["something else", "more"]]) == ["something else", "more (variant 1)"]
     assert grouped([]) == []
+
+
+def test_guards_of_what_is_only_left_behind():
+    """What is read of objects when tracing has ended is read at no line."""
+    import functools
+
+    kept = []
+
+    def fn(x):
+        made = [functools.partial(lambda k, v: v, i) for i in range(1)]
+        kept.append(made[0])
+        del kept[:-2]
+        return made[-1](x + x)
+
+    compiled = jitpy.jit(fn, backend="eager")
+    for _ in range(4):
+        assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert len(kept) == 2
