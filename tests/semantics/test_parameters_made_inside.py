@@ -161,6 +161,15 @@ def views_see_changes(x):
 
 
 @case(one)
+def views_made_under_no_grad(x):
+    p = nn.Parameter(x * 2)
+    with torch.no_grad():
+        q = p[0]
+        r = p.t()
+    return p, q, r.requires_grad, p[1].detach()
+
+
+@case(one)
 def pass_over_a_change(x):
     p = nn.Parameter(x * 2)
     y = p * p

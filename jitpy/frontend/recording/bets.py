@@ -388,6 +388,9 @@ class Bets:
                 self.check_date(tensor)
             if isinstance(tensor, TracedTensor) and parameters.is_stale(tensor):
                 raise self.leaves[tensor.storage.base].bet.lost()
+            bet = parameters.unrecorded(tensor) if isinstance(tensor, TracedTensor) else None
+            if bet is not None:
+                raise bet.lost()
         seen = set(map(id, live))
         live += [made for made, data in parameters.data.items() if id(data) in seen]
         for payload in live if self.seen_off else ():

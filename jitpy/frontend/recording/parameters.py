@@ -14,13 +14,14 @@ import torch
 
 from jitpy.ir import Node
 
-from ..traced import Storage, TracedTensor, Uncapturable
+from ..traced import Storage, TracedTensor, Uncapturable, ViewStep
 from .bets import Bet
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
 _DETACH = torch.ops.aten.detach.default
+_UNRECORDED = "a view, made under no_grad, of a parameter that was made here"
 
 
 class Parameters:
@@ -33,6 +34,8 @@ class Parameters:
         self._shown: dict[Node, Storage] = {}
         #: the memory, and its generation, that such memory stands for
         self._stand_for: dict[Storage, tuple[Storage, int]] = {}
+        #: the steps of views of parameters that were made under no_grad: torch says of these that they require grad
+        self._unrecorded: dict[ViewStep, Bet] = {}
 
     def make(self, data: TracedTensor, requires_grad: bool) -> TracedTensor:
         """`torch.nn.Parameter(data, requires_grad)`."""
@@ -56,6 +59,14 @@ class Parameters:
         self._recorder._save(tensor)
         tensor._spec = tensor.spec.with_(requires_grad=requires_grad)
         tensor.is_leaf = True
+
+    def read(self, tensor: TracedTensor) -> Node:
+        """A tensor in a parameter's memory, up to date, is read under grad mode."""
+        if tensor.storage.leaf is tensor and tensor._spec.requires_grad:
+            return self.root(tensor)
+        if self.unrecorded(tensor) is not None:
+            raise Uncapturable("unsupported_op", _UNRECORDED)
+        return tensor.node
 
     def root(self, tensor: TracedTensor) -> Node:
         """What autograd knows a tensor by, whatever mode is on: of a parameter, the leaf with its present value."""
@@ -89,6 +100,17 @@ class Parameters:
             self._stand_for[memory] = tensor.storage, tensor.storage.generation
             self._recorder._journal.append(lambda: self._stand_for.pop(self._shown.pop(leaf)))  # type: ignore[arg-type,return-value]
         return TracedTensor(self._recorder, memory, (), leaf, leaf.tensor)
+
+    def note_view(self, step: ViewStep) -> None:
+        """A view of a parameter is made under no_grad."""
+        self._unrecorded[step] = Bet(self._recorder.step(), "unsupported_op", _UNRECORDED)
+
+    def unrecorded(self, tensor: TracedTensor) -> Bet | None:
+        """The bet that nobody asks for the history of such a view, unless it is none."""
+        found = None
+        for step in tensor.chain:
+            found = None if step.op.target is _DETACH else self._unrecorded.get(step, found)
+        return found
 
     def is_stale(self, tensor: TracedTensor) -> bool:
         """Whether it is a view of a leaf whose parameter was changed since."""

@@ -190,8 +190,8 @@ class Recorder:
             self._refresh(value)
         if value.stands_for is not None and self.state.grad_enabled and not detached:
             self.bets.begin_at_data(value)
-        if storage.leaf is value and value._spec.requires_grad and self.state.grad_enabled and not detached:
-            return self.parameters.root(value)
+        if storage.leaf is not None and self.state.grad_enabled and not detached:
+            return self.parameters.read(value)
         return value.node
 
     def number_of(self, tensor: torch.Tensor) -> int:
@@ -365,6 +365,8 @@ class Recorder:
         """A new tensor object: `base` looked at through `step`, whose present value is `node`."""
         if base.storage.leaf is base and node.tensor.requires_grad:
             base = self.parameters.seen_by_views(base)
+        elif base.storage.leaf is base and base._spec.requires_grad and step.op.target is not _aten.detach.default:
+            self.parameters.note_view(step)
         restricts = (step.multi or not step.grad_enabled) and step.op.target is not _aten.detach.default
         if restricts and (step.multi or not base.storage.restricted):
             self._save(base.storage)
