@@ -131,6 +131,8 @@ class _Output:
 
     def make(self, inputs: tuple[Any, ...]) -> torch.Tensor:
         if self.input is None:
+            if torch.is_inference_mode_enabled():  # where an alias would be an ordinary tensor, as its memory is
+                return torch.empty(0, dtype=self.tensor.dtype, device=self.tensor.device).set_(self.tensor)
             return self.tensor.detach()
         base = inputs[self.input]
         if self.whole:
