@@ -77,6 +77,13 @@ _finding("normal_under_autograd", """
     t2.bernoulli_(0.5)
     """, "t1, t2")
 
+# The backward pass kept what a view had shown of a leaf before its `.data` was replaced.
+_finding("view_of_a_leaf_whose_data_is_replaced", """
+    t1 = v.view_as(v)
+    v.data = z.data
+    t5 = torch.addcmul(g, g, t1 * g)
+    """, "t5", alias=6)
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from jitpy.ir.alias import needs_grad
+
 from ..calls import recording
 from ..inputs import is_leaf
 from ..traced import TracedTensor, Uncapturable
@@ -49,6 +51,9 @@ def _check(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
         what = "sizes that change from call to call"
     elif value.real.is_inference() or value.real._base is not None:
         what = "a tensor from outside that is a view, or was made in inference mode"
+    elif have.requires_grad and any(node.op.is_view and needs_grad(node.spec) for node in recorder.graph.nodes
+                                    if tensor.node in node.input_nodes()):
+        what = "a tensor that requires grad, of which there are views"
     elif have.requires_grad and not recorder.attribute(tensor, "is_leaf"):
         what = "a tensor that was computed"
     elif value.grad_assigned and (have.shape, have.dtype, have.device) != (given.shape, given.dtype, given.device):
