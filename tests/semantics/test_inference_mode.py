@@ -121,7 +121,14 @@ def views_made_behind(x):
     with torch.inference_mode():
         y = x * 2
     a, b = y.chunk(2)
-    return y, a, b, a.is_inference(), y.detach().is_inference(), y.clone().is_inference(), y.data.is_inference()
+    return y, a, b, a.is_inference(), y.clone().is_inference()
+
+
+@case(plain)
+def detached_behind(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y.detach().is_inference(), y.data.is_inference(), y
 
 
 @case(plain, fullgraph=True)
