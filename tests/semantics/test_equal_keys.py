@@ -103,6 +103,12 @@ def nans_are_found_by_identity(x):
     return x, d.get(nan), d.get(float("nan")), nan in [nan], {nan} == {nan}, [nan].index(nan), {1: nan} == {1: nan}
 
 
+@case(lambda: (torch.ones(3),), lambda: (torch.tensor([0.0, 1.0]),))
+def texts_of_sizes_that_depend_on_data(x):
+    found = torch.nonzero(x > 0.25).shape[0]
+    return x, str(found) in {"3": 1}, {"1": 2}.get(f"{found}"), f"{found}"
+
+
 # -- frozen dataclasses -----------------------------------------------------------------------------------------------
 
 

@@ -83,6 +83,8 @@ def known_part(world: World, value: Value) -> Any:
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, SymValue):
+        if world.sizes.is_unbacked(value.expr):
+            raise GraphBreak("unsupported_value", "a look at a text made of a size that depends on data")
         return world.specialize(value.expr, f"a text, {world.recorder.loc}")
     if isinstance(value, ScalarValue):
         known = pin(world.recorder, value.traced, f"a text, {world.recorder.loc}")

@@ -57,7 +57,7 @@ def _begun_at(ex: Executor) -> int:
     """The step of the program's own that enters the block."""
     step = ex.step
     for frame in reversed(ex.frames):
-        if frame.code not in PARTS_OF_INFERENCE_MODE:
+        if not any(frame.code is part for part in PARTS_OF_INFERENCE_MODE):
             break
         step = frame.entered
     return step
