@@ -7,7 +7,6 @@ storage's value and brings aliases up to date when they are read again. What the
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from jitpy.ir import (
     CONSTANT,
     GETITEM,
-    Dim,
     Graph,
     Loc,
     Node,
@@ -27,12 +25,10 @@ from jitpy.ir import (
     SizeUnknown,
     Spec,
     TensorSpec,
-    contiguous_stride,
 )
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.graph import OWN_VERSIONS
-from jitpy.ir.ops.functional import check_write
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 from jitpy.ir.ops.views import PARTS, with_first_position
 
@@ -68,7 +64,7 @@ from ..traced import (
     ViewStep,
     tensors_in,
 )
-from . import aliasing, overlap
+from . import aliasing, layouts, overlap
 from .autograd_facts import NO_DERIVATIVE, WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
 from .bets import Bets
 from .default_dtypes import name_dtype
@@ -435,7 +431,7 @@ class Recorder:
             if not isinstance(source, TracedTensor):  # a number
                 source = self.record(_aten.full.default, ([], source), {"dtype": target.dtype,
                                                                         "device": target.spec.device})
-            self.write(target, self.copy_into(self.node(source), target.spec, target), replaces=True)
+            self.write(target, layouts.copy_into(self, self.node(source), target.spec, target), replaces=True)
             return target
         outs = facts.outs
         call_args, call_kwargs = facts.functional_call(args, kwargs)
@@ -553,7 +549,7 @@ class Recorder:
         writer = value.args[0] if value.op is GETITEM else value
         self._check_saved(storage, writer, unseen, target.is_data)
         written = value
-        value = self._conform(value, target, spec)
+        value = layouts.conform(self, value, target, spec)
         levels = [storage.base]
         for step in target.chain[:-1]:
             levels.append(self._apply_step(step, levels[-1]))
@@ -565,10 +561,10 @@ class Recorder:
             if not self.state.grad_enabled or target.is_detached:
                 lost = True
             elif not new.tensor.requires_grad or replaces and shows(new, {value}):
-                new = self._with_history(storage.base, new)
+                new = layouts.with_history(self, storage.base, new)
                 value = value if target.chain else new
         if target.chain:
-            new = self._in_layout(new, storage)
+            new = layouts.in_layout(self, new, storage)
         if storage.input is None and new.tensor.requires_grad and not lost:
             # what is computed from the tensor from now on is computed from the one that the program sees
             owned = no_view(self, new)
@@ -597,7 +593,7 @@ class Recorder:
             if id(step) not in self.rebased:
                 self.rebased[id(step)] = step
                 self._journal.append(lambda: self.rebased.pop(id(step)))
-        if not same_layout(value.tensor, spec) or not lost and (
+        if not layouts.same_layout(value.tensor, spec) or not lost and (
             new.tensor.requires_grad != value.tensor.requires_grad or target.chain and value.tensor.requires_grad
         ):
             return  # rebuilt from the base when it is read: with a history it is a view of that
@@ -704,64 +700,6 @@ class Recorder:
         if self.shares_memory(index) or sharing_arrays(self, real, entry.source):
             raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")
 
-    def _conform(self, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
-        """`value` in the dtype and layout of the tensor that receives it."""
-        have = value.tensor
-        if have.dtype != spec.dtype:
-            try:
-                check_write(spec.dtype, have.dtype)
-            except RuntimeError as error:
-                raise UserError(error) from None
-        if have.device != spec.device:
-            raise Uncapturable("unsupported_op", "a write across devices")
-        if have.dtype == spec.dtype and (target.chain or _stays(have, spec, target.storage)):
-            return value
-        return self.copy_into(value, spec, target)
-
-    def copy_into(self, value: Node, spec: TensorSpec, old: TracedTensor) -> Node:
-        """A fresh copy of `value` with the shape, dtype, device and, unless `old` is a view, the strides of `spec`."""
-        have = value.tensor
-        contiguous = {"memory_format": torch.contiguous_format}
-        if len(have.shape) != len(spec.shape) or have.shape != spec.shape:
-            value = self.emit(_aten.expand.default, (value, spec.shape), {})
-        order = list(range(spec.ndim))
-        if spec.stride != contiguous_stride(spec.shape):  # on axes of size 1, too, which layouts do not depend on
-            dense = dense_order(self.sizes, spec)
-            own = old.storage.input is None and not old.chain
-            if dense is not None and not (own and _ordered_strides(spec.shape, dense) != spec.stride):
-                order = dense
-            elif own or not old.chain and not spec.is_contiguous():
-                if have.requires_grad and self.state.grad_enabled:
-                    return self.emit("ir.in_layout_of", (self.node(old), value), {},
-                                     spec.with_(requires_grad=True, offset=0))
-                return self.emit(_aten.copy.default, (self.node(old), value), {}, spec.with_(requires_grad=False))
-        permuted = order != sorted(order)
-        if permuted:
-            value = self.emit(_aten.permute.default, (value, order), {})
-        if have.dtype != spec.dtype or have.device != spec.device:
-            value = self.emit(
-                _aten._to_copy.default, (value,), {"dtype": spec.dtype, "device": spec.device, **contiguous}
-            )
-        else:
-            value = self.emit(_aten.clone.default, (value,), contiguous)
-        if permuted:
-            inverse = [order.index(axis) for axis in range(spec.ndim)]
-            value = self.emit(_aten.permute.default, (value, inverse), {})
-        return value
-
-    def _with_history(self, old: Node, value: Node) -> Node:
-        """`value` written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
-        if not old.tensor.ndim:
-            raise Uncapturable("unsupported_op", "a value written over a 0-dim tensor that requires grad")
-        return aliasing.scatter_along(self, _aten.slice_scatter.default, old, value, 0, 0, old.tensor.shape[0])
-
-    def _in_layout(self, value: Node, storage: Storage) -> Node:
-        """`value` with the strides of the base that it replaces."""
-        base = storage.base
-        if _stays(value.tensor, base.tensor, storage):
-            return value
-        return self.copy_into(value, base.tensor, TracedTensor(self, storage, (), base, base.tensor))
-
     # -- scalars
 
     def scalar_op(self, function: Callable[..., Any], *args: Any) -> TracedScalar:
@@ -865,35 +803,3 @@ def _with_grad(spec: Any, requires_grad: bool) -> Any:
     if type(spec) is TensorSpec and (spec.dtype.is_floating_point or spec.dtype.is_complex):
         return spec.with_(requires_grad=requires_grad)
     return spec
-
-
-def _ordered_strides(shape: tuple[Dim, ...], order: list[int]) -> tuple[Dim, ...]:
-    """The strides of memory without gaps, axes from the outermost to the innermost."""
-    inner = contiguous_stride(tuple([shape[axis] for axis in order]))
-    return tuple([inner[order.index(axis)] for axis in range(len(shape))])
-
-
-def dense_order(env: SizeEnv, spec: TensorSpec) -> list[int] | None:
-    """The axes from the outermost to the innermost in memory, None where the memory has gaps."""
-    order = sorted(range(spec.ndim), key=lambda axis: (-env.hint(spec.stride[axis]), spec.shape[axis] == 1, axis))
-    expected: Any = 1
-    for axis in reversed(order):
-        if type(spec.shape[axis]) is int and spec.shape[axis] == 1:
-            continue
-        if not env.equal(spec.stride[axis], expected, "layout of a tensor that is written to"):
-            return None
-        expected = expected * spec.shape[axis]
-    return order
-
-
-def _stays(value: TensorSpec, base: TensorSpec, storage: Storage) -> bool:
-    """Whether a value may take the place of a storage's base. It is a result, unless an input's memory gets it: then
-    all strides count, those of axes of size 1, too."""
-    return value.stride == base.stride or storage.input is not None and same_layout(value, base)
-
-
-def same_layout(a: TensorSpec, b: TensorSpec) -> bool:
-    """Equal strides, axes of size 1 aside."""
-    if a.stride == b.stride:
-        return True
-    return all(size == 1 or operator.eq(x, y) for size, x, y in zip(a.shape, a.stride, b.stride, strict=True))

@@ -26,7 +26,7 @@ from ..builtins.iteration import iterate
 from ..calls import builtin, from_payload, recording
 from ..polyfills.autograd import batched_gradients
 from ..recording.history import TWICE
-from ..recording.recorder import dense_order, same_layout
+from ..recording.layouts import copy_into, dense_order, same_layout
 from ..traced import GraphInput, TracedTensor, Uncapturable, UserError
 from ..values.base import ConstValue, TensorValue, TupleValue, Value, const
 from .objects import assign_grad, load_grad
@@ -322,7 +322,7 @@ def _own_memory(recorder: Recorder, grad: Node, spec: TensorSpec, taken: set[Nod
     if dense_order(recorder.sizes, spec) is None:
         layout = layout.with_(stride=contiguous_stride(spec.shape))
     if grad in taken or memory_of(recorder, grad) is not grad or not same_layout(grad.tensor, layout):
-        grad = recorder.copy_into(grad, layout, recorder.fresh(grad))
+        grad = copy_into(recorder, grad, layout, recorder.fresh(grad))
     taken.add(grad)
     return grad
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..inputs import memory_range
-from ..recording.recorder import dense_order
+from ..recording.layouts import dense_order
 from ..source import attr
 from ..traced import Uncapturable
 from ..values.base import ConstValue, TensorValue, Value, const, unsupported
