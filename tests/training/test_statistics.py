@@ -59,6 +59,14 @@ class ReadBefore(Twice):
         return self.norm(self.linear(x) + self.norm.running_mean)
 
 
+class WrittenWithoutMomentum(Written):
+    """The same, of an average over all batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm.momentum = None
+
+
 def norm_of(model: nn.Module) -> Any:
     return next(m for m in model.modules() if isinstance(m, (nn.BatchNorm1d, nn.InstanceNorm1d)))
 
@@ -111,7 +119,7 @@ _READ_CHANGED = ("eftf01", "tfeftfef0123")
 @pytest.mark.parametrize("backend", ["codegen", "eager"])
 @pytest.mark.parametrize("script", ["eftf01", "etff10", "tfr0", "tfl0", "efr0", "tfs0", "tfeftfef0123"])
 @pytest.mark.parametrize("make", [batch_norm, without_momentum, without_affine, instance_norm, Twice, Written,
-                                  ReadBefore])
+                                  WrittenWithoutMomentum, ReadBefore])
 def test_passes_after_changes_of_statistics(make: Callable[[], nn.Module], script: str, backend: str) -> None:
     outcomes, tensors = run(make, lambda model: model, script)
     found, values = run(make, lambda model: jitpy.jit(model, backend=backend), script)
@@ -149,3 +157,24 @@ def test_writes_through_data_leave_versions(backend: str) -> None:
     assert torch.equal(jitpy.jit(step, backend=backend)(x), torch.full((3,), 2.0))
     assert torch.equal(x, torch.ones(3))
     assert x._version == 0
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("backend", ["codegen", "eager"])
+def test_statistics_that_are_not_finite(backend: str, momentum: float | None) -> None:
+    """They stay so, and batches that are not finite make them so."""
+    inf, nan = float("inf"), float("nan")
+    x = torch.randn(6, 8)
+    x[2, 4:] = torch.tensor([inf, nan, -inf, inf])
+
+    def left(wrap: Callable[[Any], Any]) -> list[torch.Tensor]:
+        norm = nn.BatchNorm1d(8, momentum=momentum)
+        wrapped = wrap(norm)
+        wrapped(torch.ones(6, 8))
+        norm.running_mean.copy_(torch.tensor([inf, nan, -inf, 1.0, inf, 1.0, inf, 1.0]))
+        norm.running_var.copy_(torch.tensor([inf, nan, 1.0, inf, inf, inf, 1.0, 1.0]))
+        wrapped(x)
+        return list(norm.buffers())
+
+    torch.testing.assert_close(left(lambda norm: jitpy.jit(norm, backend=backend)), left(lambda norm: norm),
+                               equal_nan=True)
