@@ -68,27 +68,50 @@ class Counted(graphs.GraphedExecutable):
 
 WEIGHT, OTHER = torch.empty(LARGE), torch.empty(LARGE)
 PLACES, FEW = [torch.empty(LARGE) for _ in range(40)], [torch.empty(SMALL) for _ in range(40)]
+WEIGHTS = [torch.nn.Parameter(place, requires_grad=False) for place in PLACES[:14]]
 
 #: at call n the inputs are so; recordings at most, and what is copied in the end
 CASES: dict[str, tuple[Callable[[int], tuple[torch.Tensor, ...]], int, set[int]]] = {
     "always the same": (lambda n: (WEIGHT, OTHER), 1, set()),
     "a small one that moves": (lambda n: (WEIGHT, FEW[n]), 1, {1}),
-    "a large one that moves": (lambda n: (WEIGHT, PLACES[n]), 2, {1}),
-    "all that move": (lambda n: (PLACES[n], PLACES[39 - n], FEW[n]), 2, {0, 1, 2}),
+    "a large one that moves": (lambda n: (WEIGHT, PLACES[n]), 1, {1}),
+    "small ones beside one that moves": (lambda n: (WEIGHT, FEW[0], PLACES[n]), 1, {1, 2}),
+    "all that move": (lambda n: (PLACES[n], PLACES[39 - n], FEW[n]), 1, {0, 1, 2}),
+    "one that moves once": (lambda n: (WEIGHT, PLACES[n > 0]), 1, {1}),
+    "one that moves while others settle": (lambda n: (PLACES[n > 0], PLACES[10 + (n > 1)]), 2, {0, 1}),
+    "one that moves later": (lambda n: (WEIGHT, PLACES[n > 9]), 2, {1}),
+    "two buffers": (lambda n: (WEIGHT, PLACES[n % 2]), 1, {1}),
+    "many buffers": (lambda n: (WEIGHT, PLACES[n % 7]), 1, {1}),
+    "many buffers, for some time each": (lambda n: (WEIGHT, PLACES[n // 3]), 2, {1}),
+    "a parameter that moves once": (lambda n: (WEIGHTS[n > 0], OTHER), 1, set()),
+    "a parameter that moves later": (lambda n: (WEIGHTS[n > 9], OTHER), 2, set()),
+    "two sets of weights": (lambda n: (WEIGHTS[n % 2], WEIGHTS[2 + n % 2], OTHER), 2, set()),
+    "two sets of weights, and inputs that move": (lambda n: (WEIGHTS[n % 2], PLACES[n]), 3, {1}),
+    "many sets of weights": (lambda n: (WEIGHTS[n % 14], OTHER), 5, {0}),
+}
+
+#: the same of inputs that the plan writes to
+STATES: dict[str, tuple[Callable[[int], tuple[torch.Tensor, ...]], int, set[int]]] = {
+    "always the same": (lambda n: (WEIGHT, OTHER), 1, set()),
     "one that moves once": (lambda n: (WEIGHT, PLACES[n > 0]), 1, set()),
-    "one that moves while others settle": (lambda n: (PLACES[n > 0], PLACES[10 + (n > 1)]), 2, set()),
     "one that moves later": (lambda n: (WEIGHT, PLACES[n > 9]), 2, set()),
     "two buffers": (lambda n: (WEIGHT, PLACES[n % 2]), 2, set()),
-    "two sets of weights": (lambda n: (PLACES[n % 2], PLACES[2 + n % 2], OTHER), 2, set()),
-    "many buffers": (lambda n: (WEIGHT, PLACES[n % 7]), 2, {1}),
-    "many buffers, for some time each": (lambda n: (WEIGHT, PLACES[n // 3]), 5, {1}),
+    "a small one that moves": (lambda n: (WEIGHT, FEW[n]), 1, {1}),
+    "many buffers": (lambda n: (WEIGHT, PLACES[n % 7]), 5, {1}),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_recordings_are_few(name: str) -> None:
-    inputs, most, copied = CASES[name]
-    run = Counted()
+    check(Counted(), *CASES[name])
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_recordings_of_what_is_written_to_are_few(name: str) -> None:
+    check(Counted(mutated=(1,)), *STATES[name])
+
+
+def check(run: Counted, inputs: Callable[[int], tuple[torch.Tensor, ...]], most: int, copied: set[int]) -> None:
     for number in range(30):
         run.call(inputs(number))
     assert run.done["record"] <= most and run.copied == copied, run.done
@@ -108,7 +131,7 @@ def test_what_recordings_return_is_not_copied() -> None:
             if number < 3:
                 held.append(value)  # places of plain calls are not taken again
     assert [part.copied for part in parts] == [{1}, set(), set(), set()]
-    assert [part.done["record"] for part in parts] == [2, 2, 2, 2]
+    assert [part.done["record"] for part in parts] == [1, 1, 1, 1]
 
 
 def test_what_is_not_copied_is_recorded_where_it_is() -> None:
