@@ -298,6 +298,7 @@ BY_DIFFERENCES_ALONE: dict[str, Any] = {
     "ir.in_layout_of": (X, Y),
     "aten.bernoulli.p": (X, 0.5),
     "ir.masked": (X, Y > 1, 0.1),
+    "ir.recurrent_layer": (_rand(3, 2, 4), _rand(2, 3), _rand(9, 4), _rand(9, 3), _rand(9), _rand(9), "gru", True),
 }
 
 
