@@ -449,7 +449,7 @@ def test_reasons_why_there_is_no_native_module(
 ) -> None:
     with config.patch(native=False), pytest.raises(native_build.NativeUnavailable, match="turned off"):
         native_build.load_native("small")
-    with pytest.raises(ValueError, match="hook, runtime, small"):
+    with pytest.raises(ValueError, match="hook, iterators, runtime, small"):
         native_build.load_native("other")
     with _compiler("no-such-compiler"), pytest.raises(native_build.NativeUnavailable, match="no C\\+\\+ compiler"):
         native_build.load_native("small")
