@@ -214,6 +214,12 @@ class TracedTensor:
         return any(not step.grad_enabled and step.op.target is not _DETACH for step in self.chain)
 
     @property
+    def hides_history(self) -> bool:
+        """Whether it is a view that was made under no_grad, that requires grad to eager as its base does."""
+        return self.is_unrecorded and not self.is_detached and self.storage.base.tensor.requires_grad and all(
+            step.spec.dtype.is_floating_point or step.spec.dtype.is_complex for step in self.chain)
+
+    @property
     def lazy_bits(self) -> tuple[bool, bool]:
         """Whether a conjugation, and whether a negation, is pending on this view."""
         if not self.chain:

@@ -205,3 +205,62 @@ def test_views_made_before_a_write_beside_other_views(backend: str) -> None:
     jitted = jitpy.jit(fn, backend=backend)
     for _ in range(2):
         assert run(jitted) == run(fn)
+
+
+_VIEWS_OF_LEAVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "t": lambda w: w.t(), "view": lambda w: w.view(16), "slice": lambda w: w[1:3], "chunk": lambda w: w.chunk(2)[0],
+    "data": lambda w: w.data, "detached": lambda w: w.detach().t(), "bytes": lambda w: w.view(torch.int32).view(16),
+}
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", _VIEWS_OF_LEAVES)
+def test_what_is_computed_of_views_made_under_no_grad(name: str, mode: Any, computed: bool) -> None:
+    def fn(w):
+        base = w * 3 if computed else w
+        with mode():
+            view = _VIEWS_OF_LEAVES[name](base)
+        out = view * 2
+        return out, out.requires_grad, view.requires_grad, view.is_leaf
+
+    def run(called: Any, weight: torch.Tensor) -> list[Any]:
+        out, *facts = called(weight)
+        if out.requires_grad:
+            out.sum().backward()
+        return [out.tolist(), out.requires_grad, facts, weight.grad is None]
+
+    jitted = jitpy.jit(fn, backend="eager")
+    for weight in (torch.nn.Parameter(torch.randn(4, 4)), torch.randn(4, 4)):
+        for _ in range(2):
+            assert run(jitted, weight) == run(fn, weight)
+
+
+def test_a_module_that_looks_at_its_parameter_under_no_grad() -> None:
+    class Tied(torch.nn.Linear):
+        def forward(self, x):
+            with torch.no_grad():
+                weight = self.weight.t()
+            return x @ weight + self.bias
+
+    def run(module: Any) -> list[Any]:
+        module.zero_grad()
+        module(torch.ones(2, 4)).sum().backward()
+        return [None if p.grad is None else p.grad.tolist() for p in module.parameters()]
+
+    module = Tied(4, 4)
+    wanted = run(module)
+    jitted = jitpy.jit(module, backend="eager")
+    for _ in range(2):
+        jitted(torch.ones(2, 4)).sum().backward()
+    assert [None if p.grad is None else (p.grad / 3).tolist() for p in module.parameters()] == wanted
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_views_with_another_dtype_twice(backend: str) -> None:
+    def fn(x):
+        return x.view(torch.int32).view(torch.float32) * 2, x.view(torch.int32).view(16) + 1
+
+    x = torch.randn(4, 4)
+    for found, wanted in zip(jitpy.jit(fn, backend=backend)(x), fn(x), strict=True):
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted)

@@ -188,6 +188,8 @@ class Recorder:
             self.bets.begin_at_data(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
+        if value.chain and self.state.grad_enabled and not detached and value.hides_history:
+            raise Uncapturable("unsupported_op", "a view that was made under no_grad, used under grad mode: a leaf")
         return value.node
 
     def number_of(self, tensor: torch.Tensor) -> int:

@@ -121,8 +121,7 @@ def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.bets.check_view(tensor)
     if recorder.parameters.unrecorded(tensor) is not None:
         raise Uncapturable("unsupported_op", "a view, made under no_grad, of a parameter that was made here")
-    looks_at_history = tensor.is_unrecorded and not tensor.is_detached and tensor.storage.base.tensor.requires_grad
-    return tensor.spec.requires_grad or looks_at_history
+    return tensor.spec.requires_grad or tensor.hides_history
 
 
 _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {

@@ -174,6 +174,8 @@ def _last_view(name: str) -> Any:
     def replace(b: Builder, x: Node, first: Any, size: Any) -> Node | None:
         if not isinstance(x.spec, TensorSpec) or not x.spec.is_contiguous() or x.spec.numel == 0:
             return None
+        if isinstance(first, torch.dtype) or isinstance(size, torch.dtype):
+            return None  # view(dtype)
         return b.call(name, x, size)
     return replace
 
