@@ -70,3 +70,25 @@ def test_training(cuda: torch.device, name: str, mode: str, mixed: bool) -> None
             assert states[0]["step"].device == states[1]["step"].device
             assert states[0]["step"].item() == states[1]["step"].item() == 8
     assert ours.scaler.get_scale() == theirs.scaler.get_scale()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_attention_in_two_layouts(cuda: torch.device, causal: bool) -> None:
+    """cuDNN's backward kernel is cached without regard to the strides of the gradient that it reads."""
+
+    def loss(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, w: torch.Tensor, rows: bool) -> torch.Tensor:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return ((out if rows else out.transpose(1, 2).reshape(w.shape)) * w).float().sum()
+
+    torch.manual_seed(0)
+    shape = (2, 6, 64, 64)
+    given = [torch.randn(shape, device=cuda, dtype=torch.bfloat16) for _ in range(3)]
+    weights = torch.randn(shape, device=cuda, dtype=torch.bfloat16), torch.randn(2, 64, 384, device=cuda).bfloat16()
+    step = jitpy.jit(loss)
+    for call, rows in ((loss, False), (step, True), (step, False), (step, True)):
+        exact = [x.double().requires_grad_() for x in given]
+        loss(*exact, weights[0 if rows else 1].double(), rows).backward()
+        own = [x.clone().requires_grad_() for x in given]
+        call(*own, weights[0 if rows else 1], rows).backward()
+        for one, other in zip(own, exact, strict=True):
+            assert (one.grad.double() - other.grad).norm() < 2e-2 * other.grad.norm()

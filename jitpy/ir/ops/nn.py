@@ -436,7 +436,7 @@ def is_half(dtype: torch.dtype) -> bool:
 
 
 #: What `torch._fused_sdp_choice` answers.
-_FLASH, _EFFICIENT, _CUDNN = 1, 2, 3
+_MATH, _FLASH, _EFFICIENT, _CUDNN = 0, 1, 2, 3
 
 
 def gpu_attention(
@@ -455,6 +455,7 @@ def gpu_attention(
     if len(operands[0].shape) != 4 or not isinstance(width, int) or width % 8:
         raise NotCovered("attention of an odd width on a GPU")
     _fix_choice(env, operands, is_causal)
+    needed = any(spec.requires_grad for spec in operands)
     if torch.cuda.is_available():
 
         def stand_in(spec: TensorSpec) -> torch.Tensor:
@@ -463,13 +464,13 @@ def gpu_attention(
             made = torch.empty_strided(shape, env.hints(spec.stride), dtype=spec.dtype, device=spec.device)
             return made.requires_grad_(spec.requires_grad)
 
+        given = (*map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal)
         with torch._C.DisableTorchFunction():
-            choice = torch._fused_sdp_choice(
-                *map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal, enable_gqa=enable_gqa
-            )
+            choice = torch._fused_sdp_choice(*given, enable_gqa=enable_gqa)
+            if choice == _CUDNN and needed:
+                choice = _beside_cudnn(torch.backends.cuda.SDPAParams(*given, enable_gqa))
     else:
         choice = _FLASH if is_half(operands[0].dtype) and mask is None else _EFFICIENT
-    needed = any(spec.requires_grad for spec in operands)
     if choice == _FLASH:
         return "aten._scaled_dot_product_flash_attention.default", (dropout_p, is_causal, False)
     if choice == _EFFICIENT:
@@ -477,6 +478,15 @@ def gpu_attention(
     if choice == _CUDNN:
         return "aten._scaled_dot_product_cudnn_attention.default", (None, needed, dropout_p, is_causal, False)
     return None
+
+
+def _beside_cudnn(given: torch.backends.cuda.SDPAParams) -> int:
+    """What attention with gradients is instead of cuDNN's kernel. The backward kernel of that is built for the strides
+    of the result's gradient, but torch finds it again by those of query, key and value alone: whatever ran first in
+    the process, eager or not, decides how later gradients are read. Ours need not be laid out as those."""
+    if torch.backends.cuda.can_use_flash_attention(given):
+        return _FLASH
+    return _EFFICIENT if torch.backends.cuda.can_use_efficient_attention(given) else _MATH
 
 
 def _fix_choice(env: SizeEnv, operands: tuple[TensorSpec, ...], is_causal: bool) -> None:
