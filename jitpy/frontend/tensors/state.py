@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -172,9 +171,6 @@ class TorchState:
                 if state.enabled or torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, state.dtype, state.enabled, cache_enabled=False))
             if self.default_dtype != torch.get_default_dtype():
-                if len(sys._current_frames()) > 1:  # whose default dtype it is as well
-                    what = "a call in the default dtype that the program has set, while other threads run"
-                    raise Uncapturable("unsupported_op", what)
                 before = torch.get_default_dtype()
                 torch.set_default_dtype(self.default_dtype)
                 stack.callback(torch.set_default_dtype, before)

@@ -140,14 +140,15 @@ def derive(
 @functools.cache
 def makes_new_memory(target: Any) -> bool:
     """Whether the schema alone says that no result shares memory with an argument. That of an op which torch composes
-    of others does not say: `dropout` may return its input."""
+    of others does not say: `dropout` may return its input. Nor do those of lift and of unsafe views tell the truth."""
     return (
         isinstance(target, torch._ops.OpOverload)
         and target.namespace == "aten"
         and not any(argument.alias_info is not None for argument in target._schema.arguments)
         and not any(result.alias_info is not None for result in target._schema.returns)
         and not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
-        and target is not torch.ops.aten.lift.default  # its schema is not true
+        and target is not torch.ops.aten.lift.default
+        and "unsafe_" not in target.overloadpacket.__name__
     )
 
 
