@@ -84,6 +84,13 @@ _finding("view_of_a_leaf_whose_data_is_replaced", """
     t5 = torch.addcmul(g, g, t1 * g)
     """, "t5", alias=6)
 
+# A view that is older than a write to its base is a leaf to autograd, which looks before it writes the list.
+_finding("foreach_writes_a_view_behind_a_write_to_its_base", """
+    t1 = z.tensor_split(2, -1)[-1]
+    z.copy_(g)
+    torch._foreach_mul_([t1, h], 0.5)
+    """, "t1", alias=8)
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

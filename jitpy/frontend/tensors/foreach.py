@@ -86,6 +86,8 @@ def _check_writes(recorder: Recorder, stem: str, args: tuple[Any, ...], kwargs: 
             f"_foreach_{stem}_ under autograd with operands that share memory, of which it writes one: the gradient "
             "is not that of one operation after the other",
         )
+    if any(tensor.chain and tensor.made < tensor.storage.generation for tensor in written):
+        raise Uncapturable("exception", f"_foreach_{stem}_ writes a view that is older than a write to its base")
     if any(tensor.spec.requires_grad and tensor.is_leaf for tensor in written):
         raise Uncapturable("exception", f"_foreach_{stem}_ writes a leaf that requires grad")
 
