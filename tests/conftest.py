@@ -10,9 +10,7 @@ import gc
 import importlib.util
 import os
 import shutil
-import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -26,11 +24,6 @@ os.environ.setdefault("JITPY_NATIVE_DIR", os.environ.get("JITPY_CACHE_DIR") or _
 os.environ["JITPY_CACHE_DIR"] = os.environ["JITPY_TEST_CACHE"]
 # Test processes share the cores: threads that spin while they wait take them from others. Read as torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # a worker reads its orders in another thread, which runs no torch: tests are to find the threads they start
-    _all_frames, _of_worker = sys._current_frames, set(sys._current_frames()) - {threading.get_ident()}
-    sys._current_frames = lambda: {ident: frame for ident, frame in _all_frames().items() if ident not in _of_worker}
 
 if importlib.util.find_spec("hypothesis") is not None:
     from hypothesis import HealthCheck, settings
