@@ -9,8 +9,9 @@ import torch
 
 from jitpy.ir import GETITEM
 
+from ..recording import fast_calls
 from ..recording.autograd_facts import WRITES_STATISTICS
-from ..traced import DECLINED, TracedScalar, TracedTensor, Uncapturable
+from ..traced import TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
     from ..recording.recorder import Recorder
@@ -25,7 +26,8 @@ def batch_norm(recorder: Recorder, input: TracedTensor, weight: Any, bias: Any, 
     from .calls import record_call
 
     if type(momentum) is not TracedScalar or type(mean) is not TracedTensor or type(var) is not TracedTensor:
-        return DECLINED
+        given = (input, weight, bias, mean, var, training, momentum, eps, cudnn_enabled)
+        return fast_calls.run(recorder, torch.batch_norm, given, {})
     rest = (eps, cudnn_enabled)
     if not training:
         return record_call(recorder, torch.batch_norm, (input, weight, bias, mean, var, training, 0.0, *rest), {})
