@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitpy.ir import Graph, Node, Op, ScalarSpec, TensorSpec
+from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 
 from .breaks import Signal
 from .source import Source
@@ -215,8 +216,11 @@ class TracedTensor:
 
     @property
     def hides_history(self) -> bool:
-        """Whether it is a view that was made under no_grad, that requires grad to eager as its base does."""
-        return self.is_unrecorded and not self.is_detached and self.storage.base.tensor.requires_grad and all(
+        """Whether it is a view that was made under no_grad, that requires grad to eager as its base does. What an
+        autograd function returns has its history from that."""
+        begin = max((k + 1 for k, step in enumerate(self.chain) if step.op.name == AUTOGRAD_FUNCTION), default=0)
+        return not self.is_detached and self.storage.base.tensor.requires_grad and any(
+            not step.grad_enabled for step in self.chain[begin:]) and all(
             step.spec.dtype.is_floating_point or step.spec.dtype.is_complex for step in self.chain)
 
     @property

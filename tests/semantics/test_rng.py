@@ -496,4 +496,10 @@ def generator_made_at_each_call(x):
     return torch.randn(4, generator=g) + x
 
 
+# Whether attention takes a mask of this dtype was tried with its dropout, which drew from the program's generator.
+@case(lambda: (torch.randn(1, 2, 4, 8), torch.ones(4, 4, dtype=torch.bool).tril()), fullgraph=True)
+def attention_with_mask_and_dropout(x, mask):
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=mask, dropout_p=0.5), torch.rand(2)
+
+
 test_cases = make_test(__name__)

@@ -75,8 +75,9 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
         return
     if overload.namespace != "aten" or overload.is_view:
         return
-    # attention refuses complex numbers before it draws anything
-    if torch.Tag.nondeterministic_seeded in overload.tags and overload is not _ATTENTION:
+    # a trial would draw numbers; attention refuses complex ones before it draws anything
+    refused_first = overload is _ATTENTION and any(dtype.is_complex for dtype in dtypes)
+    if torch.Tag.nondeterministic_seeded in overload.tags and not refused_first:
         return
     error = _check(overload, args, kwargs, _NO_KERNEL)
     if error is not None and not looks_at_values(overload) and not (len(dtypes) == 1 and dtypes <= _FLOATS):

@@ -172,8 +172,9 @@ class Recorder:
         """The table's entry of an overload or name."""
         return table.get(overload)
 
-    def node(self, value: TracedTensor, detached: bool = False) -> Node:
-        """The node with the present value of a tensor. `detached` says that autograd will not connect it."""
+    def node(self, value: TracedTensor, detached: bool = False, is_result: bool = False) -> Node:
+        """The node with the present value of a tensor. `detached` says that autograd will not connect it, `is_result`
+        that it is what an autograd function has computed under no_grad and gets its history from that."""
         storage = value.storage
         if storage.frozen:
             self.bets.check_view(value)
@@ -188,7 +189,7 @@ class Recorder:
             self.bets.begin_at_data(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
-        if value.chain and self.state.grad_enabled and not detached and value.hides_history:
+        if value.chain and self.state.grad_enabled and not detached and not is_result and value.hides_history:
             raise Uncapturable("unsupported_op", "a view that was made under no_grad, used under grad mode: a leaf")
         return value.node
 

@@ -124,7 +124,7 @@ class _Results:
         if tensor.spec.requires_grad:
             raise _refusal("a result that requires grad by itself")
         if tensor.storage.input is None and not tensor.chain:
-            kind = alias_kind(recorder.graph, recorder.node(tensor))
+            kind = alias_kind(recorder.graph, recorder.node(tensor, is_result=True))
             if kind == "copy" or not has_history:
                 return False
         elif not has_history:
@@ -148,8 +148,9 @@ def _record(ex: Executor, cls: Value, name: str, ctx: Value, results: _Results, 
     body, leaves = _trace(ex, cls, ctx, results, kept, kept_results, materialize, tracing)
     inputs = [v.traced for v in results.arguments if isinstance(v, TensorValue) and v.traced.spec.requires_grad]
     places = _places(ex, results.arguments, leaves, body)
-    values = [recorder.node(result) for result in results.traced]
-    kept_nodes = [values[k] if k is not None else recorder.node(t) for k, t in zip(kept_results, tensors, strict=True)]
+    values = [recorder.node(result, is_result=True) for result in results.traced]
+    kept_nodes = [values[k] if k is not None else recorder.node(t, is_result=True)
+                  for k, t in zip(kept_results, tensors, strict=True)]
     custom = CustomGradient(name, body.graph, tuple(places), (*kept_results, *(None for _ in body.captures)),
                             materialize, tracing.once, len(values) > 1, results.is_view)
     specs = tuple(node.tensor.with_(requires_grad=True) for node in values)
@@ -213,7 +214,7 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
         if isinstance(value, TensorValue):
             spec, is_result = value.traced.spec, next(places) is not None
             spec = spec.with_(requires_grad=spec.requires_grad or is_result, offset=0)
-            value = stand_in(recorder.node(value.traced), spec)
+            value = stand_in(recorder.node(value.traced, is_result=True), spec)
         saved.append(value)
     given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
     named = recorder.sizes.unbacked_count
@@ -241,7 +242,7 @@ def _gradient(ex: Executor, value: Value, differentiable: bool, materialize: boo
     spec = value.traced.spec
     if differentiable:
         layout = spec if spec.is_static and spec.is_contiguous() else spec.with_(stride=contiguous_stride(spec.shape))
-        return stand_in(ex.recorder.node(value.traced), layout.with_(requires_grad=True, offset=0))
+        return stand_in(ex.recorder.node(value.traced, is_result=True), layout.with_(requires_grad=True, offset=0))
     if not materialize:
         return const(None)
     return TupleValue([TupleValue([from_payload(ex, size) for size in spec.shape]), ex.world.const_object(spec.dtype),
