@@ -9,6 +9,7 @@ import torch
 from jitpy.ir import Dim, TensorSpec
 
 from ..ir.algebra import sympy
+from ..runtime.tensor_facts import counts_versions
 from .arrays.values import is_array_source
 from .guards import TensorGuard
 from .source import Source, short_name
@@ -107,6 +108,8 @@ def check_kind(tensor: torch.Tensor) -> None:
         raise Uncapturable("unsupported_tensor", "a meta tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
+    if counts_versions(tensor) == tensor.is_inference():
+        raise Uncapturable("unsupported_tensor", "a tensor made in inference mode that got memory from outside of it")
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
         raise Uncapturable("unsupported_tensor", "a tensor inside a torch.func transform")
     if (

@@ -21,6 +21,7 @@ import torch
 import torch.utils._device
 
 from .size_relations import TEXT_NAMES
+from .tensor_facts import is_usual
 
 #: kinds that are about one value
 NODE_KINDS = frozenset(
@@ -320,6 +321,8 @@ def tensor_is(value: Any, symbols: list[Any], guard: Any, shape: tuple[Any, ...]
             return False
         if value.dtype is not guard.dtype or value.requires_grad != guard.requires_grad or value.device != guard.device:
             return False
+        if not is_usual(value):
+            return False
         sizes, strides = value.shape, value.stride()
     except Exception:
         return False
@@ -339,9 +342,9 @@ def _tensor_failures(value: Any, symbols: list[Any], guard: Any, shape: Any, str
             "is_inference": value.is_inference(),
         }
         sizes, strides = tuple(value.shape), value.stride()
+        failing = [] if is_usual(value) else ["autograd takes it for another kind of tensor"]
     except Exception as error:
         return [f"its facts cannot be read: {describe_error(error)}"]
-    failing = []
     for name, found in facts.items():
         expected = getattr(guard, name)
         if found != (expected & (1 << 64) - 1 if name == "dispatch_keys" else expected):

@@ -91,6 +91,16 @@ _finding("foreach_writes_a_view_behind_a_write_to_its_base", """
     torch._foreach_mul_([t1, h], 0.5)
     """, "t1", alias=8)
 
+# What inference mode had made got the keys of an ordinary tensor, and eager refuses views of it: a write behind one was
+# made first.
+_finding("view_of_an_inference_tensor_with_assigned_data", """
+    with torch.inference_mode():
+        t1 = h * 2
+    t1.data = t1.data * 0.9 + y.data
+    t3 = t1.expand(2, *t1.shape)
+    i.bitwise_xor_(i)
+    """, "i", alias=6)
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

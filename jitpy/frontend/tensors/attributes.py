@@ -250,7 +250,8 @@ def _length(recorder: Recorder, self: TracedTensor) -> Any:
     return self.shape[0]
 
 
-def _is_inference(recorder: Any, self: TracedTensor) -> bool:
+def shows_inference_tensor(recorder: Any, self: TracedTensor) -> bool:
+    """`is_inference()`."""
     if self.storage.input is not None:
         return bool(recorder._inputs[self.storage.input].value.is_inference())
     return self.storage.inference
@@ -279,7 +280,7 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.is_floating_point: lambda recorder, self: self.spec.dtype.is_floating_point,
     _Base.is_complex: lambda recorder, self: self.spec.dtype.is_complex,
     _Base.is_signed: lambda recorder, self: self.spec.dtype.is_signed,
-    _Base.is_inference: _is_inference,
+    _Base.is_inference: shows_inference_tensor,
     _Base.__len__: _length,
     torch.numel: _numel,
     torch.is_floating_point: lambda recorder, input: input.spec.dtype.is_floating_point,

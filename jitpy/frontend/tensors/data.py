@@ -18,6 +18,7 @@ from ..calls import recording
 from ..inputs import is_leaf
 from ..traced import TracedTensor, Uncapturable
 from ..values.base import TensorValue, Value, unsupported
+from .attributes import shows_inference_tensor
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -38,7 +39,8 @@ def _check(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
     recorder, tensor = ex.recorder, value.traced
     have, given = tensor.spec, new.spec
     what = None
-    if True in new.lazy_bits or new.storage.frozen or new.storage.inference or recorder.state.inference_mode:
+    if True in new.lazy_bits or new.storage.frozen or recorder.state.inference_mode or \
+            shows_inference_tensor(recorder, tensor) or shows_inference_tensor(recorder, new):
         what = "memory of a special kind"
     elif have.requires_grad and not given.dtype.is_floating_point:
         what = "numbers that have no gradient, in a tensor that requires grad"
@@ -49,8 +51,8 @@ def _check(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
         what = "a tensor whose requires_grad was changed"
     elif not have.is_static or not given.is_static:
         what = "sizes that change from call to call"
-    elif value.real.is_inference() or value.real._base is not None:
-        what = "a tensor from outside that is a view, or was made in inference mode"
+    elif value.real._base is not None:
+        what = "a tensor from outside that is a view"
     elif have.requires_grad and any(node.op.is_view and needs_grad(node.spec) for node in recorder.graph.nodes
                                     if tensor.node in node.input_nodes()):
         what = "a tensor that requires grad, of which there are views"

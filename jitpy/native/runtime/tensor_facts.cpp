@@ -87,6 +87,21 @@ static int layout_passes(const at::Tensor& tensor, const TensorCheck& check, int
   return 1;
 }
 
+// Whether the tensor requires grad as wanted (a view does if its base does, perhaps since today), and autograd takes it
+// for what its keys say. Eager raises where a tensor made in inference mode, which counts no versions, got the keys of
+// another one (`.data = ...`), and where a view that autograd restricts is read behind a write to what it shows.
+static bool autograd_passes(const c10::TensorImpl* impl, bool requires_grad, bool is_inference) {
+  if (impl->version_counter().enabled() == is_inference) return false;
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+  if (meta == nullptr) return !requires_grad;
+  if (!meta->is_view_) return (meta->requires_grad_ || meta->grad_fn_) == requires_grad;
+  if (meta->requires_grad() != requires_grad) return false;
+  const auto* view = static_cast<const torch::autograd::DifferentiableViewMeta*>(meta);
+  return !requires_grad || !view->has_bw_view() ||
+         view->get_creation_meta() == torch::autograd::CreationMeta::DEFAULT ||
+         view->get_attr_version() == impl->version_counter().current_version();
+}
+
 int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   if (!tensor.defined()) return 0;
@@ -98,8 +113,8 @@ int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) 
     const at::Device device = impl->device();
     if (static_cast<int16_t>(device.type()) != check.device_type) return 0;
     if (static_cast<int16_t>(device.index()) != check.device_index) return 0;
-    if (tensor.requires_grad() != check.requires_grad) return 0;
     if (impl->is_inference() != check.is_inference) return 0;
+    if (!autograd_passes(impl, check.requires_grad, check.is_inference)) return 0;
     return layout_passes(tensor, check, symbols);
   } catch (python_error& error) {
     error.restore();
@@ -117,11 +132,6 @@ static bool is_plain(const c10::TensorImpl* impl) {
                                                        c10::DispatchKey::FuncTorchGradWrapper}));
 }
 
-static bool requires_grad(const c10::TensorImpl* impl) {
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-  return meta != nullptr && (meta->requires_grad_ || meta->grad_fn_);
-}
-
 bool restamp_tensor(PyObject* object, TensorStamp* stamp) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   if (!tensor.defined() || !is_plain(tensor.unsafeGetTensorImpl())) return false;
@@ -134,7 +144,7 @@ bool restamp_tensor(PyObject* object, TensorStamp* stamp) {
 bool make_tensor_stamp(PyObject* object, const TensorCheck& check, int numbers, TensorStamp* out) {
   if (!check.all_exact || check.sizes.size() > INT16_MAX) return false;
   *out = {object, Py_TYPE(object), nullptr, nullptr, check.dispatch_keys, numbers, static_cast<int16_t>(check.sizes.size()), check.dtype,
-          check.device_type, check.device_index, check.requires_grad};
+          check.device_type, check.device_index, check.requires_grad, check.is_inference};
   return restamp_tensor(object, out);
 }
 
@@ -160,7 +170,7 @@ static bool is_as_stamped(const TensorStamp& stamp, const int64_t* numbers) {
   const at::Device device = impl->device();
   if (static_cast<int16_t>(device.type()) != stamp.device_type) return false;
   if (static_cast<int16_t>(device.index()) != stamp.device_index) return false;
-  if (requires_grad(impl) != stamp.requires_grad) return false;  // the keys say whether it is an inference tensor
+  if (!autograd_passes(impl, stamp.requires_grad, stamp.is_inference)) return false;
   const auto sizes = impl->sizes();
   if (static_cast<int16_t>(sizes.size()) != stamp.ndim) return false;
   return same_numbers(sizes.data(), numbers, stamp.ndim) &&

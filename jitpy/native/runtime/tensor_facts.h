@@ -75,7 +75,7 @@ struct TensorStamp {
   uint64_t dispatch_keys;
   int numbers;  // where in an array of numbers its sizes are; its strides follow
   int16_t ndim, dtype, device_type, device_index;
-  bool requires_grad;
+  bool requires_grad, is_inference;
 };
 
 // Fill in the stamp of a tensor that passes the check. False where it is not plain (reading its facts may run Python).

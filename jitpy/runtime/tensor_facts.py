@@ -1,0 +1,35 @@
+"""What autograd makes of a tensor beyond its keys: as `autograd_passes` of `native/runtime/tensor_facts.cpp`."""
+
+from __future__ import annotations
+
+import torch
+
+_creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
+
+
+def counts_versions(tensor: torch.Tensor) -> bool:
+    """Whether writes to the tensor are counted: not to what was made in inference mode, whatever it was given since."""
+    try:
+        tensor._version  # noqa: B018
+    except RuntimeError:
+        return False
+    return True
+
+
+def is_usual(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is what its keys say, which eager may raise for otherwise: one made in inference mode that got
+    the keys of another one (`.data = ...`), or a view that autograd restricts behind a write to what it shows."""
+    if counts_versions(tensor) == tensor.is_inference():
+        return False
+    base = tensor._base
+    if base is None or not tensor.requires_grad or _creation_meta(tensor) == _DEFAULT:
+        return True
+    try:
+        tensor.grad_fn  # noqa: B018
+    except RuntimeError:
+        return False
+    return True
+
+
+__all__ = ["counts_versions", "is_usual"]
