@@ -26,6 +26,9 @@ import jitpy
 
 Tensor = torch.Tensor
 ROWS, COLUMNS = 16384, 4096
+#: Seconds of replays before any is timed. What ran before (compilers while the card was idle, the exact results in
+#: float64) shows for some ten milliseconds: cross entropy, which computes much, took 180 us then and 155 behind them.
+WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,21 @@ def device_time(call: Callable[[], Any], flush: str = "written") -> float:
     with torch.cuda.graph(graph):
         call()
     area = torch.zeros(64 << 20, dtype=torch.float32, device="cuda")
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(30)]
-    for start, end in events:
-        area.zero_() if flush == "written" else area.sum()
-        start.record()
-        graph.replay()
-        end.record()
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in events[5:])
+
+    def replays(count: int) -> list[float]:
+        events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
+        for start, end in events:
+            area.zero_() if flush == "written" else area.sum()
+            start.record()
+            graph.replay()
+            end.record()
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in events]
+
+    settled = time.perf_counter() + WARM_UP
+    while time.perf_counter() < settled:
+        replays(10)
+    return statistics.median(replays(25))
 
 
 def copy_bandwidth(flush: str = "written") -> float:

@@ -256,7 +256,6 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
                 width *= 2
             return _launch(parallel, max(width, 1), reduced, max(row, 2), max(1, min(8, row * width // 512)))
         if stages == 1 and hint(kernel.points) >= LARGE:
-            width = max(1, width // 2)
             launch = _launch(parallel, width, reduced, max(min(row, 1024 // width), 2), 4)
             launch.turns = True
             launch.groups = launch.warps if width > 1 else 1
