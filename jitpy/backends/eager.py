@@ -12,7 +12,8 @@ import torch
 from ..ir import CONSTANT, GETITEM, Graph, Node, ops
 from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
-from ..ir.graph import BEFORE_WRITES, OWN_VERSIONS
+from ..ir.graph import BEFORE_WRITES, IN_INFERENCE_MODE, OWN_VERSIONS
+from ..ir.interpret import in_inference_mode
 from ..runtime.autograd_node import watch_change
 from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
 from .size_table import SizeTable
@@ -132,6 +133,8 @@ class _Planner:
             function = torch.Tensor.data.__get__
         elif node.op in _SCATTERS:
             function = functools.partial(_scattered, function)
+        elif IN_INFERENCE_MODE in node.meta:
+            function = in_inference_mode(function)
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
         grad = node.grad_enabled if self.autograd and node.op is not GETITEM else \

@@ -231,6 +231,17 @@ def shows_no_leaf(tensor: torch.Tensor) -> bool:
     return not shows_leaf(tensor)
 
 
+def views_require_grad(tensor: torch.Tensor) -> bool:
+    """Guard: a view of the tensor that is made under no_grad requires grad, as the base of both does."""
+    base = tensor._base
+    return (tensor if base is None else base).requires_grad
+
+
+def views_require_none(tensor: torch.Tensor) -> bool:
+    """Guard: such a view does not."""
+    return not views_require_grad(tensor)
+
+
 def check_write_under_grad(recorder: Recorder, entry: GraphInput, through_view: bool) -> None:
     """An in-place operation on an input, recorded by autograd. Raises UserError where eager would."""
     real: torch.Tensor = entry.value

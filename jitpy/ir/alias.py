@@ -39,9 +39,11 @@ def hidden_history(graph: Graph, node: Node) -> Node | None:
     """What a view that was made under no_grad looks at, if that was computed and requires grad: torch says of such a
     view, as long as it knows the base, that it requires grad, too."""
     source = node
-    while not any_needs_grad((source,)) and source.op.target is not torch.ops.aten.detach.default and \
-            source.op is not GETITEM and isinstance(source.spec, TensorSpec) and alias_kind(graph, source) == "view":
-        source = source.input_nodes()[0]
+    while not needs_grad(source.spec) and alias_kind(graph, source) == "view":
+        maker = source.args[0] if source.op is GETITEM else source
+        if maker.op.target is torch.ops.aten.detach.default:
+            break
+        source = maker.input_nodes()[0]
     return source if source is not node and source.op is not INPUT and needs_grad(source.spec) else None
 
 

@@ -11,7 +11,8 @@ import torch.fx
 
 from .algebra import sympy
 from .alias import any_needs_grad, copies_before_write
-from .graph import CONSTANT, GETITEM, Graph, Node
+from .graph import CONSTANT, GETITEM, IN_INFERENCE_MODE, Graph, Node
+from .interpret import in_inference_mode
 from .spec import ScalarSpec, TensorSpec
 
 
@@ -69,7 +70,8 @@ class _Converter:
             args = tuple(self.argument(arg) for arg in node.args)
             kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
             self.set_grad(node.grad_enabled)
-            made = self.out.call_function(node.op.target, args, kwargs, name=node.name)
+            function = in_inference_mode(node.op.target) if IN_INFERENCE_MODE in node.meta else node.op.target
+            made = self.out.call_function(function, args, kwargs, name=node.name)
         if node.loc is not None:
             made.stack_trace = f'File "{node.loc.filename}", line {node.loc.line}, in {node.loc.function}'
         return made

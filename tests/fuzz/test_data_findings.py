@@ -101,6 +101,29 @@ _finding("view_of_an_inference_tensor_with_assigned_data", """
     i.bitwise_xor_(i)
     """, "i", alias=6)
 
+# Views made in inference mode of what has a history were made again under no_grad.
+_finding("write_to_part_of_a_view_made_in_inference_mode", """
+    t1 = torch.sin(h)
+    with torch.inference_mode():
+        t2 = t1[None]
+    t3 = t1.masked_fill(t1 > 0.5, 1.0)
+    t2[0] = t3
+    """, "t1", alias=3)
+_finding("write_behind_a_view_made_in_inference_mode", """
+    t1 = torch.softmax(w, -1)
+    with torch.inference_mode():
+        t3 = t1[None]
+    """, "t3, t1", alias=3, after=("out[1].mul_(2)",))
+_finding("view_made_in_inference_mode_given_to_out", """
+    t2 = v @ v
+    with torch.inference_mode():
+        t4 = t2[None]
+    t5 = t2.unsqueeze(0)
+    with torch.no_grad():
+        torch.add(t4, t5, out=t4)
+    t8 = torch.nn.functional.gelu(t4)
+    """, "t5")
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

@@ -63,6 +63,10 @@ class InferenceBlocks:
         state.set("inference_mode", inference_mode)
         state.set("grad_enabled", grad_enabled)
 
+    def is_inside(self) -> bool:
+        """Whether a block has begun in this graph, and not ended."""
+        return bool(self._blocks) and self._blocks[-1].nodes is None
+
     def _set(self, blocks: tuple[_Block, ...]) -> None:
         before = self._blocks
         self._recorder._journal.append(lambda: setattr(self, "_blocks", before))
@@ -82,8 +86,6 @@ class InferenceBlocks:
             raise lost()
         made = [p for p in live if isinstance(p, TracedTensor) and not _is_argument(recorder, p)]
         inside = [p for p in made if p.storage.inference]
-        if any(not step.grad_enabled for p in made if p.storage.input is not None for step in p.chain):
-            raise lost()  # a view remembers the mode that it was made in
         written = any(isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
                       and entry.value.is_inference() for entry in recorder._inputs)
         if len(inside) == len(made) and not any(requires_grad(node.spec) for node in recorder.graph.nodes):

@@ -28,7 +28,7 @@ from jitpy.ir import (
 )
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
-from jitpy.ir.graph import OWN_VERSIONS
+from jitpy.ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 from jitpy.ir.ops.views import PARTS, with_first_position
 
@@ -226,6 +226,8 @@ class Recorder:
             specs = tuple([s.with_(requires_grad=requires_grad) for s in step.parts.specs])
             whole = self.graph.add(step.parts.op, (base, *step.parts.args), step.parts.kwargs, specs, self.loc,
                                    grad_enabled=step.grad_enabled)
+            if step.inference:
+                whole.meta[IN_INFERENCE_MODE] = True
             return self._part(whole, step.parts.index)
         spec = step.spec
         if spec.requires_grad != requires_grad:
@@ -233,6 +235,8 @@ class Recorder:
         node = self.graph.add(step.op, (base, *step.args), step.kwargs, spec, self.loc, grad_enabled=step.grad_enabled)
         if step.is_data:
             node.meta[OWN_VERSIONS] = step
+        if step.inference:
+            node.meta[IN_INFERENCE_MODE] = True
         return node
 
     def emit(
@@ -353,12 +357,20 @@ class Recorder:
         node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
         grad = self.state.grad_enabled
         if type(node.spec) is TensorSpec:
-            step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad)
+            step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad, inference=self._in_block(base, node))
             return self.alias(base, step, node)
         if overload not in aliasing.MULTI_VIEWS:
             raise Uncapturable("unsupported_op", f"{overload} returns several views")
-        steps = aliasing.split_steps(self, overload, base.spec, node.args[1:], node.kwargs, node.spec)
+        steps = aliasing.split_steps(self, overload, base.spec, node.args[1:], node.kwargs, node.spec,
+                                     self._in_block(base, node))
         return tuple([self.alias(base, step, self._part(node, i)) for i, step in enumerate(steps)])
+
+    def _in_block(self, base: TracedTensor, view: Node) -> bool:
+        """Whether a view of `base` that is made now remembers that it was made in inference mode."""
+        found = self.inference.is_inside() and not base.storage.inference
+        if found:
+            view.meta[IN_INFERENCE_MODE] = True
+        return found
 
     def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
         """A new tensor object: `base` looked at through `step`, whose present value is `node`."""

@@ -586,9 +586,18 @@ def _spec(value: Any) -> Any:
 
 
 def _with_grad(spec: Any, results: Iterator[int], values: list[torch.Tensor]) -> Any:
-    """The spec of a call's result with `requires_grad` as autograd set it on the tensors."""
+    """The spec of a call's result with `requires_grad` where autograd has recorded it."""
     if isinstance(spec, TensorSpec):
-        return spec.with_(requires_grad=True) if values[next(results)].requires_grad else spec
+        return spec.with_(requires_grad=True) if _has_history(values[next(results)]) else spec
     if isinstance(spec, tuple):
         return tuple(_with_grad(s, results, values) for s in spec)
     return None
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    """Not of a view made under no_grad, which says that it requires grad if its base does."""
+    return tensor.requires_grad and (tensor._base is None or _autograd._get_creation_meta(tensor) not in _UNRECORDED)
+
+
+_autograd: Any = torch._C._autograd
+_UNRECORDED = (_autograd.CreationMeta.NO_GRAD_MODE, _autograd.CreationMeta.INFERENCE_MODE)

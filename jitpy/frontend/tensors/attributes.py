@@ -11,7 +11,7 @@ import torch
 from jitpy.ir import TensorSpec
 from jitpy.ir.graph import OWN_VERSIONS
 
-from ..inputs import is_leaf, is_no_leaf
+from ..inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
 from ..recording import derived_calls
 from ..recording.composites import LOWERINGS
 from ..source import attr
@@ -121,7 +121,20 @@ def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.bets.check_view(tensor)
     if recorder.parameters.unrecorded(tensor) is not None:
         raise Uncapturable("unsupported_op", "a view, made under no_grad, of a parameter that was made here")
-    return tensor.spec.requires_grad or tensor.hides_history
+    return tensor.spec.requires_grad or tensor.hides_history and _base_requires_grad(recorder, tensor)
+
+
+def _base_requires_grad(recorder: Recorder, view: TracedTensor) -> bool:
+    """Whether what autograd takes for the base of a view requires grad: not where that is a view itself that was told
+    to."""
+    storage = view.storage
+    entry = None if storage.input is None else recorder._inputs[storage.input]
+    if entry is None or storage.history is not None or not entry.value.requires_grad:
+        return True
+    answer = views_require_grad(entry.value)
+    recorder.guards.add(entry.source, "python", views_require_grad if answer else views_require_none,
+                        "requires_grad of a view that was made under no_grad")
+    return answer
 
 
 _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
