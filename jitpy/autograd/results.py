@@ -126,7 +126,8 @@ def has_odd_views(graph: Graph) -> bool:
 def _is_restricted(bases: Bases, node: Node) -> bool:
     """Whether what may be written to a result is not what may be written to a plain view that is made when the graph
     runs, in the grad mode of the caller: it is a view, or shows one, that was made as one of several, in the other
-    grad mode or in inference mode (autograd lets nobody write what has a gradient to a view that was made under no_grad)."""
+    grad mode or in inference mode (autograd lets nobody write what has a gradient to a view that was made under
+    no_grad)."""
     mode = torch.is_grad_enabled()
     while bases.is_view(node):
         other_mode = node.grad_enabled != mode or IN_INFERENCE_MODE in (

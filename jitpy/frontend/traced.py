@@ -67,7 +67,8 @@ class ViewStep:
 
     `grad_enabled` is the mode under which the view was made; `multi` says that eager made it as one of
     several outputs (split, unbind: `parts`), whose in-place use autograd restricts; `is_data` that it is `.data`, whose
-    writes autograd does not see; `inference` that it was made in inference mode, of a tensor that is none of that mode's.
+    writes autograd does not see; `inference` that it was made in inference mode, of a tensor that is none of that
+    mode's.
     """
 
     op: Op
