@@ -13,9 +13,10 @@ import torch
 from ..marks import original_of
 from ..runtime.lifetimes import is_mortal
 from .arrays.values import ArrayValue
+from .builtins.exception_state import state_names
 from .builtins.stand_ins import store_hidden
 from .builtins.thread_locals import attributes_of_local, is_local
-from .executor import PUSHED, Executor
+from .executor import PUSHED, Executor, TracedException
 from .guards import MISSING
 from .polyfills import STAND_IN_ORIGINALS, STAND_INS, construct
 from .source import attr, constant, instance_dict
@@ -62,7 +63,29 @@ _module_getattr = torch.nn.Module.__getattr__
 
 
 def load_attr(ex: Executor, value: Value, name: str) -> Any:
-    """`value.name`: a Value, or PUSHED where a property or `__getattr__` in Python has to run."""
+    """`value.name`: a Value, or PUSHED where a property or `__getattr__` in Python has to run. An AttributeError that
+    it raises is told what was looked up."""
+    try:
+        found = find_attr(ex, value, name)
+    except TracedException as error:
+        error.value.tell_lookup(value, name)
+        raise
+    if found is PUSHED:
+        ex.frame.lookup = value, name
+    return found
+
+
+def load_method(ex: Executor, value: Value, name: str) -> Any:
+    """`value.name` in front of a call. Where the lookup is that of `object`, what a descriptor raises is left as it is.
+    """
+    lookup = ex.world.class_lookup
+    plain = not isinstance(value, (PyValue, SuperValue)) and lookup(value.cls, "__getattr__") is MISSING and \
+        lookup(value.cls, "__getattribute__") is object.__getattribute__
+    return find_attr(ex, value, name) if plain else load_attr(ex, value, name)
+
+
+def find_attr(ex: Executor, value: Value, name: str) -> Any:
+    """As `load_attr`, without a word to the AttributeError."""
     if isinstance(value, PyValue):
         if isinstance(value.obj, type):
             return _load_class_attr(ex, value, name)
@@ -146,17 +169,21 @@ class _NoAttribute(Exception):
 
 
 def attribute_error(ex: Executor, value: Value, name: str) -> Exception:
+    """The AttributeError of a lookup, which names what was looked up."""
+    return _missing(ex, value, name, _no_attribute(value, name))
+
+
+def _no_attribute(value: Value, name: str) -> str:
     if isinstance(value, PyValue) and isinstance(value.obj, types.ModuleType):
-        return _missing(ex, value, name, f"module {value.obj.__name__!r} has no attribute {name!r}")
+        return f"module {value.obj.__name__!r} has no attribute {name!r}"
     if isinstance(value, PyValue) and isinstance(value.obj, type):
-        return _missing(ex, value, name, f"type object {value.obj.__name__!r} has no attribute {name!r}")
-    return _missing(ex, value, name, f"{type_name(value.cls)!r} object has no attribute {name!r}")
+        return f"type object {value.obj.__name__!r} has no attribute {name!r}"
+    return f"{type_name(value.cls)!r} object has no attribute {name!r}"
 
 
 def _missing(ex: Executor, value: Value, name: str, message: str) -> Exception:
-    """The AttributeError of a lookup, which names what was looked up."""
     error = ex.make_exception(AttributeError, message)
-    error.members = {"name": const(name), "obj": value}
+    error.tell_lookup(value, name)
     return ex.raise_value(error)
 
 
@@ -556,7 +583,7 @@ def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Valu
         return const(value.suppress_context)
     if name == "value" and issubclass(value.cls, StopIteration):
         return value.args[0] if value.args else const(None)
-    if name in ("name", "obj", "msg", "path") and issubclass(value.cls, (AttributeError, NameError, ImportError)):
+    if name in state_names(value.cls):
         return const(None)
     raise unsupported(value, f".{name}")
 
@@ -632,15 +659,18 @@ def object_setattr(ex: Executor, value: Value, name: str, new: Value) -> Any:
         raise unsupported(value, f".{name} = ...")
     attrs = instance_attrs(ex, value)
     if attrs is None:
-        more = " and no __dict__ for setting new attributes" if sys.version_info >= (3, 13) and found is MISSING else ""
-        raise ex.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}{more}")
+        message = f"{value.cls.__name__!r} object has no attribute {name!r}"
+        if sys.version_info >= (3, 13):
+            more = " and no __dict__ for setting new attributes" if found is MISSING else ""
+            raise _missing(ex, value, name, message + more)
+        raise ex.throw(AttributeError, message)
     world.dict_set(attrs, name, new, const(name))
     return None
 
 
 def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any:
     if isinstance(value, ExceptionValue) and value.source is None:
-        if name in ("name", "obj", "path") and issubclass(value.cls, (AttributeError, NameError, ImportError)):
+        if name in state_names(value.cls) and not issubclass(value.cls, UnicodeError):  # these take some types only
             value.members = {**value.members, name: new}
             return None
         if name == "__cause__":
@@ -660,6 +690,8 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
         if name == "__traceback__" and isinstance(new, ConstValue) and new.value is None and value.step == -1:
             return None
         if name == "args" and isinstance(new, TupleValue):
+            if issubclass(value.cls, StopIteration):
+                value.members = {"value": _exception_attribute(ex, value, "value"), **value.members}
             value.args = [ex.world.force(v) for v in new.items]
             return None
     if isinstance(value, WrittenFunctionValue):
@@ -707,7 +739,7 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
         if is_local(value) and not hasattr(threading.local, name):
             space = attributes_of_local(world, value)
             if world.dict_get(space, name) is None:
-                raise attribute_error(ex, value, name)
+                raise ex.throw(AttributeError, _no_attribute(value, name))
             world.dict_delete(space, name)
             return None
         if isinstance(value, ClassValue):
@@ -750,7 +782,7 @@ def object_delattr(ex: Executor, value: Value, name: str) -> Any:
         raise unsupported(value, f"del .{name}")
     attrs = instance_attrs(ex, value)
     if attrs is None or world.dict_get(attrs, name) is None:
-        raise attribute_error(ex, value, name)
+        raise ex.throw(AttributeError, _no_attribute(value, name))
     world.dict_delete(attrs, name)
     return None
 
@@ -766,8 +798,6 @@ def store_cell(ex: Executor, cell: CellValue, new: Any) -> None:
 
 def has_attr(ex: Executor, value: Value, name: str) -> bool:
     """`hasattr(value, name)`, running properties where they are in Python."""
-    from .executor import TracedException
-
     try:
         result = load_attr(ex, value, name)
         if result is PUSHED:

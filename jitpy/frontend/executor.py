@@ -73,7 +73,7 @@ class Frame:
     send_keeps_receiver = sys.version_info >= (3, 12)
 
     __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
-                 "kw_names", "locals", "namespace", "resumable", "stack", "view")
+                 "kw_names", "locals", "lookup", "namespace", "resumable", "stack", "view")
 
     def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
         self.func = func
@@ -94,6 +94,8 @@ class Frame:
         self.namespace: Value | None = None
         #: the step at which the call was made, for breaking there instead
         self.entered = 0
+        #: the attribute that the call looks up: the object, and its name
+        self.lookup: tuple[Value, str] | None = None
 
     @property
     def current(self) -> Ins:
@@ -345,6 +347,11 @@ class Executor:
                 frame.ip = handler.target
                 return
             self.frames.pop()
+            if frame.lookup is not None and exception.tell_lookup(*frame.lookup):
+                exception.step = frame.entered  # plain Python, too, has to be the one that looks it up
+                if exception.source is not None:
+                    cause = GraphBreak("unsupported_value", "an AttributeError from outside is told what was looked up")
+                    raise Restart(frame.entered, cause)
             if frame.generator is not None:
                 self._end_generator(frame.generator)
                 if issubclass(exception.cls, StopIteration):
@@ -440,8 +447,11 @@ class Executor:
 
     def raise_real(self, error: BaseException) -> TracedException:
         """As `throw`, for a live exception that an eager evaluation of constants raised."""
-        value = ExceptionValue(type(error), [])
-        value.args = [self.world.const_object(a) for a in error.args]
+        from .builtins.exception_state import read_state
+
+        value = ExceptionValue(type(error), [self.world.const_object(a) for a in error.args])
+        if not isinstance(error, (AttributeError, NameError)):  # these are told what was looked up
+            value.members = read_state(self, error, {})
         return self.raise_value(value)
 
 

@@ -13,6 +13,7 @@ from ..finish.codegen import Emitter, builds
 from ..polyfills import exceptions as polyfills
 from ..source import constant
 from ..values.base import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, PyValue, TupleValue, Value
+from .exception_state import base_in_c, state_names
 from .iteration import iterate
 
 Args = list[Value]
@@ -104,12 +105,12 @@ def left_over(ex: Executor, origin: Value, raised: list[Value]) -> Value:
 
 @builds(ExceptionValue)
 def _build(emitter: Emitter, value: ExceptionValue) -> None:
-    new, args = value.cls.__new__, value.args
-    if value.group is not None:
-        new, args = BaseExceptionGroup.__new__, list(value.group)
-    emitter.call(new, lambda: emitter.const_object(value.cls), *((lambda a=a: emitter.load(a)) for a in args))
+    args = value.args if value.group is None else list(value.group)
+    later = value.group is not None or state_names(value.cls)  # C would make more of the arguments
+    emitter.call(base_in_c(value.cls).__new__, lambda: emitter.const_object(value.cls),
+                 *((lambda a=a: emitter.load(a)) for a in args if value.group is not None or not later))
     emitter.remember(value)
-    if value.group is not None:
+    if later:
         emitter.emit("BUILD_TUPLE", emitter.load_many(value.args))
         emitter.load(value)
         emitter.emit("STORE_ATTR", "args")

@@ -45,6 +45,7 @@ from ..values.base import (
     is_subtype,
     unsupported,
 )
+from .exception_state import TALKERS, base_in_c, live_copy, new_exception, state_names
 from .exceptions import make_group
 from .iteration import (
     EnumerateIterator,
@@ -73,7 +74,7 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
     if cls.__flags__ & _HEAP_TYPE and ex.world.class_lookup(cls, "__del__") is not MISSING:
         raise GraphBreak("finalizer", f"an instance of {cls.__qualname__}, which has __del__", tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
-        return ExceptionValue(cls, list(args))
+        return new_exception(ex, cls, args, kwargs)
     if new is BaseExceptionGroup.__new__:
         return make_group(ex, cls, args)
     if new is object.__new__ and _is_python_class(cls):
@@ -126,11 +127,6 @@ def c_init(ex: Executor, init: Any, made: ObjectValue, args: Args, kwargs: Kwarg
     handler = BUILTINS.get(init)
     if handler is not None:
         handler(ex, [made, *args], kwargs)
-        return
-    if isinstance(made, ExceptionValue):
-        if kwargs and made.cls.__init__ is BaseException.__init__:
-            raise ex.throw(TypeError, f"{made.cls.__name__}() takes no keyword arguments")
-        made.args = list(args)
         return
     if isinstance(made, (TupleValue,)) or init is object.__init__:
         return
@@ -188,20 +184,7 @@ def set_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(BaseException.__new__, *_EXCEPTION_NEWS)
 def exception_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return ExceptionValue(ex.world.pin(args[0]), list(args[1:]))  # type: ignore[arg-type]
-
-
-#: those of exceptions that keep nothing but their arguments
-_EXCEPTION_INITS = {c.__init__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
-                    and c.__basicsize__ == BaseException.__basicsize__} | {BaseExceptionGroup.__init__}
-
-
-@builtin(*_EXCEPTION_INITS)
-def exception_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if isinstance(args[0], ExceptionValue):
-        args[0].args = list(args[1:])
-        ex.world.writes += 1
-    return NONE
+    return new_exception(ex, ex.world.pin(args[0]), args[1:], kwargs)  # type: ignore[arg-type]
 
 
 @builtin(object.__init__)
@@ -231,14 +214,15 @@ def exception_text(ex: Executor, value: Value, function: Any) -> Value:
         raise unsupported(value, f"{function.__name__}()")
     if value.group is not None:
         return _group_text(ex, value, function)
-    if function is str and len(value.args) == 1 and not issubclass(value.cls, KeyError):
+    talks = function is str and issubclass(value.cls, TALKERS)
+    if function is str and not talks and len(value.args) == 1:
         from .functions import to_str
 
         return ex.finish_sync(to_str(ex, value.args[0]))
-    base = next(c for c in value.cls.__mro__ if c.__module__ == "builtins")
-    if issubclass(base, OSError) and value.real is not None:
-        raise unsupported(value, f"{function.__name__}()")  # a file's name is in none of its arguments
-    text = function(base(*(constant_of(ex, a) for a in value.args)))
+    if talks and state_names(value.cls) and value.real is not None:
+        raise unsupported(value, "str()")  # what it says is in none of its arguments
+    base = base_in_c(value.cls)
+    text = function(live_copy(ex, value, constant_of, talks))
     return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
 
 

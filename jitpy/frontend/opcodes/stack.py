@@ -7,7 +7,7 @@ from typing import Any
 
 from bytecode import BinaryOp, CellVar, FreeVar
 
-from ..attributes import delete_attr, load_attr, store_attr, store_cell
+from ..attributes import delete_attr, load_attr, load_method, store_attr, store_cell
 from ..breaks import GraphBreak
 from ..builtins.types import make_super
 from ..executor import PUSHED, Executor, Frame, opcode
@@ -243,7 +243,7 @@ def _swap(ex: Executor, frame: Frame, ins: Any) -> None:
 def _load_attr(ex: Executor, frame: Frame, ins: Any) -> None:
     method, name = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     value = frame.stack.pop()
-    result = load_attr(ex, value, name)
+    result = load_method(ex, value, name) if method else load_attr(ex, value, name)
     if method:
         # CPython leaves [method, self] or [NULL, attribute] (3.12), [attribute, NULL] (3.13) for a CALL that follows
         if frame.kw_null_last:
@@ -266,7 +266,7 @@ def push_with_null(ex: Executor, frame: Frame, result: Any) -> None:
 @opcode("LOAD_METHOD")
 def _load_method(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    result = load_attr(ex, value, ins.arg)
+    result = load_method(ex, value, ins.arg)
     frame.stack.append(NULL)
     push(ex, frame, result)
 

@@ -381,6 +381,15 @@ class ExceptionValue(ObjectValue):
         self.group: tuple[Value, Value] | None = None
         self.step = -1
 
+    def tell_lookup(self, value: Value, name: str) -> bool:
+        """Tell an AttributeError what was looked up when it was raised; whether it did not know yet."""
+        plain = issubclass(self.cls, AttributeError) and self.cls.name is AttributeError.name and \
+            self.cls.obj is AttributeError.obj
+        told = plain and not self.members.keys() & {"name", "obj"}
+        if told:
+            self.members = {**self.members, "name": ConstValue(name), "obj": value}
+        return told
+
 
 class StandInValue(ObjectValue):
     """An instance of a C type whose methods tracing knows from a Python class, `body` (see `polyfills/registry.py`).
