@@ -73,7 +73,7 @@ class Frame:
     send_keeps_receiver = sys.version_info >= (3, 12)
 
     __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
-                 "kw_names", "locals", "lookup", "namespace", "resumable", "stack", "view")
+                 "kw_names", "locals", "lookup", "namespace", "ran", "resumable", "stack", "view")
 
     def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
         self.func = func
@@ -85,6 +85,8 @@ class Frame:
         self.cells: dict[str, CellValue] = {}
         self.stack: list[Value] = []
         self.ip = 0
+        #: how many instructions were traced in it
+        self.ran = 0
         self.kw_names: tuple[str, ...] = ()
         self.generator: GeneratorValue | None = None
         #: what to do with the returned value instead of pushing it on the caller's stack
@@ -126,6 +128,9 @@ class Frame:
 #: What a function begins with, and what finishes a function that is being made: code that goes on in between has no
 #: cells, or a function without its closure
 _NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR", "SET_FUNCTION_ATTRIBUTE"))
+
+#: How many instructions a recorded operation may take, on average, in a program that is longer than the limit.
+INSTRUCTIONS_PER_NODE = 200
 
 #: Guards that hold for another attempt at tracing as they stand; the others are about symbols of one attempt.
 _KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "same", "python", "empty",
@@ -219,6 +224,7 @@ class Executor:
             frame = frames[-1]
             ins = frame.instructions[frame.ip]
             frame.ip += 1
+            frame.ran += 1
             self.total += 1
             if sync == 0:
                 self.step += 1
@@ -242,7 +248,7 @@ class Executor:
             if run is None:
                 run = ins.run = HANDLERS.get(ins.name) or _undeclared(ins.name)
             try:
-                if self.total > limit and ins.name not in _NO_PLACE_TO_STOP:
+                if self.total > limit and self.is_too_long(frame.ran) and ins.name not in _NO_PLACE_TO_STOP:
                     raise GraphBreak("too_long", f"more than {limit} instructions", tail=True)
                 run(self, frame, ins)
             except (TracedException, GraphBreak, SizeUnknown) as found:
@@ -273,6 +279,12 @@ class Executor:
                 assert result is not None
                 self.result = None
                 return result
+
+    def is_too_long(self, ran: int) -> bool:
+        """Whether to leave the rest to plain Python, `ran` instructions into a frame. A loop is unrolled up to the
+        limit; the calls of a model with many layers may take more together, as long as they record operations."""
+        limit = config.unroll_limit
+        return ran > limit or self.total > limit + INSTRUCTIONS_PER_NODE * len(self.recorder.graph.nodes)
 
     def _pin_operands(self, frame: Frame, ins: Ins) -> bool:
         """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then.

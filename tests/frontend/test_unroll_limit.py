@@ -61,3 +61,42 @@ def test_functions_have_their_cells(start: int) -> None:
     expected = closures(x)
     for limit in range(1 + start, 140, 4):
         assert torch.equal(jitpy.jit(closures, backend="eager", options={"unroll_limit": limit})(x), expected), limit
+
+
+class Layer(torch.nn.Module):
+    """Some hundred instructions an operation, as modules of libraries take."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = [name for name in ("a", "b", "c", "d") if name > "a"]
+        return torch.relu(x) + len(kept)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_calls_that_record_operations_may_be_many(count: int) -> None:
+    model, x = torch.nn.Sequential(*(Layer() for _ in range(count))), torch.ones(2)
+    with config.patch(unroll_limit=400):
+        report = jitpy.explain(model, backend="eager")(x)
+    assert report.graph_break_count == 0
+    assert torch.equal(report.result, model(x))
+
+
+def unrolled(x: torch.Tensor, count: int) -> torch.Tensor:
+    for _ in range(count):
+        x = x + 1
+    return x
+
+
+def searched(x: torch.Tensor, count: int) -> torch.Tensor:
+    def step(i: int) -> int:
+        return i * 7 % 11
+
+    return x + sum([step(i) for i in range(count)])
+
+
+@pytest.mark.parametrize("fn", [unrolled, searched])
+def test_loops_and_calls_that_record_nothing_end_at_the_limit(fn: Any) -> None:
+    x = torch.ones(2)
+    with config.patch(unroll_limit=400):
+        report = jitpy.explain(fn, backend="eager")(x, 200)
+        assert "too_long" in [one.reason.id for one in report.break_reasons]
+        assert torch.equal(jitpy.jit(fn, backend="eager")(x, 200), fn(x, 200))

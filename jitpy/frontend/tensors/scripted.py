@@ -87,6 +87,8 @@ class _Script:
         self.ex = ex
         self.name = name
         self.values: dict[str, Value] = {}
+        #: how many nodes were traced
+        self.ran = 0
 
     def refuse(self, why: str) -> GraphBreak:
         return GraphBreak("unsupported_call", f"{self.name}: {why}")
@@ -148,7 +150,8 @@ class _Script:
         values.update((parameter.debugName(), value) for parameter, value in zip(parameters, arguments, strict=True))
         for node in block.nodes():
             self.ex.total += 1
-            if self.ex.total > config.unroll_limit:
+            self.ran += 1
+            if self.ex.total > config.unroll_limit and self.ex.is_too_long(self.ran):
                 raise GraphBreak("too_long", f"more than {config.unroll_limit} instructions", tail=True)
             found = self.node(node, [values[i.debugName()] for i in node.inputs() if i.debugName() in values])
             values.update(zip((output.debugName() for output in node.outputs()), found, strict=True))
