@@ -17,6 +17,7 @@ import torch
 
 from ..ir.algebra import sympy
 from ..marks import ALLOWED, DISABLED, original_of
+from .arity import accepts
 from .arrays.values import ArrayValue, evaluate_strictly, is_array, is_number
 from .breaks import GraphBreak
 from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
@@ -287,26 +288,6 @@ def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -
     raise ex.throw(TypeError, f"{fn.cls.__name__!r} object is not callable")
 
 
-@functools.lru_cache(8192)
-def _accepts(function: Any, count: int, names: tuple[str, ...]) -> bool:
-    """Whether a builtin function or method of a builtin type takes so many arguments, as far as it tells."""
-    owner = getattr(function, "__objclass__", None) or function
-    if not isinstance(function, _C_FUNCTIONS) or getattr(owner, "__module__", None) != "builtins":
-        return True
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):
-        return True
-    try:
-        signature.bind(*[None] * count, **dict.fromkeys(names))
-    except TypeError:
-        return False
-    return True
-
-
-_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-
-
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 #: methods of plain types that ask for the text of what they are given
 _LOOKS_AT_CLASSES = frozenset({"format", "__format__", "__mod__", "__rmod__"})
@@ -326,6 +307,12 @@ def _plain_sequence(value: Value) -> Value:
     return value
 
 
+def check_arguments(fn: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Leave it to C to refuse arguments of a number or with names that it does not take."""
+    if not accepts(obj, len(args), tuple(kwargs)):
+        raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
+
+
 def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, or an opaque callable."""
     if args and isinstance(obj, _C_METHODS) and obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
@@ -343,8 +330,7 @@ def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         if folded is not None:
             return folded
     if handler is not None:
-        if not _accepts(obj, len(args), tuple(kwargs)):
-            raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
+        check_arguments(fn, obj, args, kwargs)
         return handler(ex, args, kwargs)
     return _call_opaque(ex, obj, args, kwargs, fn)
 
@@ -418,7 +404,8 @@ def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[
     from .subscripts import SLOT_WRAPPERS
 
     fallback = SLOT_WRAPPERS.get(descriptor.__name__)
-    if fallback is None or kwargs:
+    if fallback is None or kwargs or not accepts(descriptor, len(args), ()) or \
+            len(args) == 3 and descriptor.__name__ in ("__pow__", "__rpow__"):
         return None
     owner = descriptor.__objclass__
     if not issubclass(args[0].cls, owner):
@@ -540,6 +527,7 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
     world = ex.world
     handler = BUILTINS.get(cls)
     if handler is not None:
+        check_arguments(fn, cls, args, kwargs)
         folded = fold_numpy_numbers(ex, cls, args) if not kwargs and cls in _OF_NUMBERS else None
         return handler(ex, args, kwargs) if folded is None else folded
     if cls in _PURE_TORCH:
@@ -638,6 +626,7 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             raise GraphBreak("disabled", fn.describe())
         handler = BUILTINS.get(real)
         if handler is not None:
+            check_arguments(fn, real, args, kwargs)
             return handler(ex, args, kwargs)
         state = torch_state_functions.get(real)
         if state is not None:

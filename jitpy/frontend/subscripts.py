@@ -122,7 +122,10 @@ def _class_getitem(ex: Executor, container: PyValue, key: Value) -> Any:
     if isinstance(hook, classmethod) and isinstance(hook.__func__, types.FunctionType) and \
             hook.__func__.__module__ != "typing":
         return call(ex, ex.world.const_object(hook.__func__), [container, key], {})
-    return ex.world.const_object(cls[constant_of(ex, key)])
+    try:
+        return ex.world.const_object(cls[constant_of(ex, key)])
+    except TypeError as error:
+        raise ex.raise_real(error) from None
 
 
 def slice_of(ex: Executor, value: SliceValue) -> slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 
 import pytest
@@ -75,6 +76,25 @@ REFUSED = {
     "append": lambda x: [].append(1, 2),
     "getattr": lambda x: len(1, 2),
     "in": lambda x: 3 in object(),
+    "too few for getattr": lambda x: getattr(x),
+    "too many for bool": lambda x: bool(1, 2),
+    "too many for dict": lambda x: dict({}, {}),
+    "too many for range": lambda x: range(1, 2, 3, 4),
+    "too many for keys": lambda x: {}.keys(1),
+    "too many for union": lambda x: {1}.add(1, 2),
+    "too many for copy": lambda x: copy.copy(1, 2),
+    "keyword of list": lambda x: list([1], key=1),
+    "keyword of type": lambda x: type(1, zz=2),
+    "keyword of zip": lambda x: zip([1], a=1),
+    "keyword of float": lambda x: float(1, zz=1),
+    "nothing for map": lambda x: map(),
+    "nothing for operator": lambda x: operator.add(1),
+    "operator of three": lambda x: operator.setitem([], 1),
+    "a slot of one": lambda x: [].__len__(1),
+    "a slot of two": lambda x: [1].__getitem__(),
+    "an item of a class": lambda x: operator.getitem(int, 1),
+    "a negative length": lambda x: slice(1).indices(-1),
+    "a hint of text": lambda x: operator.length_hint(1, "a"),
     "dict": lambda x: dict([1]),
     "isinstance": lambda x: isinstance(x, list[int]),
     "open": lambda x: open("/nonexistent"),

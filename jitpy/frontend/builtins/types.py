@@ -260,7 +260,10 @@ def make_slice(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def slice_indices(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(args[0], SliceValue):
         raise unsupported(args[0], ".indices()")
-    return TupleValue([const(i) for i in slice_of(ex, args[0]).indices(as_int(ex, args[1], "slice.indices"))])
+    length = as_int(ex, args[1], "slice.indices")
+    if length < 0:
+        raise ex.throw(ValueError, "length should not be negative")
+    return TupleValue([const(i) for i in slice_of(ex, args[0]).indices(length)])
 
 
 @builtin(zip)

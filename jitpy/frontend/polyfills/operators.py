@@ -287,6 +287,8 @@ def iconcat(a, b, /):
 
 @substitute(operator.length_hint)
 def length_hint(obj, default=0, /):
+    if not hasattr(type(default), "__index__"):
+        raise TypeError(f"'{type(default).__name__}' object cannot be interpreted as an integer")
     if hasattr(type(obj), "__len__"):
         return len(obj)
     method = getattr(type(obj), "__length_hint__", None)
