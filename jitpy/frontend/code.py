@@ -87,7 +87,8 @@ def _handler_depths(code: types.CodeType) -> dict[int, int]:
     """For each handler's first instruction (by index) the stack depth that its region unwinds to."""
     index_at: dict[int, int] = {}
     count = 0
-    for ins in dis.get_instructions(code):
+    # without the constants, which may be the program's objects in generated code: dis would ask for their texts
+    for ins in dis.get_instructions(code.replace(co_consts=(None,) * len(code.co_consts))):
         index_at[ins.offset] = count
         if ins.opname not in IGNORED:
             count += 1

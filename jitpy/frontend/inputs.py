@@ -33,7 +33,7 @@ def make_tensor_input(
             recorder.guards.add(source, "same", first)
         return known
     check_kind(tensor)
-    leaf = _is_leaf(tensor)
+    leaf = None if _is_kept_up(tensor) else ask_leaf(tensor)
     index = len(recorder.graph.inputs)
     memory = tensor.untyped_storage()._cdata
     sharers = recorder._storages.get(memory, [])
@@ -80,7 +80,13 @@ def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
-def _is_leaf(tensor: torch.Tensor) -> bool:
+def _is_kept_up(tensor: torch.Tensor) -> bool:
+    """Whether autograd makes the tensor's history anew behind a write: it is a view that may be written to."""
+    return tensor.requires_grad and tensor._base is not None and _creation_meta(tensor) == _PLAIN_VIEW
+
+
+def ask_leaf(tensor: torch.Tensor) -> bool:
+    """Whether a tensor from outside is a leaf. Uncapturable for views that a graph cannot hold."""
     if torch.is_inference_mode_enabled() and tensor.requires_grad and tensor._base is not None:
         # autograd would bring the view's history up to date, which inference mode does not let it
         return False

@@ -143,12 +143,12 @@ class TracedTensor:
 
     node          its value as of `generation`; `recorder.node(t)` brings it up to date
     anchored      `node` is built by view ops from the storage's base node (not just equal to that)
-    is_leaf       whether eager's `t.is_leaf` reads True although it requires grad
+    is_leaf       whether eager's `t.is_leaf` reads True although it requires grad (see `unasked`)
     made          the storage's generation when this object was made, or written to as a view
     stands_for    the number of the input that this leaf is, whose `.data` was assigned; None once its history has begun
     """
 
-    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "is_leaf", "made", "stands_for",
+    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "_is_leaf", "made", "stands_for",
                  "_spec")
 
     def __init__(
@@ -159,7 +159,7 @@ class TracedTensor:
         node: Node,
         spec: TensorSpec,
         anchored: bool = True,
-        is_leaf: bool = False,
+        is_leaf: bool | None = False,
     ) -> None:
         self.recorder = recorder
         self.storage = storage
@@ -167,7 +167,7 @@ class TracedTensor:
         self.node = node
         self.generation = self.made = storage.generation
         self.anchored = anchored
-        self.is_leaf = is_leaf
+        self._is_leaf = is_leaf
         self.stands_for: int | None = None
         self._spec = spec
 
@@ -177,6 +177,23 @@ class TracedTensor:
         if self.generation != self.storage.generation:
             self.recorder.node(self)
         return self._spec
+
+    @property
+    def unasked(self) -> bool:
+        """Whether this is a view from outside of which nobody has asked autograd if it is a leaf. Behind a write, that
+        makes the view's history anew, of what the view and its base show at that moment: `.data = ...` changes it. So
+        it is asked when the program uses the view under autograd."""
+        return self._is_leaf is None
+
+    @property
+    def is_leaf(self) -> bool:
+        if self._is_leaf is None:
+            self._is_leaf = self.recorder.ask_leaf(self)
+        return self._is_leaf
+
+    @is_leaf.setter
+    def is_leaf(self, value: bool | None) -> None:
+        self._is_leaf = value
 
     @property
     def dtype(self) -> torch.dtype:
@@ -234,11 +251,11 @@ class TracedTensor:
         return targets.count(_CONJ) % 2 == 1, targets.count(_NEG) % 2 == 1
 
     def state(self) -> tuple[Any, ...]:
-        return (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made,
+        return (self.storage, self.chain, self.node, self.generation, self.anchored, self._is_leaf, self.made,
                 self.stands_for, self._spec)
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        (self.storage, self.chain, self.node, self.generation, self.anchored, self.is_leaf, self.made,
+        (self.storage, self.chain, self.node, self.generation, self.anchored, self._is_leaf, self.made,
          self.stands_for, self._spec) = state
 
     def __repr__(self) -> str:

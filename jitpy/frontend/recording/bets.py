@@ -319,6 +319,8 @@ class Bets:
         storage = tensor.storage
         if self.is_leaf(tensor):
             return False
+        if tensor.unasked and not self._recorder.state.grad_enabled:
+            return True  # nearly always, and without grad mode nobody asks
         return not tensor.is_leaf or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad
 
     def nodes_of(self, tensor: TracedTensor) -> set[Node]:

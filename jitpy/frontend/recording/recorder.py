@@ -36,6 +36,7 @@ from ...ir.algebra import sympy
 from ..finish.graphs import finish_graph, no_view
 from ..guards import GuardSet
 from ..inputs import (
+    ask_leaf,
     check_strided,
     check_strided_input,
     check_write_under_grad,
@@ -187,11 +188,18 @@ class Recorder:
             self._refresh(value)
         if value.stands_for is not None and self.state.grad_enabled and not detached:
             self.bets.begin_at_data(value)
+        if value.unasked and self.state.grad_enabled and not detached:
+            value.is_leaf = self.ask_leaf(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
         if value.chain and self.state.grad_enabled and not detached and not is_result and value.hides_history:
             raise Uncapturable("unsupported_op", "a view that was made under no_grad, used under grad mode: a leaf")
         return value.node
+
+    def ask_leaf(self, value: TracedTensor) -> bool:
+        """Whether a tensor from outside is a leaf."""
+        assert value.storage.input is not None
+        return ask_leaf(self._inputs[value.storage.input].value)
 
     def number_of(self, tensor: torch.Tensor) -> int:
         """Which input a tensor from outside is."""
@@ -215,7 +223,8 @@ class Recorder:
             storage.lost_grad or storage.leaf is value or value.stands_for is not None)
         if requires_grad != value._spec.requires_grad:
             value._spec = value._spec.with_(requires_grad=requires_grad)
-        value.is_leaf = value.is_leaf and (storage.input is not None or storage.leaf is value)
+        if not value.unasked:
+            value.is_leaf = value.is_leaf and (storage.input is not None or storage.leaf is value)
 
     def _apply_step(self, step: ViewStep, base: Node, as_made: bool = False) -> Node:
         """The view of `base`; `as_made`: together with the views that were made at once with it."""
