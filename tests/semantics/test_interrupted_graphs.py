@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,6 +93,64 @@ def at_last(x: torch.Tensor) -> torch.Tensor:
         _left.append("finally")
 
 
+class _Noted:
+    """As `noted`, traced."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        _left.append(f"{self.name}: {kind}")
+
+
+def behind_the_block(x: torch.Tensor) -> torch.Tensor:
+    memory = array.array("i", [0])
+    with _Noted("outer"), _Noted("inner"), torch.no_grad():
+        memory[0] = 1  # breaks the graph, and the next instruction leaves the block
+    return interrupted(x) + 1
+
+
+def behind_inner_blocks(x: torch.Tensor) -> torch.Tensor:
+    memory = array.array("i", [0])
+    with _Noted("outer"):
+        with _Noted("inner"), torch.no_grad():
+            memory[0] = 1
+        return interrupted(x) + 1
+
+
+def _returns_inside(x: torch.Tensor) -> torch.Tensor:
+    with _Noted("callee"), torch.no_grad():
+        return _unseen(x)
+
+
+@jitpy.disable
+def _unseen(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def behind_a_callee(x: torch.Tensor) -> torch.Tensor:
+    with _Noted("caller"):
+        return interrupted(_returns_inside(x)) + 1
+
+
+def behind_callees_alone(x: torch.Tensor) -> torch.Tensor:
+    return interrupted(_returns_inside(x)) + 1
+
+
+def left_by_continue(x: torch.Tensor) -> torch.Tensor:
+    memory = array.array("i", [0])
+    for k in range(2):
+        with torch.no_grad():
+            if k == 0:
+                memory[0] = 1
+                continue
+        x = interrupted(x) * 2
+    return x
+
+
 def _outcome(function: Callable[..., Any]) -> tuple[Any, bool, list[str]]:
     _left.clear()
     try:
@@ -105,7 +164,9 @@ def _outcome(function: Callable[..., Any]) -> tuple[Any, bool, list[str]]:
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
-@pytest.mark.parametrize("function", [grad_mode, caught, in_callee, callee_with_the_block, in_loop, at_last],
+@pytest.mark.parametrize("function", [grad_mode, caught, in_callee, callee_with_the_block, in_loop, at_last,
+                                      behind_the_block, behind_inner_blocks, behind_a_callee,
+                                      behind_callees_alone, left_by_continue],
                          ids=lambda function: function.__name__)
 def test_blocks_are_left(function: Callable[..., Any], backend: str) -> None:
     jitted = jitpy.jit(function, backend=backend)

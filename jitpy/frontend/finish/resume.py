@@ -262,11 +262,33 @@ def raises_instead(code: types.CodeType) -> Callable[..., Any] | None:
     start, spaces = found
     point: ResumePoint | None = start
     while point is not None:
-        index = point.index if point.inner is None else point.index - 1
-        if view_of(point.code).instructions[index].handler is not None:
+        index, view = point.index if point.inner is None else point.index - 1, view_of(point.code)
+        if view.instructions[index].handler is not None or point.inner is None and _behind_exits(view, index) > index:
             return functools.partial(_raise_instead, start, spaces)
         point = point.inner
     return None
+
+
+#: what may lie between the place where a frame goes on and the call of an `__exit__`
+_BETWEEN = frozenset({"NOP", "SWAP", "POP_TOP", "STORE_FAST", "JUMP_FORWARD"})
+
+
+def _behind_exits(view: CodeView, index: int) -> int:
+    """The place behind the calls of `__exit__(None, None, None)` that come next, or `index`: `with` blocks that a frame
+    is about to leave handle no exception any more, and what fails later fails behind them."""
+    found = at = index
+    instructions = view.instructions
+    call = ["LOAD_CONST"] * 3 + (["PRECALL", "CALL"] if _PY311 else ["CALL"])
+    while at < len(instructions):
+        names = [one.name for one in instructions[at:at + len(call)]]
+        if names == call and all(one.arg is None for one in instructions[at:at + 3]) and \
+                instructions[at + len(call) - 1].arg == 2:
+            found = at = at + len(call)
+        elif names[0] in _BETWEEN:
+            at = instructions[at].target if names[0] == "JUMP_FORWARD" else at + 1
+        else:
+            break
+    return found
 
 
 def _raise_instead(point: ResumePoint, spaces: dict[int, dict[str, Any]], globals: dict[str, Any],
@@ -363,6 +385,7 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
     # What is inserted belongs to the region of the instruction that was interrupted: the call for an outer frame
     # (inserted behind it), the instruction itself otherwise (inserted before it).
     at = point.index - 1 if point.inner is not None else point.index
+    raises_at = _behind_exits(view, at) if point.inner is None and point.raises else -1
     for item in view.bytecode:
         if isinstance(item, (Label, TryBegin, TryEnd)):
             out.append(item)
@@ -370,9 +393,11 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
         if not isinstance(item, Instr):
             continue
         index += 1
-        if index == at and point.inner is None:
+        if index == raises_at:
+            _insert_raise(out, places, target if index == at else None, line, index)
+        elif index == at and point.inner is None:
             if point.raises:
-                _insert_raise(out, places, target, line, index)
+                out.append(target)
             elif _PY313 and item.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
                 _insert_to_bool(out, places, target, line, index)
             else:
@@ -422,11 +447,15 @@ def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int,
     places += [-1, index]
 
 
-def _insert_raise(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
+def _insert_raise(out: list[Any], places: list[int], target: Label | None, line: int, index: int) -> None:
+    """`raise`, which the code before jumps over; without a `target` it comes there."""
     skip = Label()
-    out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("LOAD_FAST", "___exc", lineno=line),
-            Instr("DELETE_FAST", "___exc", lineno=line), Instr("RAISE_VARARGS", 1, lineno=line), skip]
-    places += [-1, -1, -1, -2 - index]
+    if target is not None:
+        out += [Instr("JUMP_FORWARD", skip, lineno=line), target]
+        places.append(-1)
+    out += [Instr("LOAD_FAST", "___exc", lineno=line), Instr("DELETE_FAST", "___exc", lineno=line),
+            Instr("RAISE_VARARGS", 1, lineno=line), skip]
+    places += [-1, -1, -2 - index]
 
 
 def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,
