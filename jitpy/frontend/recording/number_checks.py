@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,30 +18,99 @@ from jitpy.ir.failures import looks_at_values
 from jitpy.ir.ops.tried import error_of
 
 from ...ir.algebra import sympy
-from ..traced import Uncapturable
+from ..tensors import known_numbers
+from ..traced import TracedScalar, TracedTensor, Uncapturable
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 #: floats that hold whatever number a program is likely to give them
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
-_REFUSAL = re.compile("overflow|too big|too large|out of range|out of bounds|ZeroDivision|not supported")
+_REFUSAL = re.compile("overflow|too big|too large|negative int|out of range|out of bounds|ZeroDivision|not supported")
 _REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
 _REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|must be in")
 _USUAL = frozenset({torch.float32, torch.float64})
 _SIZES = ("List[int]", "Optional[List[int]]")
 
 
-def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
     """Uncapturable where torch refuses a number among the arguments of an op for its value."""
+    if any(isinstance(v, sympy.Basic) for v in (*args, *kwargs.values())):
+        _check_symbolic(overload, args, kwargs, env)
     unusual = [v for v in _numbers(args) if type(v) is complex or not 0 <= v <= 127]
     unusual += [v for v in _numbers(kwargs.values()) if type(v) is complex or not 0 <= v <= 127]
     if not unusual or not isinstance(overload, torch._ops.OpOverload):
         return
-    dtypes = {a.spec.dtype for a in (*args, *kwargs.values()) if type(a) is Node and type(a.spec) is TensorSpec}
-    dtypes |= {a for a in kwargs.values() if type(a) is torch.dtype}
+    dtypes = _dtypes(args, kwargs)
     if all(map(_fits, unusual)) and dtypes <= _WIDE:
         return
     if dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual):
         return
     _check(overload, args, kwargs, _REFUSAL)
+
+
+def _check_symbolic(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
+    """The same for numbers that change from call to call: they are to fit all dtypes that they meet."""
+    if not isinstance(overload, torch._ops.OpOverload):
+        return
+    arguments = overload._schema.arguments
+    types = {a.name: str(a.type) for a in arguments}
+    given = [(a, str(arguments[i].type)) for i, a in enumerate(args)] + [(a, types[n]) for n, a in kwargs.items()]
+    numbers = [a for a, kind in given if isinstance(a, sympy.Basic) and kind in _NUMBERS]
+    limits = [_limits(dtype) for dtype in _dtypes(args, kwargs) - _ROOMIEST] if numbers else []
+    for number in numbers:
+        if not limits and number.is_Symbol:
+            continue  # guards have it fit 64 bits
+        low, high = max((_INT64[0], *(a for a, _ in limits))), min((_INT64[1], *(b for _, b in limits)))
+        fits = env.require(sympy.Ge(number, low), "a number's range") and \
+            env.require(sympy.Le(number, high), "a number's range")
+        if not fits:
+            raise Uncapturable("unsupported_op", f"{overload} of a number that its tensors may not hold")
+
+
+def check_traced_numbers(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The same for numbers of the graph that kernels convert, where they meet dtypes of which a program's numbers may
+    be out of range. What floats that change do to wide ones is not looked at: it would cost a guard for each."""
+    values = (*args, *kwargs.values())
+    if not any(type(v) is TracedScalar for v in values):
+        return
+    dtypes = {v.dtype for v in values if type(v) is TracedTensor} | {v for v in values if type(v) is torch.dtype}
+    narrow = [dtype for dtype in dtypes - _WIDE if dtype is not torch.bool]
+    arguments = overload._schema.arguments if narrow else ()
+    for position, argument in enumerate(arguments):
+        number = args[position] if position < len(args) else kwargs.get(argument.name)
+        if type(number) is not TracedScalar or str(argument.type) not in _CONVERTED:
+            continue
+        for dtype in narrow:
+            low, high = _limits(dtype)
+            came_from = _limits_of(number)
+            if came_from is not None and low <= came_from[0] and came_from[1] <= high:
+                continue
+            if not known_numbers.is_within(recorder, number, low, high, dtype.is_floating_point):
+                raise Uncapturable("unsupported_op", f"{overload} of a number that its tensors may not hold")
+
+
+def _limits_of(number: TracedScalar) -> tuple[int, int] | None:
+    """Between what a number lies that an element of a tensor brings, or that is a truth value."""
+    if number.kind is bool:
+        return 0, 1
+    source = number.node.args[0] if number.node.op.target is _ITEM else None
+    if type(source) is not Node or type(source.spec) is not TensorSpec or source.spec.dtype.is_complex:
+        return None
+    return _limits(source.spec.dtype) if source.spec.dtype is not torch.bool else (0, 1)
+
+
+def _dtypes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
+    found = {a.spec.dtype for a in (*args, *kwargs.values()) if type(a) is Node and type(a.spec) is TensorSpec}
+    return found | {a for a in kwargs.values() if type(a) is torch.dtype}
+
+
+def _limits(dtype: torch.dtype) -> tuple[int, int]:
+    """The least and the largest int that a dtype holds."""
+    if dtype is torch.bool:
+        return _INT64
+    info = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
+    return int(info.min), int(info.max)
 
 
 def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -104,6 +173,7 @@ _OF_ALL = frozenset({
 })
 
 _COPY = torch.ops.aten.copy_.default
+_ITEM = torch.ops.aten.item.default
 #: whose shape rules take floats, too
 _OF_INTEGERS = frozenset({torch.ops.aten.gcd_.default, torch.ops.aten.lcm_.default, torch.ops.aten.gcd.default,
                           torch.ops.aten.lcm.default})
@@ -132,6 +202,13 @@ def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused
     return error
 
 
+#: dtypes that hold all ints of 64 bits, rounded perhaps
+_ROOMIEST = _WIDE | {torch.int64}
+_INT64 = -(1 << 63), (1 << 63) - 1
+#: an argument that is one number, or may be
+_NUMBERS = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
+#: those of them that a kernel converts to the tensors' dtype
+_CONVERTED = _NUMBERS[:2]
 _ROOMY = _WIDE | {torch.int32, torch.int64}
 
 

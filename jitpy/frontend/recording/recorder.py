@@ -71,7 +71,7 @@ from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
 from .inference import InferenceBlocks
-from .number_checks import check_dtypes, check_numbers, check_written
+from .number_checks import check_dtypes, check_numbers, check_traced_numbers, check_written
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
@@ -260,7 +260,7 @@ class Recorder:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
         if self.state.default_dtype is not self.state.initial["default_dtype"]:
             args, kwargs = name_dtype(self, overload, args, kwargs or {}, spec)
-        check_numbers(overload, args, kwargs or {})
+        check_numbers(overload, args, kwargs or {}, self.sizes)
         check_dtypes(overload, args, kwargs or {}, self.sizes)
         if spec is None:
             try:
@@ -328,6 +328,7 @@ class Recorder:
         facts = schema_facts(overload)
         if facts.is_quantized:
             raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
+        check_traced_numbers(self, overload, args, kwargs)
         if facts.mutated:
             return self._record_write(facts, args, kwargs, spec)
         if facts.dynamic and not facts.on_host and not has_size_rule(overload, args):

@@ -202,6 +202,24 @@ def pinned_arguments(recorder: Recorder, args: Any, what: str) -> Any | None:
     return result if found else None
 
 
+def is_within(recorder: Recorder, traced: TracedScalar, low: int, high: int, infinite: bool) -> bool:
+    """Whether a known number is from `low` to `high`, or, with `infinite`, none of those that are finite: guarded."""
+    known: Known | None = traced.known
+    if known is None:
+        return False
+    value = known.value
+    if not (low <= value <= high or infinite and not math.isfinite(value)):
+        return False
+    written = _written(traced)
+    if written is None:
+        pin(recorder, traced, "a number's range")
+        return True
+    text, writer = written
+    fits = f"not {high} < abs({text}) < float('inf')" if infinite else f"{low} <= {text} <= {high}"
+    _guard(recorder, fits, writer, "a number's range")
+    return True
+
+
 def decide(recorder: Recorder, traced: TracedScalar, what: str) -> bool | None:
     """`bool(number)` of a known number, guarded; None where it is computed from tensors."""
     known: Known | None = traced.known

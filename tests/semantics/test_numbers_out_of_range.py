@@ -1,0 +1,54 @@
+"""Numbers that torch refuses, or that a dtype does not hold, given to operations on tensors: known when the function is
+compiled, or only later, when they have begun to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import jitpy
+
+
+def _set_item(t: torch.Tensor, n: Any) -> torch.Tensor:
+    t = t.clone()
+    t[0] = n
+    return t
+
+
+_OPS: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
+    "add": lambda t, n: t + n, "rsub": lambda t, n: n - t, "mul": lambda t, n: t * n, "div": lambda t, n: t / n,
+    "compare": lambda t, n: t > n, "remainder": lambda t, n: t % n, "clamp": lambda t, n: t.clamp(n),
+    "full": lambda t, n: torch.full((2,), n), "full_like": torch.full_like,
+    "fill": lambda t, n: t.clone().fill_(n), "masked_fill": lambda t, n: t.masked_fill(t > 0, n),
+    "where": lambda t, n: torch.where(t > 0, n, t), "alpha": lambda t, n: torch.add(t, t, alpha=n),
+    "item": _set_item, "computed": lambda t, n: t * (n + 1),
+}
+_INTS = (3, 5, 300, 70000, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 63), -(1 << 63) - 1, -(1 << 70), 7)
+_FLOATS = (2.5, 3.5, 300.0, 1e6, -1e300, float("inf"), float("nan"), 4.0)
+
+
+def _answer(fn: Callable[..., torch.Tensor], *args: Any) -> tuple[Any, ...]:
+    try:
+        result = fn(*args)
+    except (RuntimeError, OverflowError, TypeError, ValueError) as error:
+        return type(error), str(error).partition("\n")[0]
+    return result.dtype, [repr(value) for value in result.tolist()]
+
+
+@pytest.mark.parametrize("op", _OPS)
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_number(op: str, backend: str) -> None:
+    function = _OPS[op]
+    for dtype in (torch.float32, torch.int64, torch.float16):
+        t = torch.ones(3, dtype=dtype)
+        wide = dtype is torch.float32 or op == "full"  # where floats that change are not looked at
+        small, large = _INTS[:6], (*_INTS[6:], *_FLOATS[3:])
+        for changing in (small, () if wide else _FLOATS, *((*small[:2], n) for n in large[:6])):
+            jitted = jitpy.jit(function, backend=backend)
+            for n in changing:
+                assert _answer(jitted, t, n) == _answer(function, t, n), (dtype, n)
+        for n in large:
+            assert _answer(jitpy.jit(function, backend=backend), t, n) == _answer(function, t, n), (dtype, n)
