@@ -81,13 +81,33 @@ def check_traced_numbers(recorder: Recorder, overload: Any, args: tuple[Any, ...
         number = args[position] if position < len(args) else kwargs.get(argument.name)
         if type(number) is not TracedScalar or str(argument.type) not in _CONVERTED:
             continue
+        came_from = _limits_of(number)
         for dtype in narrow:
             low, high = _limits(dtype)
-            came_from = _limits_of(number)
+            if number.kind is int and dtype is torch.int64:
+                continue  # one that 64 bits do not hold is refused when the graph is called
             if came_from is not None and low <= came_from[0] and came_from[1] <= high:
+                continue
+            if not _refuses(overload, args, kwargs, number, number.kind(2 * high)):
                 continue
             if not known_numbers.is_within(recorder, number, low, high, dtype.is_floating_point):
                 raise Uncapturable("unsupported_op", f"{overload} of a number that its tensors may not hold")
+
+
+def _refuses(overload: Any, args: Any, kwargs: Any, number: TracedScalar, instead: float) -> bool:
+    """Whether torch refuses a call with another number in place of this one."""
+    def stand_in(value: Any) -> Any:
+        if type(value) is TracedTensor:
+            return value.dtype, (2,) * value.ndim
+        if type(value) is TracedScalar:
+            return instead if value is number else value.kind(1)
+        return tuple(map(stand_in, value)) if isinstance(value, (tuple, list)) else value
+
+    try:
+        error = _error(overload, stand_in(args), tuple((name, stand_in(value)) for name, value in kwargs.items()))
+    except TypeError:  # something that has no hash
+        return True
+    return error is not None
 
 
 def _limits_of(number: TracedScalar) -> tuple[int, int] | None:

@@ -8,13 +8,22 @@ from typing import Any
 import torch
 
 
-@functools.lru_cache(4096)
 def error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
     """The text of the error that an operator raises; None where it raises none, or one about something else.
 
     (dtype, shape) stands for a CPU tensor; other tuples stand for lists.
     Raises TypeError where something has no hash.
     """
+    return _error_of(target, args, kwargs, _types((args, kwargs)))
+
+
+def _types(value: Any) -> Any:
+    """What tells arguments apart that are equal: 1, 1.0 and True."""
+    return tuple(map(_types, value)) if isinstance(value, tuple) else type(value)
+
+
+@functools.lru_cache(4096)
+def _error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], types: Any) -> str | None:
     try:
         with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
             target(*map(_made, args), **{name: _made(value) for name, value in kwargs})
