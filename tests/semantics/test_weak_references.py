@@ -218,6 +218,26 @@ def references_with_callbacks():
     return fn, gone
 
 
+ROUND = []  # what looks through the globals for who holds an object must not go round for ever
+ROUND.append(ROUND)
+
+
+def asked(x, ref, table=ROUND):
+    return x * ref().scale
+
+
+@case(one, one, factory=True, fullgraph=True)
+def references_in_a_module_with_a_list_in_itself():
+    thing = Thing(2.0)
+    ref = weakref.ref(thing)
+
+    def fn(x):
+        thing.scale += 1.0
+        return asked(x, ref)
+
+    return fn, thing
+
+
 @case(one, one, factory=True)
 def weak_dictionaries():
     table = weakref.WeakKeyDictionary()

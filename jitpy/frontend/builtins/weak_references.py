@@ -17,7 +17,7 @@ from ..calls import builtin, calls_of
 from ..executor import Executor, Frame
 from ..finish.codegen import Emitter, builds, param_names
 from ..source import LocalSource, slot
-from ..values.base import NONE, ObjectValue, TensorValue, Value, WeakReferenceValue
+from ..values.base import NONE, FunctionValue, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -91,23 +91,27 @@ def _is_alive(ex: Executor, target: Value) -> bool:
 
 def _held(ex: Executor) -> set[int]:
     """The ids of all Values that are held by frames, or by what came from outside and was changed."""
-    found: set[int] = set()
+    found: dict[int, Any] = {}  # things by id, which they keep while they are in here; containers too, for cycles
     waiting: list[Any] = [ex.frames, ex.handled, [value for value in ex.world.dirty if value.source is not None]]
     while waiting:
         thing = waiting.pop()
+        if not isinstance(thing, (list, tuple, dict, Value, Frame)) or id(thing) in found:
+            continue
+        found[id(thing)] = thing
         if isinstance(thing, (list, tuple)):
             waiting += thing
         elif isinstance(thing, dict):
             waiting += thing.values()
             waiting += thing.keys()
-        elif isinstance(thing, (Value, Frame)) and id(thing) not in found:
-            found.add(id(thing))
+        else:
             waiting += _parts(thing)
-    return found
+    return set(found)
 
 
 #: what a Value knows of without holding it, and earlier states of it
 _NOT_HELD = frozenset({"owner", "source", "log", "real", "real_dict", "keys"})
+#: what may be any container of the program's, with no Values in it
+_REAL = frozenset({(FunctionValue, "globals"), (PyValue, "obj")})
 
 
 def _parts(thing: Value | Frame) -> Iterator[Any]:
@@ -115,7 +119,7 @@ def _parts(thing: Value | Frame) -> Iterator[Any]:
         return
     for cls in type(thing).__mro__:
         for name in getattr(cls, "__slots__", ()):
-            if name not in _NOT_HELD:
+            if name not in _NOT_HELD and (cls, name) not in _REAL:
                 yield getattr(thing, name, None)
     yield from getattr(thing, "__dict__", {}).values()
 
