@@ -274,6 +274,8 @@ class Bets:
         if tensor.storage.input is not None and not tensor.chain and number is None or \
                 not tensor.dtype.is_floating_point or recorder.state.inference_mode or tensor.storage.inference:
             raise Uncapturable("unsupported_op", detail)
+        if tensor.storage.input is not None and tensor.storage.written and number is None:
+            raise Uncapturable("unsupported_op", detail)  # it stays in that input's memory
         source = recorder.node(tensor)
         recorder._save(tensor)
         recorder._save(tensor.storage)

@@ -331,8 +331,10 @@ def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
 
 
 def _shows_leaf(recorder: Recorder, value: TracedTensor) -> bool:
-    """Whether it is a view of a leaf from outside."""
+    """Whether it is a view of a leaf."""
     index = value.storage.input
+    if value.chain and value.storage.base in recorder.bets.leaves:
+        return True
     if index is None:
         return False
     entry = recorder._inputs[index]

@@ -612,7 +612,7 @@ class Recorder:
         if not unseen:
             storage.writers = (*storage.writers, writer)
         storage.generation += 1
-        if target.chain and self.state.grad_enabled:
+        if target.chain and self.state.grad_enabled and (new.tensor.requires_grad or spec.requires_grad):
             target.made = storage.generation  # its history begins anew, behind the write
             step = target.chain[-1]
             if id(step) not in self.rebased:

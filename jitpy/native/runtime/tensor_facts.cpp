@@ -99,7 +99,8 @@ static bool autograd_passes(const c10::TensorImpl* impl, bool requires_grad, boo
   const auto* view = static_cast<const torch::autograd::DifferentiableViewMeta*>(meta);
   return !requires_grad || !view->has_bw_view() ||
          view->get_creation_meta() == torch::autograd::CreationMeta::DEFAULT ||
-         view->get_attr_version() == impl->version_counter().current_version();
+         view->get_attr_version() == impl->version_counter().current_version() ||
+         (!view->grad_fn_ && !view->get_backward_view().base_.requires_grad());  // a leaf
 }
 
 int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) {

@@ -1,0 +1,58 @@
+"""Programs of the tensors kind about views: whose memory they show, and what autograd says of writes to them. What went
+wrong is said at each."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.fuzz.tensors import TensorProgram, check, statements
+
+_PROGRAMS: dict[str, TensorProgram] = {}
+
+
+def _finding(name: str, lines: str, result: str, alias: int = 0, after: tuple[str, ...] = ()) -> None:
+    names = tuple(part.strip() for part in result.split(","))
+    _PROGRAMS[name] = TensorProgram(tuple(statements(textwrap.dedent(lines))), names, alias, after)
+
+
+# What was told to require grad showed an argument that had been written to; a view of it had memory of its own.
+_finding("detached_from_what_was_told_to_require_grad", """
+    with torch.no_grad():
+        s.mul_(s)
+    t2 = s.detach()
+    t2.requires_grad_()
+    t4 = t2.detach()
+    """, "t4", alias=8)
+
+# Which error comes first was tried on a tensor that is a view of no leaf: the leaf was none from outside.
+_finding("view_of_what_was_told_to_require_grad_is_written", """
+    s.requires_grad_()
+    t2 = s.unsqueeze(0)
+    try:
+        t2.scatter_(0, t2, 1.0)
+    except (RuntimeError, IndexError, TypeError) as error:
+        log.append(str(error))
+    """, "v", alias=4)
+
+# A write that autograd does not record leaves a view as it was made: as one of several.
+_finding("unrecorded_write_to_one_of_several_views", """
+    t2 = z.squeeze(-1)
+    t3 = t2.chunk(2, -1)[0]
+    t3.add_(2)
+    t2.add_(g)
+    """, "t3", alias=4)
+_finding("one_of_several_written_and_told_to_require_grad", """
+    t1 = z.chunk(2, -1)[0]
+    t1.uniform_()
+    with torch.no_grad():
+        t1.requires_grad_()
+    t1.index_fill_(0, torch.tensor([0]), 1.5)
+    """, "y", alias=8)
+
+
+@pytest.mark.parametrize("name", _PROGRAMS)
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_finding(name: str, backend: str) -> None:
+    assert check(_PROGRAMS[name], backend) is None
