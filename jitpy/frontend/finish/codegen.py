@@ -1,16 +1,15 @@
 """Bytecode that puts Values back into the real world.
 
-An `Emitter` writes the body of a compiled frame: it reloads values by their sources, calls the compiled graph, builds
-the objects that tracing only imagined, and replays the changes of those that exist. Everything that comes from outside
-is loaded before the first change is made (the prelude), so that a later load never sees an earlier write.
+An `Emitter` writes the body of a compiled frame: it reloads values by their sources, calls the compiled graph, has the
+objects built that tracing only imagined (`builders.py`), and the changes of those that exist replayed (`replay.py`).
+Everything that comes from outside is loaded before the first change is made (the prelude), so that a later load never
+sees an earlier write.
 
 The body is written twice: a first pass finds which tensors have to come out of the graph.
 """
 
 from __future__ import annotations
 
-import collections
-import itertools
 import sys
 import types
 import weakref
@@ -25,10 +24,7 @@ from ...ir.sizes_expr import python_text
 from ...runtime.lifetimes import is_mortal
 from .. import front_calls
 from ..breaks import GraphBreak, Restart
-from ..builtins.live_iterators import advance
-from ..builtins.texts import TextValue
 from ..code import param_names
-from ..polyfills import ORIGINALS
 from ..recording.history import retain_gradient
 from ..source import (
     CallSource,
@@ -42,30 +38,14 @@ from ..source import (
 )
 from ..tensors.computed_sizes import number_of
 from ..values.base import (
-    BoxedValue,
-    BuiltinMethodValue,
-    CellValue,
-    ClassWrites,
     ConstValue,
-    DictValue,
-    DictViewValue,
-    FunctionValue,
     GeneratorValue,
-    ListValue,
-    MethodValue,
-    Missing,
     NullValue,
     ObjectValue,
     PyValue,
-    RangeValue,
     ScalarValue,
-    SetValue,
-    SliceValue,
-    StandInValue,
-    SuperValue,
     SymValue,
     TensorValue,
-    TupleValue,
     Value,
 )
 from ..world import World, own_dict
@@ -216,7 +196,7 @@ class Emitter:
         elif (function := front_calls.function_of(value)) is None:
             self.load_number(value.args[0])
         else:
-            self.call(lambda: self.const(function), *(_later(self.load_number, arg) for arg in value.args))
+            self.call(lambda: self.const(function), *(later(self.load_number, arg) for arg in value.args))
 
     def _load_path(self, source: Source) -> None:
         """Push the value at a path, for the prelude."""
@@ -229,12 +209,12 @@ class Emitter:
             self.emit("LOAD_GLOBAL", (False, arg))
         elif kind == "attr":
             self.load_source(base)
-            self._load_attr(arg)
+            self.load_attr(arg)
         elif kind == "dict" and base.key() in self.world.own_access:
             self.call(own_dict, lambda: self.load_source(base))
         elif kind == "dict":
             self.load_source(base)
-            self._load_attr("__dict__")
+            self.load_attr("__dict__")
         elif kind in ("item", "index"):
             kinds = self.world.container_kinds.get(base.key())
             if kinds is not None:
@@ -250,11 +230,11 @@ class Emitter:
             self.call(arg.__get__, lambda: self.load_source(base))
         elif kind == "cell":
             self.load_source(base)
-            self._load_attr("cell_contents")
+            self.load_attr("cell_contents")
         else:
             raise AssertionError(kind)
 
-    def _load_attr(self, name: str) -> None:
+    def load_attr(self, name: str) -> None:
         self.emit("LOAD_ATTR", name if _PY311 else (False, name))
 
     # -- values ---------------------------------------------------------------------------------------------
@@ -293,7 +273,7 @@ class Emitter:
             self._load_live(value.traced)
             if isinstance(value, TensorValue) and self.world.recorder.bets.retains(value.traced):
                 self.remember(value)
-                self.afterwards(_later(self._retain_gradient, value))
+                self.afterwards(later(self._retain_gradient, value))
             if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
                 self.remember(value)
                 self.fill_attrs(value)
@@ -335,6 +315,10 @@ class Emitter:
         """Have something written once all changes of existing objects are replayed."""
         self._afterwards.append(write)
 
+    def write_afterwards(self) -> None:
+        while self._afterwards:
+            self._afterwards.pop(0)()
+
     def _load_live(self, payload: Any) -> None:
         position = self._live_ids.get(id(payload))
         if position is None:
@@ -356,7 +340,7 @@ class Emitter:
             return
         text = python_text(expr)
         function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", {})
-        self.call(lambda: self.const(function), *(_later(self.load_symbol, s) for s in symbols))
+        self.call(lambda: self.const(function), *(later(self.load_symbol, s) for s in symbols))
 
     def load_symbol(self, symbol: Any) -> None:
         """Push the run-time value of a size symbol."""
@@ -366,7 +350,7 @@ class Emitter:
             return
         self.load_source(info.source)
         if info.dim is not None:
-            self._load_attr("shape")
+            self.load_attr("shape")
             self.emit("LOAD_CONST", info.dim)
             self.emit("BINARY_SUBSCR")
 
@@ -383,57 +367,13 @@ class Emitter:
             count += 1
         return count
 
-    def _fill_list(self, value: ListValue) -> None:
-        if value.cls is list and all(_is_leaf(v) for v in value.items):
-            self.emit("BUILD_LIST", self.load_many(value.items))
-            self.remember(value)
-            return
-        if value.cls is list:
-            self.emit("BUILD_LIST", 0)
-        else:
-            self.call(list.__new__, lambda: self.const_object(value.cls))
-        self.remember(value)
-        if value.items:
-            self.call(list.extend, lambda: self.load(value), lambda: self.emit("BUILD_LIST",
-                                                                              self.load_many(value.items)))
-            self.emit("POP_TOP")
-        self.fill_attrs(value)
-
-    def _build_tuple(self, value: TupleValue) -> None:
-        if value.cls is tuple:
-            self.emit("BUILD_TUPLE", self.load_many(value.items))
-        elif hasattr(value.cls, "n_sequence_fields") or value.cls is torch.Size:
-            self.call(value.cls, lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
-        else:
-            self.call(tuple.__new__, lambda: self.const_object(value.cls),
-                      lambda: self.emit("BUILD_LIST", self.load_many(value.items)))
-        self.remember(value)
-        self.fill_attrs(value)
-
-    def _build_dict(self, value: DictValue) -> None:
-        pairs = self.world.dict_items(value)
-        if value.cls is dict:
-            self.emit("BUILD_MAP", 0)
-            setter: Any = None
-        elif issubclass(value.cls, collections.OrderedDict):
-            self.call(collections.OrderedDict.__new__, lambda: self.const_object(value.cls))
-            setter = collections.OrderedDict.__setitem__
-        elif issubclass(value.cls, collections.defaultdict):
-            self.call(collections.defaultdict.__new__, lambda: self.const_object(value.cls))
-            setter = dict.__setitem__
-        else:
-            self.call(dict.__new__, lambda: self.const_object(value.cls))
-            setter = dict.__setitem__
-        self.remember(value)
-        for key, item in pairs:
-            key_value = self.world.dict_key_value(value, key)
-            self._set_item(value, setter, key_value, item)
-        self.fill_attrs(value)
+    def load_list(self, items: Iterable[Any]) -> None:
+        self.emit("BUILD_LIST", self.load_many(items))
 
     def _build_parameter(self, value: TensorValue) -> None:
         data = self.world.recorder.parameters.data[value.traced]
-        self.call(torch.Tensor._make_subclass, _later(self.const, value.cls), _later(self._load_live, data),
-                  _later(self.const, value.traced.spec.requires_grad))
+        self.call(torch.Tensor._make_subclass, later(self.const, value.cls), later(self._load_live, data),
+                  later(self.const, value.traced.spec.requires_grad))
         self.remember(value)
         if value.grad is not None and not (isinstance(value.grad, ConstValue) and value.grad.value is None):
             self.load(value.grad)
@@ -444,77 +384,19 @@ class Emitter:
     def _retain_gradient(self, value: TensorValue) -> None:
         """A result that was told to retain its gradient, and may have got one."""
         assert value.grad is not None
-        self.call(retain_gradient, _later(self.load, value), _later(self.load, value.grad))
+        self.call(retain_gradient, later(self.load, value), later(self.load, value.grad))
         self.emit("POP_TOP")
 
-    def _set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
+    def set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
+        """`target[key] = item`, by a class's own `__setitem__` where one is given."""
         if setter is None:
             self.load(item)
             self.load(target)
             self.load(key)
             self.emit("STORE_SUBSCR")
         else:
-            self.call(setter, _later(self.load, target), _later(self.load, key), _later(self.load, item))
+            self.call(setter, later(self.load, target), later(self.load, key), later(self.load, item))
             self.emit("POP_TOP")
-
-    def _build_set(self, value: SetValue) -> None:
-        def items() -> None:
-            self.emit("BUILD_LIST", self.load_many(value.items[key] for key in added))
-
-        def comes_out(listed: Iterable[Any]) -> bool:
-            """Whether a set of what is listed has the order of this one; nobody's `__eq__` is asked."""
-            return list(map(id, value.cls(listed))) == list(map(id, value.twin))
-
-        order = added = list(value.twin)
-        plain = value.cls in (set, frozenset)
-        if plain and not comes_out(order) and comes_out(value.items):
-            added = order = list(value.items)
-        if plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
-            twin = value.twin.copy()  # a history that listing its elements does not tell
-            self.call(value.cls.copy, lambda: self.const(twin))
-        elif plain:
-            self.call(value.cls, items)
-        else:
-            base = frozenset if issubclass(value.cls, frozenset) else set
-            self.call(base.__new__, lambda: self.const_object(value.cls), items)
-            if base is set:
-                self.emit("COPY", 1)
-                name = self.store_temp()
-                self.call(set.update, lambda: self.emit("LOAD_FAST", name), items)
-                self.emit("POP_TOP")
-        self.remember(value)
-        self.fill_attrs(value)
-
-    def _build_object(self, value: ObjectValue) -> None:
-        if value.cls in ORIGINALS:
-            raise unreconstructable(value, value.born)
-        base = types.SimpleNamespace if issubclass(value.cls, types.SimpleNamespace) else object
-        self.call(base.__new__, lambda: self.const_object(value.cls))
-        self.remember(value)
-        self.fill_attrs(value)
-
-    def _build_boxed(self, value: BoxedValue) -> None:
-        self.call(value.base.__new__, lambda: self.const_object(value.cls), lambda: self.load(value.plain))
-        self.remember(value)
-        self.fill_attrs(value)
-
-    def _build_stand_in(self, value: StandInValue) -> None:
-        fill = getattr(value.body, "fill", None)
-        if fill is None:
-            self.call(lambda: self.const(value.body.make), lambda: self.const_object(value.cls), *self._hidden(value))
-            self.remember(value)
-        else:
-            self.call(lambda: self.const(value.body.make), lambda: self.const_object(value.cls))
-            self.remember(value)
-            self._fill_stand_in(value)
-        self.fill_attrs(value)
-
-    def _fill_stand_in(self, value: StandInValue) -> None:
-        self.call(lambda: self.const(value.body.fill), _later(self.load, value), *self._hidden(value))
-        self.emit("POP_TOP")
-
-    def _hidden(self, value: StandInValue) -> list[Callable[[], None]]:
-        return [_later(self.load, value.hidden[name]) for name in value.body.state]
 
     def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
@@ -523,259 +405,21 @@ class Emitter:
             for key, item in self.world.dict_items(value.attrs):
                 self.load(item)
                 if hidden:
-                    self.call(own_dict, _later(self.load, value))
+                    self.call(own_dict, later(self.load, value))
                 else:
                     self.load(value)
-                    self._load_attr("__dict__")
+                    self.load_attr("__dict__")
                 self.const(key)
                 self.emit("STORE_SUBSCR")
         slots = value.slots if isinstance(value, ObjectValue) else None
         for descriptor, item in (slots or {}).items():
             if isinstance(item, Value) and id(descriptor.__objclass__) in self.world.made:
-                self.call(object.__setattr__, _later(self.load, value), _later(self.const, descriptor.__name__),
-                          _later(self.load, item))
+                self.call(object.__setattr__, later(self.load, value), later(self.const, descriptor.__name__),
+                          later(self.load, item))
                 self.emit("POP_TOP")
             elif isinstance(item, Value):
-                self.call(descriptor.__set__, _later(self.load, value), _later(self.load, item))
+                self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
                 self.emit("POP_TOP")
-
-    def _build_function(self, value: FunctionValue) -> None:
-        cells = self.parts(value, value.closure or ())
-        if cells is None:
-            self.load(value)
-            return
-
-        def closure() -> None:
-            if cells:
-                self.load_tuple(cells)
-            else:
-                self.emit("LOAD_CONST", None)
-
-        def defaults() -> None:
-            if value.defaults:
-                self.emit("BUILD_TUPLE", self.load_many(value.defaults))
-            else:
-                self.emit("LOAD_CONST", None)
-
-        self.call(types.FunctionType, lambda: self.const(value.code), lambda: self.const(value.globals),
-                  lambda: self.const(value.name), defaults, closure)
-        self.remember(value)
-        if value.kwdefaults:
-            def build() -> None:
-                for key, item in value.kwdefaults.items():  # type: ignore[union-attr]
-                    self.const(key)
-                    self.load(item)
-                self.emit("BUILD_MAP", len(value.kwdefaults))  # type: ignore[arg-type]
-
-            build()
-            self.load(value)
-            self.emit("STORE_ATTR", "__kwdefaults__")
-        if value.qualname != value.code.co_qualname:
-            self.const(value.qualname)
-            self.load(value)
-            self.emit("STORE_ATTR", "__qualname__")
-        if value.module is not None and value.module != value.globals.get("__name__"):
-            self.const(value.module)
-            self.load(value)
-            self.emit("STORE_ATTR", "__module__")
-        if value.doc is not None:
-            self.load(value.doc)
-            self.load(value)
-            self.emit("STORE_ATTR", "__doc__")
-        if value.annotations is not None:
-            self._annotations(value)
-        if value.attrs is not None and value.attrs.source is None:
-            for key, item in self.world.dict_items(value.attrs):
-                self.load(item)
-                self.load(value)
-                self.emit("STORE_ATTR", key)
-
-    def _annotations(self, value: FunctionValue) -> None:
-        annotations = value.annotations
-        if isinstance(annotations, TupleValue):
-            items = [self.world.force(v) for v in annotations.items]
-            for key, item in zip(items[::2], items[1::2], strict=True):
-                self.load(key)
-                self.load(item)
-            self.emit("BUILD_MAP", len(items) // 2)
-        else:
-            assert annotations is not None
-            self.load(annotations)
-        self.load(value)
-        self.emit("STORE_ATTR", "__annotations__")
-
-    def _build_cell(self, value: CellValue) -> None:
-        self.call(types.CellType)
-        self.remember(value)
-        if isinstance(value.content, Value):
-            self.load(value.content)
-            self.load(value)
-            self.emit("STORE_ATTR", "cell_contents")
-
-    def _build_method(self, value: MethodValue) -> None:
-        self.call(types.MethodType, lambda: self.load(value.func), lambda: self.load(value.self))
-
-    def _build_builtin_method(self, value: BuiltinMethodValue) -> None:
-        # the owner is passed because CPython 3.11 does not check for its absence
-        self.call(value.descriptor.__get__, lambda: self.load(value.self), lambda: self.const_object(value.self.cls))
-
-    def _build_text(self, value: TextValue) -> None:
-        if value.source is not None:
-            self.load_source(value.source)
-            return
-        function = value.function
-        self.call(lambda: self.const(function), *(_later(self.load, arg) for arg in value.args))
-        self.remember(value)
-
-    def _build_super(self, value: SuperValue) -> None:
-        self.call(super, lambda: self.const_object(value.start), lambda: self.load(value.obj))
-
-    def _build_slice(self, value: SliceValue) -> None:
-        self.call(slice, *(_later(self.load, v) for v in (value.start, value.stop, value.step)))
-
-    def _build_range(self, value: RangeValue) -> None:
-        self.call(range, *(_later(self.load, v) for v in (value.start, value.stop, value.step)))
-
-    def _build_view(self, value: DictViewValue) -> None:
-        self.call(getattr(value.base, value.kind), lambda: self.load(value.of))
-
-    # -- effects --------------------------------------------------------------------------------------------
-
-    def replay(self) -> None:
-        """Write every change of existing objects back, in the order in which they were first changed: iterators first,
-        which have gone on before what they go over was changed."""
-        for iterator, steps in itertools.groupby(self.world.steps):
-            self.call(advance, _later(self.load, iterator), _later(self.const, len(list(steps))))
-            self.emit("POP_TOP")
-        for value in self.world.dirty:
-            if value.source is None:
-                continue
-            if isinstance(value, ListValue):
-                self._replay_list(value)
-            elif isinstance(value, DictValue):
-                self._replay_dict(value)
-            elif isinstance(value, SetValue):
-                for method, kind, items in value.log:
-                    self._replay_set(value, method, kind, items)
-            elif isinstance(value, CellValue):
-                if isinstance(value.content, Value):
-                    self.load(value.content)
-                    self.load(value)
-                    self.emit("STORE_ATTR", "cell_contents")
-                else:
-                    self.load(value)
-                    self.emit("DELETE_ATTR", "cell_contents")
-            elif isinstance(value, StandInValue):
-                self._replay_stand_in(value)
-            elif isinstance(value, ClassWrites):
-                self._replay_class(value)
-            elif isinstance(value, TensorValue):
-                if value.data is not None:
-                    self.load(value.data)
-                    self.load(value)
-                    self.emit("STORE_ATTR", "data")
-                if value.flag is not None:
-                    self.const(value.flag)
-                    self.load(value)
-                    self.emit("STORE_ATTR", "requires_grad")
-                if value.grad_assigned and value.grad is not None:
-                    self.load(value.grad)
-                    self.load(value)
-                    self.emit("STORE_ATTR", "grad")
-            if isinstance(value, ObjectValue) and value.dirty_slots:
-                for descriptor in value.dirty_slots:
-                    self._replay_slot(value, descriptor)
-        while self._afterwards:
-            self._afterwards.pop(0)()
-
-    def _list_of(self, items: Iterable[Any]) -> None:
-        self.emit("BUILD_LIST", self.load_many(items))
-
-    def _replay_list(self, value: ListValue) -> None:
-        if value.dirty or value.unread is None and len(value.log) > len(value.items):
-            self.call(list.__setitem__, _later(self.load, value), lambda: self.const(slice(None)),
-                      _later(self._list_of, value.items))
-            self.emit("POP_TOP")
-        else:
-            self._replay_calls(value, value.log, lambda method: getattr(list, method))
-
-    def _replay_stand_in(self, value: StandInValue) -> None:
-        lists = [hidden for hidden in value.hidden.values() if isinstance(hidden, ListValue) and hidden.owner is value]
-        if value.dirty or any(hidden.dirty for hidden in lists):
-            self._fill_stand_in(value)
-        else:
-            for hidden in lists:
-                self._replay_calls(value, hidden.log, value.body.changes.__getitem__)
-
-    def _replay_calls(self, target: Value, log: list[Any], method_of: Callable[[str], Any]) -> None:
-        """Call the methods of list that changed a list; items appended one after the other at once."""
-        appended: list[Any] = []
-        for i, (method, args) in enumerate(log):
-            if method in ("append", "extend"):
-                appended += args if method == "append" else args[0]
-                if i + 1 < len(log) and log[i + 1][0] in ("append", "extend"):
-                    continue
-                method, args = ("append", appended) if len(appended) == 1 else ("extend", (list(appended),))
-                appended = []
-            self.call(method_of(method), _later(self.load, target), *(_later(self._load_argument, a) for a in args))
-            self.emit("POP_TOP")
-
-    def _load_argument(self, arg: Any) -> None:
-        """Push an argument of a logged call: a position, a list of items, or an item."""
-        if isinstance(arg, int):
-            self.const(arg)
-        elif isinstance(arg, list):
-            self._list_of(arg)
-        else:
-            self.load(self.world.force(arg))
-
-    def _replay_dict(self, value: DictValue) -> None:
-        setter: Any = None
-        deleter: Any = None
-        if value.cls is not dict:
-            base = collections.OrderedDict if issubclass(value.cls, collections.OrderedDict) else dict
-            setter, deleter = base.__setitem__, base.__delitem__
-        for key, item in value.log:
-            key_value = self.world.dict_key_value(value, key)
-            if isinstance(item, Value):
-                self._set_item(value, setter, key_value, item)
-            elif deleter is None:
-                self.load(value)
-                self.load(key_value)
-                self.emit("DELETE_SUBSCR")
-            else:
-                self.call(deleter, _later(self.load, value), _later(self.load, key_value))
-                self.emit("POP_TOP")
-
-    def _replay_class(self, value: ClassWrites) -> None:
-        for name, item in value.items.items():
-            if isinstance(item, Missing):
-                self.call(type.__delattr__, _later(self.const_object, value.obj), _later(self.const, name))
-            else:
-                self.call(type.__setattr__, _later(self.const_object, value.obj), _later(self.const, name),
-                          _later(self.load, item))
-            self.emit("POP_TOP")
-
-    def _replay_set(self, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
-        """One change of a set: `kind` is the type of the method's argument, NoneType for an element."""
-        if method == "clear":
-            loads: list[Callable[[], None]] = []
-        elif kind is type(None):
-            loads = [_later(self.load, items[0])]
-        elif kind is list:
-            loads = [_later(self._list_of, items)]
-        else:
-            loads = [lambda: self.call(dict.fromkeys if kind is dict else kind, _later(self._list_of, items))]
-        self.call(getattr(set, method), _later(self.load, value), *loads)
-        self.emit("POP_TOP")
-
-    def _replay_slot(self, value: ObjectValue, descriptor: Any) -> None:
-        new = value.slots[descriptor]  # type: ignore[index]
-        if isinstance(new, Missing):
-            self.call(descriptor.__delete__, _later(self.load, value))
-        else:
-            self.call(descriptor.__set__, _later(self.load, value), _later(self.load, new))
-        self.emit("POP_TOP")
 
     # -- assembling -----------------------------------------------------------------------------------------
 
@@ -840,15 +484,11 @@ class Unreconstructable(Exception):
         self.cause = cause
 
 
-def _later(function: Callable[..., None], *args: Any) -> Callable[[], None]:
+def later(function: Callable[..., None], *args: Any) -> Callable[[], None]:
     def run() -> None:
         function(*args)
 
     return run
-
-
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, (ConstValue, TensorValue, ScalarValue, SymValue))
 
 
 def builds(kind: type) -> Callable[[Any], Any]:
@@ -861,12 +501,4 @@ def builds(kind: type) -> Callable[[Any], Any]:
     return register
 
 
-_BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {
-    ListValue: Emitter._fill_list, TupleValue: Emitter._build_tuple, DictValue: Emitter._build_dict,
-    SetValue: Emitter._build_set, ObjectValue: Emitter._build_object, StandInValue: Emitter._build_stand_in,
-    BoxedValue: Emitter._build_boxed,
-    FunctionValue: Emitter._build_function, CellValue: Emitter._build_cell, MethodValue: Emitter._build_method,
-    BuiltinMethodValue: Emitter._build_builtin_method, SuperValue: Emitter._build_super,
-    SliceValue: Emitter._build_slice, RangeValue: Emitter._build_range, DictViewValue: Emitter._build_view,
-    TextValue: Emitter._build_text,
-}
+_BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {}

@@ -37,9 +37,10 @@ from ..values.base import (
     Value,
 )
 from ..world import World
-from . import iterators, live_generators  # noqa: F401  (register how iterators and generators are rebuilt)
+from . import builders, iterators, live_generators  # noqa: F401  (register how objects are rebuilt)
 from .checked import Checked, run_plainly, runs_once
 from .codegen import Emitter
+from .replay import replay
 from .resume import (
     Recipe,
     Resumable,
@@ -317,7 +318,7 @@ class Finisher:
 
     def write_effects(self, emitter: Emitter) -> None:
         self._write_calls(emitter, self.ex.early_calls)
-        emitter.replay()
+        replay(emitter)
         for token in self.ex.tokens:
             emitter.load(token)
             emitter.emit("POP_TOP")
