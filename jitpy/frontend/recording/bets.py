@@ -118,6 +118,8 @@ class Bets:
         self.hooked: dict[Node, Hooks] = {}
         self.handed: dict[Node, list[tuple[TracedTensor, Bet]]] = {}
         self._shared: list[tuple[TracedTensor, Bet]] = []
+        #: copies of what eager returns as it is: with the tensors that show it, their memories' generations, the bet
+        self._copies: tuple[tuple[TracedTensor, tuple[tuple[Storage, int], ...], Bet], ...] = ()
         #: nodes of leaves to which passes have gone whose gradients have a history
         self.differentiated: set[Node] = set()
         #: whether a hook of a pass is running
@@ -178,6 +180,15 @@ class Bets:
     def share(self, memory: Node) -> None:
         """In eager a tensor of the program's is in this memory, which hooks may have been given."""
         self._shared += self.handed.get(memory, ())
+
+    def copied(self, copy: TracedTensor, shown: Iterable[TracedTensor]) -> None:
+        """A gradient that is a copy is, in eager, in the memory of `shown`, if not the very object. Nobody sees the
+        difference unless it outlives the graph, or one of them is written to."""
+        before = self._copies
+        self._recorder._journal.append(lambda: setattr(self, "_copies", before))
+        others = tuple((tensor.storage, tensor.storage.generation) for tensor in shown)
+        bet = Bet(self._recorder.step(), "autograd", "a gradient that is another tensor's memory")
+        self._copies = (*before, (copy, others, bet))
 
     def begin_again(self, storage: Storage) -> None:
         """A leaf from outside that was changed under no_grad is read: its history begins at its present value."""
@@ -410,6 +421,10 @@ class Bets:
                     raise hooked.bet.lost()
             elif hooked.hooks.vals and seen:
                 raise hooked.bet.lost()
+        for copy, shown, bet in self._copies:
+            if copy.storage.written or any(value is copy for value in live) or \
+                    any(storage.generation != generation for storage, generation in shown):
+                raise bet.lost()
         for tensor, bet in self._shared:
             if tensor.storage.written or any(value is tensor for value in live):
                 raise bet.lost()

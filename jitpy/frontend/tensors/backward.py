@@ -363,9 +363,14 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
                 if recorder.state.transforms:
                     raise Uncapturable("autograd", "a gradient in a transform that shares memory with another tensor")
                 recorder.bets.share(memory or grad)
+                shown = [t for t in (*cotangents, *found) if t is not None and memory in t.storage.values]
                 memory = grad = recorder.emit(_aten.clone.default, (grad,))
+                copy = recorder.fresh(grad)
+                recorder.bets.copied(copy, shown)
+                found.append(copy)
+            else:
+                found.append(recorder.fresh(grad))
             taken.add(memory)
-            found.append(recorder.fresh(grad))
         elif zeros:
             if create_graph:
                 raise Uncapturable("autograd", "zeros for a gradient that is not there: a new leaf")
