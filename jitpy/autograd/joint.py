@@ -288,7 +288,8 @@ def replays(joint: Joint, saved: Sequence[Node]) -> dict[Node, Node]:
 
 
 def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
-    """Numbers to save, for symbols that the backward half mentions and that no tensor tells it."""
+    """Numbers to save, for symbols that the backward half mentions: a pass may come without the gradient, and without
+    the kept tensor, that would tell it one. What no input of the graph tells is left to these tensors."""
     graph = joint.graph
     needed = ahead(graph.nodes, joint.gradients, saved)
     mentioned: set[sympy.Symbol] = set()
@@ -303,7 +304,7 @@ def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
     told = {symbol for node in (*saved, *joint.cotangents) for symbol, _ in bare_symbols(node.spec)}
     places = graph.symbol_bindings()
     found: list[Node] = []
-    for symbol in sorted(mentioned - told, key=str):
+    for symbol in sorted(mentioned, key=str):
         position, kind, dim = places.get(symbol, (0, "", None))
         source = graph.inputs[position]
         if kind == "value":
@@ -311,9 +312,9 @@ def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
         elif kind in ("size", "stride") and position < joint.n_inputs:
             op = ops.get(f"aten.sym_{kind}.int")
             found.append(graph.add(op, (source, dim), {}, ScalarSpec(int, symbol), grad_enabled=False))
-        else:
+        elif symbol not in told:
             raise NotCovered(f"nothing tells the backward pass the size {symbol}")
-    return found
+    return [node for node in found if node not in saved]
 
 
 def standing_for(sizes: SizeEnv, symbols: Iterable[sympy.Symbol]) -> set[sympy.Symbol]:

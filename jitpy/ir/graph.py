@@ -183,15 +183,16 @@ class Graph:
         """Where the value of each symbol is read when the graph runs: `(input position, kind, dim)`.
 
         `kind` is `"size"`, `"stride"` or `"offset"` of a tensor input, or `"value"` of an int input. Only inputs
-        whose spec mentions the bare symbol count; the first one wins, sizes before strides.
+        whose spec mentions the bare symbol count; the first one wins, values before sizes, sizes before strides.
         """
+        values: dict[sympy.Symbol, tuple[int, str, int | None]] = {}
         found: dict[sympy.Symbol, tuple[int, str, int | None]] = {}
         strides: dict[sympy.Symbol, tuple[int, str, int | None]] = {}
         for position, node in enumerate(self.inputs):
             spec = node.spec
             if isinstance(spec, ScalarSpec):
                 if isinstance(spec.expr, sympy.Symbol):
-                    found.setdefault(spec.expr, (position, "value", None))
+                    values.setdefault(spec.expr, (position, "value", None))
             elif isinstance(spec, TensorSpec):
                 for dim, (size, stride) in enumerate(zip(spec.shape, spec.stride, strict=True)):
                     if isinstance(size, sympy.Symbol):
@@ -200,7 +201,7 @@ class Graph:
                         strides.setdefault(stride, (position, "stride", dim))
                 if isinstance(spec.offset, sympy.Symbol):
                     strides.setdefault(spec.offset, (position, "offset", None))
-        return {**strides, **found}
+        return {**strides, **found, **values}
 
     def unbacked_bindings(self) -> dict[sympy.Symbol, tuple[Node, int | None]]:
         """Where the value of each unbacked symbol is read: size `dim` of the node's tensor, or with None its number.

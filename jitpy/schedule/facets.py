@@ -182,7 +182,7 @@ def _element(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str,
 
     def body(trace: Trace, index: IndexTuple) -> Any:
         e = trace.e
-        values = map_nodes(args, lambda n: trace.read(low.values[n], index))
+        values = map_nodes(args, lambda n: trace.read(low.values[n], index if low.values[n].shape else ()))
         return rule(e, [e.index(i) for i in index], *values, **kwargs)
 
     class Dry(Trace):

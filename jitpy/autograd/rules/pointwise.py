@@ -133,6 +133,8 @@ def _elu(p: Pullback, g: Node, x: Node, alpha: Any = 1, scale: Any = 1, input_sc
 
 @rule("aten.celu.default")
 def _celu(p: Pullback, g: Node, x: Node, alpha: Any = 1.0) -> Grads:
+    if alpha == 0:
+        raise NotCovered("an alpha of 0, for which torch raises")
     return (p.call("aten.elu_backward.default", g, alpha, 1, 1.0 / alpha, False, x),)
 
 
@@ -286,7 +288,10 @@ rule("aten.fmin.default")(_skipping_nan("le"))
 
 @rule("aten.atan2.default", "aten.arctan2.default")
 def _atan2(p: Pullback, g: Node, x: Node, y: Node) -> Grads:
-    scaled = p.div(g, p.add(p.mul(x, x), p.mul(y, y)))
+    square = p.add(p.mul(x, x), p.mul(y, y))
+    share = p.call("aten.reciprocal.default", square)
+    share = p.call("aten.masked_fill.Scalar", share, p.call("aten.eq.Scalar", square, 0), 0)  # at (0, 0), as torch does
+    scaled = p.mul(g, share)
     return p.mul(scaled, y) if p.needs(x) else None, p.mul(scaled, p.neg(x)) if p.needs(y) else None
 
 

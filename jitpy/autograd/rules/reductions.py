@@ -140,10 +140,8 @@ def _var_slope(p: Pullback, g: Node, x: Node, axes: Sequence[int], correction: A
 @rule("aten.logsumexp.default")
 def _logsumexp(p: Pullback, g: Node, x: Node, dims: Any, keepdim: bool = False) -> Grads:
     axes = axes_of(dims, x.tensor.ndim)
-    y = p.restored(p.node, axes, keepdim)
-    infinite = p.call("aten.eq.Scalar", y, -float("inf"))
-    safe = p.call("aten.masked_fill.Scalar", y, infinite, 0)
-    return (p.mul(p.restored(g, axes, keepdim), p.call("aten.exp.default", p.sub(x, safe))),)
+    y = p.restored(p.node, axes, keepdim)  # of rows that are -inf everywhere the gradient is NaN, as torch's
+    return (p.mul(p.restored(g, axes, keepdim), p.call("aten.exp.default", p.sub(x, y))),)
 
 
 @rule("aten.cumsum.default")

@@ -9,6 +9,9 @@ COMMON = (
     "-std=c++17",
     "-O3",
     "-fno-math-errno",
+    # without errno GCC makes sin(atan(x)) and cos(atan(x)) of roots and comparisons, which lose a NaN
+    "-fno-builtin-atan",
+    "-fno-builtin-atanf",
     "-fno-trapping-math",
     "-ffp-contract=off",
     "-fwrapv",

@@ -130,6 +130,8 @@ def _expand(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node
 
 
 def _bitcast(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+    if requires_grad(base.spec) and not (value.tensor.dtype.is_floating_point or value.tensor.dtype.is_complex):
+        raise Uncapturable("unsupported_op", "a write to the bits of a tensor with a history, unseen by autograd")
     return recorder.emit_view(_aten.view.dtype, value, (base.tensor.dtype,))
 
 

@@ -81,6 +81,12 @@ def _elu(e: Any, x: Any, alpha: float = 1, scale: float = 1, input_scale: float 
     return e.where(e.le(x, 0.0), negative, positive)
 
 
+def _celu(e: Any, x: Any, alpha: float = 1.0) -> Any:
+    if alpha == 0:
+        raise NotCovered("an alpha of 0, for which torch raises")
+    return _elu(e, x, alpha, 1.0, 1.0 / alpha)
+
+
 def _log_sigmoid(e: Any, x: Any) -> Any:
     return e.sub(e.minimum(0.0, x), e.log1p(e.exp(e.neg(e.abs(x)))))
 
@@ -99,7 +105,7 @@ activation("softplus", _softplus)
 activation("hardswish", lambda e, x: e.truediv(e.mul(x, _clipped(e, e.add(x, 3.0), 0.0, 6.0)), 6.0))
 activation("hardsigmoid", lambda e, x: e.truediv(_clipped(e, e.add(x, 3.0), 0.0, 6.0), 6.0))
 activation("elu", _elu)
-activation("celu", lambda e, x, alpha=1.0: _elu(e, x, alpha, 1.0, 1.0 / alpha))
+activation("celu", _celu)
 activation("selu", lambda e, x: _elu(e, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946))
 activation("leaky_relu", lambda e, x, negative_slope=0.01: e.where(e.gt(x, 0.0), x, e.mul(x, negative_slope)))
 activation("log_sigmoid", _log_sigmoid, _log_sigmoid_spec)
