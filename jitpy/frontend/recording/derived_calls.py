@@ -13,6 +13,7 @@ from jitpy.ir.ops.quiet import without_compiler_import
 from ...ir.algebra import sympy
 from ..inputs import shows_leaf
 from ..traced import DECLINED, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
+from .overlap import may_overlap
 from .shadow import (
     Constant,
     NonLeaf,
@@ -248,7 +249,7 @@ def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs:
     (or not: what is wrong with zeros as lengths says nothing about others)."""
     name = getattr(fn, "__name__", str(fn))
     other = _error_on(0, recorder, fn, args, kwargs)
-    if type(other) is type(error):
+    if type(other) is type(error) and not may_overlap(recorder, tensors_in((args, kwargs))):
         again = _error_on(1, recorder, fn, args, kwargs)
         if type(again) is type(other) and str(again) == str(other):
             other.__traceback__ = None

@@ -6,6 +6,7 @@ where an operand is the written tensor itself, element by element, or lies apart
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from jitpy.ir import TensorSpec
@@ -42,6 +43,15 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
             in_place = elementwise and other == place and _same_elements(operand.spec, target.spec)
             if not in_place and (operand is target or not _apart(operand, target)):  # eager refuses itself, empty too
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
+
+
+def may_overlap(recorder: Recorder, tensors: Iterable[TracedTensor]) -> bool:
+    """Whether some of these tensors may share memory, which eager refuses before it looks at sizes."""
+    memories = []
+    for tensor in {id(tensor): tensor for tensor in tensors}.values():
+        index = tensor.storage.input
+        memories.append(tensor.storage if index is None else recorder.memory_of(index))
+    return len(set(memories)) < len(memories)
 
 
 def _same_elements(a: TensorSpec, b: TensorSpec) -> bool:

@@ -711,9 +711,13 @@ class Recorder:
         at = storage.written_at if is_data and storage.input is not None else None
         self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass", at)
 
+    def memory_of(self, index: int) -> int:
+        """The address of what holds an input's memory."""
+        return self._inputs[index].value.untyped_storage()._cdata
+
     def shares_memory(self, index: int) -> bool:
         """Whether another input shows the memory of this one."""
-        return len(self._storages.get(self._inputs[index].value.untyped_storage()._cdata, ())) > 1
+        return len(self._storages.get(self.memory_of(index), ())) > 1
 
     def _check_input_write(self, index: int) -> None:
         entry = self._inputs[index]
