@@ -3,7 +3,7 @@ backward pass are written down.
 
 A composite op becomes the calls that it is made of (`expand_by_recording`); an op that autograd knows itself keeps its
 place, and its backward calls are replayed on the graph's nodes (`derived_rule`). Recordings are kept by op and
-arguments.
+arguments; those with symbolic sizes by the capture whose symbols these are.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from ..ir.builder import Builder
 from ..ir.graph import Node
 from ..ir.interrupts import CaptureMode
 from ..ir.op import NotCovered, Op
-from ..ir.ops import to_specs
+from ..ir.ops import symbolic, to_specs
 from ..ir.ops.derived import stand_in
 from ..ir.ops.functional import functional_of
 from ..ir.ops.quiet import without_compiler_import
+from ..ir.sizes import SizeEnv
 from ..ir.spec import TensorSpec
 from .pullback import Pullback
 
@@ -87,7 +88,7 @@ def _has_complex(spec: Any) -> bool:
 
 def expand_by_recording(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The calls that a composite op makes, as nodes; returns its result, a node or a tuple of nodes."""
-    recording = _recording(("forward", None), node, args, kwargs, _record_forward)
+    recording = _recording(("forward", None), b.env, node, args, kwargs, _record_forward)
     values: dict[int, Node] = dict(enumerate(_tensors((args, kwargs))))
     _replay(b, recording, values, node.tensor.device if isinstance(node.spec, TensorSpec) else None)
     result = recording.result
@@ -113,7 +114,7 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     defined = tuple(grad is not None for grad in grads)
     wanted = tuple(p.needs(n) for n in _tensors((args, kwargs)))
     create_graph = p.create_graph
-    recording = _recording(("backward", defined, wanted, create_graph), node, args, kwargs,
+    recording = _recording(("backward", defined, wanted, create_graph), p.env, node, args, kwargs,
                            lambda *call: _record_backward(defined, wanted, create_graph, *call))
     specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
     tensors = _tensors((args, kwargs))
@@ -165,27 +166,44 @@ def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create
 # -- recording --------------------------------------------------------------------------------------------------------
 
 
-def _recording(kind: Any, node: Node, args: Any, kwargs: Any, record: Any) -> Recording:
+def _recording(kind: Any, env: SizeEnv, node: Node, args: Any, kwargs: Any, record: Any) -> Recording:
     op = node.op
     if not isinstance(op.target, torch._ops.OpOverload) or not op.is_pure:
         raise NotCovered(f"no gradient rule for {op}")
     spec_args, spec_kwargs = to_specs(args), dict(zip(kwargs, to_specs(kwargs.values()), strict=True))
+    known = _RECORDINGS
+    on_symbols = _is_symbolic((*spec_args, *spec_kwargs.values()))
+    if on_symbols:
+        if env.unbacked_in_all((spec_args, spec_kwargs)):
+            raise NotCovered(f"{op}: a derived gradient rule with sizes that depend on data")
+        known = env.answers
     try:
-        key: Any = (kind, op.name, _key(spec_args), tuple((k, _key(v)) for k, v in sorted(spec_kwargs.items())))
-        found = _RECORDINGS.get(key)
+        key: Any = ("recording", kind, op.name, _key(spec_args), tuple((k, _key(v)) for k, v in sorted(
+            spec_kwargs.items())))
+        found = known.get(key)
     except TypeError:
         key = found = None
-    except NotCovered as reason:
-        raise NotCovered(f"{op}: {reason}") from None
     if found is None:
-        found = _run(op, spec_args, spec_kwargs, record)
+        mark = env.checkpoint()
+        found = _run(op, spec_args, spec_kwargs, record, env if on_symbols else None)
+        if on_symbols and env.pinned_since(mark):
+            found = NotCovered(f"{op}: a derived gradient rule that takes known sizes only")
+        if on_symbols and isinstance(found, NotCovered):
+            env.rollback(mark)
         if key is not None:
             if len(_RECORDINGS) >= _LIMIT:
                 _RECORDINGS.clear()
-            _RECORDINGS[key] = found
+            known[key] = found
     if isinstance(found, NotCovered):
         raise found
     return found
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, sympy.Basic) or isinstance(value, TensorSpec) and not (
+        value.is_static and type(value.offset) is int)
 
 
 def _key(value: Any) -> Any:
@@ -193,23 +211,24 @@ def _key(value: Any) -> Any:
         return (type(value), *map(_key, value))
     if type(value) in (int, float, bool, complex):
         return type(value), value
-    if isinstance(value, sympy.Basic) or isinstance(value, TensorSpec) and not value.is_static:
-        raise NotCovered("a derived gradient rule with symbolic sizes")
     return value
 
 
-def _run(op: Op, args: Any, kwargs: Any, record: Any) -> Recording | NotCovered:
+def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Recording | NotCovered:
+    """`env`: where the sizes are symbolic."""
     inputs: list[torch.Tensor] = []
 
     def convert(value: Any) -> Any:
         if type(value) is TensorSpec:
-            tensor = stand_in(value, _META)
+            tensor = stand_in(value, _META) if env is None else symbolic.stand_in(env, value)
             inputs.append(tensor)
             return tensor
         if isinstance(value, (tuple, list)):
             return type(value)(convert(v) for v in value)
         if isinstance(value, torch.device):
             return _META
+        if env is not None and isinstance(value, sympy.Basic):
+            return symbolic.number(env, value)
         if value is None or isinstance(value, _PLAIN):
             return value
         raise NotCovered(f"{op} with an argument of type {type(value).__name__}")
@@ -218,10 +237,11 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any) -> Recording | NotCovered:
     try:
         with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), without_compiler_import():
             torch._C._set_grad_enabled(True)
-            call_args, call_kwargs = convert(tuple(args)), {k: convert(v) for k, v in kwargs.items()}
-            tape = _Tape(inputs)
-            with tape:
-                result = record(tape, op, call_args, call_kwargs)
+            with symbolic.shapes(env, op.name):
+                call_args, call_kwargs = convert(tuple(args)), {k: convert(v) for k, v in kwargs.items()}
+                tape = _Tape(inputs)
+                with tape:
+                    result = record(tape, op, call_args, call_kwargs)
         return Recording(_needed(tape.records, result), result)
     except NotCovered as reason:
         return NotCovered(f"{op}: {reason}")
@@ -276,6 +296,10 @@ class _Tape(CaptureMode):
             return [self.refer(v) for v in value]
         if isinstance(value, torch.Generator):
             raise NotCovered("a generator")
+        if isinstance(value, torch.SymInt):
+            return symbolic.dim_of(value)
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):
+            raise NotCovered("a number computed from sizes")
         return value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -330,7 +354,8 @@ class _Tape(CaptureMode):
         elif target.untyped_storage()._cdata in self.shared:
             raise NotCovered(f"{func} writes to memory that others see")
         names = self.refer(args if functional.keeps else args[1:]), {k: self.refer(v) for k, v in kwargs.items()}
-        func(*args, **kwargs)
+        if functional.inplace_view or not symbolic.has_symbols((args, kwargs)):  # torch's code in Python writes nowhere
+            func(*args, **kwargs)
         number = self._number(target)
         self.records.append(Record(functional.op.target, tuple(names[0]), names[1], (number,), False))
         return target

@@ -203,6 +203,11 @@ class SizeEnv:
         self._facts, self._replacements, self._ranges = saved.facts, saved.replacements, saved.ranges
         del self.relations[mark:], self.reasons[mark:], self._promised[mark:], self._saved[mark:]
 
+    def pinned_since(self, mark: int) -> bool:
+        """Whether a symbol got one value since `checkpoint()` returned `mark`."""
+        before = self._saved[mark].replacements if mark < len(self.relations) else self._replacements
+        return any(value.is_Integer for symbol, value in self._replacements.items() if before.get(symbol) != value)
+
     def hint(self, expr: Dim) -> int:
         """The value of `expr` in the call being traced; an estimate where it mentions unbacked symbols."""
         if isinstance(expr, int):

@@ -87,3 +87,61 @@ def test_gradients_are_added_to_former_ones_where_all_sizes_are_symbolic() -> No
             parameter.grad = grad
         jitted(x)
         torch.testing.assert_close([p.grad for p in layer.parameters()], want)
+
+
+#: What a critic has between its layers, of 8 features each.
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU, "leaky_relu": lambda: nn.LeakyReLU(0.2), "elu": nn.ELU, "selu": nn.SELU, "celu": nn.CELU,
+    "gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU("tanh"), "silu": nn.SiLU, "mish": nn.Mish, "softplus": nn.Softplus,
+    "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "hardtanh": nn.Hardtanh, "hardswish": nn.Hardswish, "prelu": nn.PReLU,
+    "softmax": lambda: nn.Softmax(-1), "log_softmax": lambda: nn.LogSoftmax(-1),
+    "layer_norm": lambda: nn.LayerNorm(8), "group_norm": lambda: nn.GroupNorm(2, 8), "rms_norm": lambda: nn.RMSNorm(8),
+    "images": lambda: nn.Sequential(nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 2, 3, padding=1), nn.Flatten()),
+    "max_pool": lambda: nn.Sequential(nn.Unflatten(1, (2, 2, 2)), nn.ReflectionPad2d(1), nn.MaxPool2d(2), nn.Flatten()),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradient_penalties_of_many_sizes_share_a_graph(name: str) -> None:
+    """Derivatives of gradients, of which no op has a rule of its own, are recorded with symbols for sizes."""
+    torch.manual_seed(1)
+    critic = nn.Sequential(nn.Linear(4, 8), LAYERS[name](), nn.Linear(8, 1))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        critic.zero_grad()
+        x = x.detach().clone().requires_grad_()
+        (grad,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+        loss = ((grad.norm(2, dim=1) - 1) ** 2).mean()
+        loss.backward()
+        return loss.detach()
+
+    jitted = jitpy.jit(step, fullgraph=True)
+    counts = []
+    for batch in (6, 5, 9, 7):
+        x = torch.randn(batch, 4)
+        state = {name: value.clone() for name, value in critic.state_dict().items()}
+        want, grads = step(x), [p.grad for p in critic.parameters()]
+        critic.load_state_dict(state)
+        got = jitted(x)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close([p.grad for p in critic.parameters()], grads)
+        counts.append(variants())
+    assert counts == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("layer", [nn.SiLU, nn.Mish])
+def test_gradients_whose_kernels_have_no_derivative(layer: type[nn.Module]) -> None:
+    """A graph that is left to torch in front of a break has the gradients that eager would differentiate."""
+
+    def penalty(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().clone().requires_grad_()
+        (grad,) = torch.autograd.grad(layer()(x).sum(), x, create_graph=True)
+        jitpy.graph_break()
+        grad.square().sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    jitted = jitpy.jit(penalty)
+    for size in (3, 5, 4):
+        x = torch.randn(size)
+        torch.testing.assert_close(jitted(x), penalty(x))

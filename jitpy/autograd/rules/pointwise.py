@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.graph import Node
 from ...ir.op import NotCovered
 from ..pullback import Pullback
-from .registry import RULES, rule
+from .registry import ONCE, RULES, rule
 
 Grads = tuple[Node | None, ...]
 
@@ -92,6 +92,9 @@ def _unary(name: str) -> None:
 
 for _name in UNARY:
     _unary(_name)
+
+#: for gradients with a history torch writes these two out: autograd knows no derivative of the backward kernels
+ONCE.update(("aten.silu.default", "aten.mish.default"))
 
 
 @rule(*(f"aten.{name}.default" for name in ("floor", "ceil", "trunc", "fix", "round", "sign", "sgn", "zero")),

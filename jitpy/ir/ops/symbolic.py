@@ -7,7 +7,9 @@ over a `SizeEnv`: arithmetic builds expressions, and whatever torch's code asks 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -312,40 +314,59 @@ class SizeNode:
 
 
 def _exprs(sizes: Any, strides: Any) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    return tuple(map(_expr, sizes)), tuple(map(_expr, strides))
+    return tuple(map(dim_of, sizes)), tuple(map(dim_of, strides))
 
 
-def _expr(value: Any) -> Dim:
+def dim_of(value: Any) -> Dim:
     """The int or expression behind a number of torch's."""
     if isinstance(value, int):
         return int(value)
     return simplify((value if isinstance(value, SizeNode) else value.node).expr)
 
 
+def number(env: SizeEnv, value: Dim | sympy.Basic) -> Any:
+    """A size or another number as torch takes it."""
+    if isinstance(value, int):
+        return value
+    if not value.is_integer:
+        return torch.SymFloat(SizeNode(env, value, float))
+    value = simplify(value)
+    return value if isinstance(value, int) else torch.SymInt(SizeNode(env, value))
+
+
+def stand_in(env: SizeEnv, spec: TensorSpec) -> torch.Tensor:
+    """A tensor on no device with the layout of `spec`."""
+    shape, stride = [number(env, s) for s in spec.shape], [number(env, s) for s in spec.stride]
+    with env.generic():
+        tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
+        if not (type(spec.offset) is int and spec.offset == 0):
+            tensor = tensor.as_strided(shape, stride, number(env, spec.offset))
+    return tensor.requires_grad_() if spec.requires_grad else tensor
+
+
+@contextlib.contextmanager
+def shapes(env: SizeEnv | None, who: str) -> Iterator[None]:
+    """Where ops are called on stand-ins over `env`; `who` asks what is asked of sizes. None: sizes are plain."""
+    if env is None:
+        yield
+        return
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
+
+    with _SymbolicShapes(), env.asked_by(who):
+        yield
+
+
 def derive_symbolic(
     op: Op, env: SizeEnv, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, suspicious: bool = False
 ) -> derived.Derived:
     """As `derived.derive`, for arguments that mention symbols. Relations that were asked for are recorded in `env`."""
-    import torch.fx.experimental.symbolic_shapes  # gives SymInt its operators; slow to import
-
     derived.refuse_data_dependent(op)
     device = derived.common_device(op, args, kwargs)
     unbacked = env.unbacked_in_all((args, kwargs))
 
-    def number(value: Dim) -> Any:
-        return value if isinstance(value, int) else torch.SymInt(SizeNode(env, value))
-
-    def make(spec: TensorSpec) -> torch.Tensor:
-        shape, stride = [number(s) for s in spec.shape], [number(s) for s in spec.stride]
-        with env.generic():
-            tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
-            if not (type(spec.offset) is int and spec.offset == 0):
-                tensor = tensor.as_strided(shape, stride, number(spec.offset))
-        return tensor.requires_grad_() if spec.requires_grad else tensor
-
     def symbols(value: Any) -> Any:
         if isinstance(value, sympy.Basic):
-            return number(simplify(value)) if value.is_integer else torch.SymFloat(SizeNode(env, value, float))
+            return number(env, value)
         if isinstance(value, (tuple, list)):
             return type(value)(symbols(v) for v in value)
         return value
@@ -357,9 +378,13 @@ def derive_symbolic(
     if suspicious:
         _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
     try:
-        with _SymbolicShapes(), env.asked_by(op.name):
+        with shapes(env, op.name):
             result, inputs = derived.call(
-                op, tuple(map(symbols, args)), {k: symbols(v) for k, v in kwargs.items()}, grad_enabled, make
+                op,
+                tuple(map(symbols, args)),
+                {k: symbols(v) for k, v in kwargs.items()},
+                grad_enabled,
+                functools.partial(stand_in, env),
             )
     except (NotCovered, SizeUnknown):
         raise
@@ -410,7 +435,7 @@ def _described(found: derived.Derived) -> derived.Derived:
             return tuple(map(convert, spec))
         if type(spec) is TensorSpec:
             return spec.with_(
-                shape=tuple(map(_expr, spec.shape)), stride=tuple(map(_expr, spec.stride)), offset=_expr(spec.offset)
+                shape=tuple(map(dim_of, spec.shape)), stride=tuple(map(dim_of, spec.stride)), offset=dim_of(spec.offset)
             )
         return spec
 
@@ -422,7 +447,7 @@ class _SymbolicShapes(CaptureMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not _has_symbols((args, kwargs)) or func in _takes_symbols():
+        if not has_symbols((args, kwargs)) or func in _takes_symbols():
             return func(*args, **kwargs)
         rule = None if func.name() in ("aten::size", "aten::stride") else _python_rule(func)
         if rule is not None:
@@ -460,11 +485,11 @@ def _takes_symbols() -> frozenset[Any]:
     )
 
 
-def _has_symbols(tree: Any) -> bool:
+def has_symbols(tree: Any) -> bool:
     if isinstance(tree, torch.Tensor):
         return any(type(s) is torch.SymInt for s in (*tree.shape, *tree.stride(), tree.storage_offset()))
     if isinstance(tree, (tuple, list)):
-        return any(map(_has_symbols, tree))
+        return any(map(has_symbols, tree))
     if isinstance(tree, dict):
-        return any(map(_has_symbols, tree.values()))
+        return any(map(has_symbols, tree.values()))
     return isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool))
