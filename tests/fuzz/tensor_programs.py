@@ -26,8 +26,8 @@ OTHERS: dict[str, tuple[str, Shape]] = {
 
 
 def arguments(alias: int) -> dict[str, torch.Tensor]:
-    """`alias` chooses which arguments share memory, and for the last of them how many rows there are, of
-    which dtype, or that nothing requires grad."""
+    """`alias` chooses which arguments share memory, how many rows there are, of which dtype, or that nothing requires
+    grad; from 14 on which arguments autograd restricts, by how they were made."""
     generator = torch.Generator().manual_seed(3)
     rows = ROWS.get(alias, 2)
 
@@ -56,6 +56,24 @@ def arguments(alias: int) -> dict[str, torch.Tensor]:
         found["g"], found["h"] = found["h"][1], made
     elif alias == 11:
         found["x"], found["z"] = x.double(), z.double()
+    elif alias == 14:  # leaves that are views of what requires nothing
+        w, v = base.clone()[:2].requires_grad_(), randn(2, 3)[0].requires_grad_()
+        found |= {"w": w, "v": v, "h": w * v}
+    elif alias == 15:  # one of several views
+        found["h"], found["z"] = (w * 2).split(2)[0], randn(2, 3).unbind(0)[1]
+    elif alias == 16:  # made under no_grad
+        with torch.no_grad():
+            found["h"], found["x"], found["g"] = (w * 2)[:], base[:2], v[:]
+    elif alias == 17:  # made in inference mode
+        with torch.inference_mode():
+            found["x"], found["z"], found["h"] = randn(2, 3), z[:], made[:]
+    elif alias == 18:  # views behind writes to what they show
+        whole, parts = w * 3, randn(2, 3)
+        found["h"], found["z"], found["y"] = whole[:], parts.unbind(0)[0], parts[:]
+        whole.mul_(2), parts.add_(1)
+    elif alias == 19:  # through `.data`
+        found["x"], found["y"] = w.data, x.data
+        found["z"].data = v.data
     found["i"], found["m"] = torch.tensor([1, 0, 1]), randn(rows, 3) > 0
     found["c"], found["e"] = torch.complex(randn(rows, 3), randn(rows, 3)), randn(0, 3)
     return found
@@ -64,7 +82,8 @@ def arguments(alias: int) -> dict[str, torch.Tensor]:
 #: rows, by the number that `arguments` takes; 2 for others
 ROWS = {9: 4, 10: 1, 13: 5}
 #: numbers for first calls, and numbers for later ones
-ALIASES, LATER = 9, 13
+FIRST = (0, 0, 0, *range(1, 9), *range(14, 20))
+LATER = (*range(13), *range(14, 20))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +153,8 @@ class Drawing:
         names += self.random.sample([*PARAMETERS, *OTHERS], self.random.choice((0, 0, 1)))
         result = tuple(names or ["x"])
         after = tuple(self.later(result) for _ in range(self.random.choice((0, 0, 1, 2))))
-        alias = self.random.choice((0, 0, 0, *range(1, ALIASES)))
-        then = self.random.randrange(LATER) if self.random.random() < 0.25 else None
+        alias = self.random.choice(FIRST)
+        then = self.random.choice(LATER) if self.random.random() < 0.25 else None
         return TensorProgram(tuple(lines), result, alias, after, then)
 
     def some(self, shape: Shape | None = None) -> str:
