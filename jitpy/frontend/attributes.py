@@ -18,6 +18,7 @@ from .builtins.stand_ins import store_hidden
 from .builtins.thread_locals import attributes_of_local, is_local
 from .executor import PUSHED, Executor, TracedException
 from .guards import MISSING
+from .plain_classes import is_plain_class
 from .polyfills import STAND_IN_ORIGINALS, STAND_INS, construct
 from .source import attr, constant, instance_dict
 from .tensors import objects as tensor_values
@@ -412,6 +413,10 @@ def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
     mro = ex.world.mro(value.mro_of)
     if name == "__class__":
         return ex.world.const_object(super)
+    if name in ("__thisclass__", "__self_class__"):
+        return ex.world.const_object(value.start if name == "__thisclass__" else value.mro_of)
+    if name == "__self__":
+        return value.obj
     for owner in mro[mro.index(value.start) + 1:]:
         if owner in ex.world.class_writes:
             raise unsupported(value, f"super().{name} of a class that the program changed")
@@ -550,6 +555,8 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         raise unsupported(value, "__kwdefaults__")  # a dict whose changes change the function
     if name == "__closure__":
         return TupleValue(list(value.closure)) if value.closure else const(None)
+    if name == "__annotations__":
+        return _annotations(ex, value)
     if name == "__doc__" and value.doc is not None:
         return value.doc
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
@@ -558,6 +565,23 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         doc = value.real.__doc__ if value.real is not None else constants[0] if documented and constants else None
         return const(doc if isinstance(doc, str) else None)
     raise unsupported(value, f".{name}")
+
+
+def _annotations(ex: Executor, value: FunctionValue) -> Value:
+    """The dict of a function's annotations: the very one, which the program may change."""
+    real = value.real
+    if real is not None and value.source is not None:
+        return ex.world.wrap(real.__annotations__, attr(value.source, "__annotations__"))
+    if sys.version_info >= (3, 14) or isinstance(value, WrittenFunctionValue):
+        raise unsupported(value, ".__annotations__")
+    given = value.annotations
+    if not isinstance(given, DictValue):
+        value.annotations = made = DictValue()
+        items = [ex.world.force(item) for item in given.items] if isinstance(given, TupleValue) else []
+        for key, item in zip(items[::2], items[1::2], strict=True):
+            ex.world.dict_set(made, key.value, item, key)  # type: ignore[attr-defined]
+        return made
+    return given
 
 
 def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Value:
@@ -706,6 +730,11 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
         if name == "__doc__":
             value.doc = new
             return None
+    if name == "__annotations__" and isinstance(value, FunctionValue) and value.source is None and \
+            isinstance(new, DictValue):
+        value.annotations = new
+        ex.world.writes += 1
+        return None
     if name == "requires_grad" and isinstance(value, TensorValue):
         from .tensors.leaves import store_requires_grad
 
@@ -719,9 +748,29 @@ def _store_c_attribute(ex: Executor, value: Value, name: str, new: Value) -> Any
     if name == "cell_contents" and isinstance(value, CellValue):
         store_cell(ex, value, new)
         return None
-    if name == "__class__":
-        raise unsupported(value, ".__class__ = ...")
+    if name == "__class__" and type(value) is ObjectValue and value.source is None:
+        _store_class(ex, value, new)
+        return None
     raise unsupported(value, f".{name} = ...")
+
+
+def _store_class(ex: Executor, value: ObjectValue, new: Value) -> None:
+    """`value.__class__ = new` for an instance that the program made, of plain classes at the top of modules."""
+    cls = ex.world.pin(new) if isinstance(new, PyValue) else None
+    for one in (value.cls, cls):
+        if not isinstance(one, type) or not is_plain_class(one) or one.__flags__ & _ABSTRACT or is_mortal(one) or \
+                ex.world.class_lookup(one, "__del__") is not MISSING:
+            raise unsupported(value, ".__class__ = ...")
+    try:
+        object.__setattr__(object.__new__(value.cls), "__class__", cls)  # C knows which layouts fit
+    except TypeError as error:
+        raise ex.raise_real(error) from None
+    value.cls = cls
+    ex.world.writes += 1
+
+
+#: flag of classes that have abstract methods
+_ABSTRACT = 1 << 20
 
 
 def delete_attr(ex: Executor, value: Value, name: str) -> Any:

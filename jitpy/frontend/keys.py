@@ -19,6 +19,7 @@ from .builtins.plain_parts import plain_part
 from .calls import as_int
 from .executor import Executor, keeps_hooks
 from .guards import MISSING
+from .plain_classes import KNOWN_GLOBALS, is_plain_class, look_of
 from .values.base import (
     BoxedValue,
     ConstValue,
@@ -81,6 +82,8 @@ def key_of(ex: Executor, value: Value) -> Any:
         fields = hashed_fields(value.cls)
         if fields is not None and (id(value.cls) in ex.world.made or not is_mortal(value.cls)):
             return _likeness(ex, value, fields)
+        if id(value.cls) not in ex.world.made and not is_mortal(value.cls) and _has_plain_look(ex, value.cls):
+            return _likeness(ex, value, _looked_at(value.cls), by_program=True)
     raise unsupported(value, "hash()")
 
 
@@ -93,21 +96,39 @@ def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
     return value.real
 
 
-# -- frozen dataclasses -----------------------------------------------------------------------------------------------
+# -- frozen dataclasses, and instances of classes with methods that only look at attributes ---------------------------
 
 
-def _likeness(ex: Executor, value: ObjectValue, fields: tuple[str, ...]) -> Any:
-    """A real instance of a frozen dataclass, with keys in place of what is in its fields. The program never sees it."""
+def _likeness(ex: Executor, value: ObjectValue, fields: tuple[str, ...], by_program: bool = False) -> Any:
+    """A real instance of the class, with keys in place of what is in its fields. The program never sees it. Where the
+    program wrote the methods, these are given nothing but constants."""
     from .attributes import load_attr
 
     made = object.__new__(value.cls)
     for name in fields:
+        if by_program and not _has_own(ex, value, name):
+            raise unsupported(value, f"hash() without .{name}")
         part = ex.finish_sync(load_attr(ex, value, name))
+        if by_program and not _is_plain_part(ex, part):
+            raise unsupported(value, f"hash() with .{name}")
         if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):
             raise unsupported(value, "hash()")  # two of them are not equal because they are the same tensor
         object.__setattr__(made, name, key_of(ex, part))
+    if by_program and not _is_reflexive(made, fields):
+        raise unsupported(value, "hash()")
     ex.world.keep(value, fields, made)
     return made
+
+
+def _is_reflexive(likeness: Any, fields: tuple[str, ...]) -> bool:
+    """Whether what is equal in all fields is equal: so that identity, which dicts look for first, does not matter."""
+    other = object.__new__(type(likeness))
+    for name in fields:
+        object.__setattr__(other, name, getattr(likeness, name))
+    try:
+        return bool(likeness == other) and hash(likeness) == hash(other)
+    except Exception:  # of the program's: it comes when the program itself asks
+        return False
 
 
 #: whether dataclasses compare field by field with `==`, not tuples of fields, which look for identity first
@@ -149,6 +170,49 @@ def _steps(method: Any) -> Any:
     code = getattr(method, "__code__", None)
     return code and (code.co_code, code.co_names, code.co_varnames, code.co_consts, code.co_freevars,
                      "hash" in method.__globals__)
+
+
+def _looked_at(cls: type) -> tuple[str, ...]:
+    """The attributes that the methods of a class look at which the program wrote."""
+    found = [look_of(method.__code__) for method in (cls.__hash__, cls.__eq__)]  # type: ignore[attr-defined]
+    return tuple(sorted(frozenset().union(*(look[0] for look in found if look is not None)) - {"__class__"}))
+
+
+def _has_plain_look(ex: Executor, cls: type) -> bool:
+    """Whether the `__hash__` and `__eq__` that the program wrote do nothing but look at attributes of instances, which
+    are nowhere but in these."""
+    if cls.__getattribute__ is not object.__getattribute__ or hasattr(cls, "__del__") or not is_plain_class(cls):
+        return False
+    for method in (cls.__hash__, cls.__eq__):
+        look = look_of(method.__code__) if isinstance(method, types.FunctionType) else None
+        if look is None or "__dict__" in look[0]:
+            return False
+        space = ex.world.globals_of(method.__globals__)
+        for name in look[1] - KNOWN_GLOBALS:
+            found = ex.world.dict_get(space, name)
+            if not isinstance(found, PyValue) or type(found.obj) is not type:
+                return False
+        if any(ex.world.dict_get(space, name) is not None for name in look[1] & KNOWN_GLOBALS):
+            return False  # of another meaning than usual
+    found = [ex.world.class_lookup(cls, name) for name in _looked_at(cls)]
+    return not any(hasattr(type(one), "__get__") and type(one) is not types.MemberDescriptorType for one in found)
+
+
+def _has_own(ex: Executor, value: ObjectValue, name: str) -> bool:
+    from .attributes import instance_attrs
+
+    found = ex.world.class_lookup(value.cls, name)
+    if type(found) is types.MemberDescriptorType:
+        return ex.world.read_slot(value, found) is not None
+    attrs = instance_attrs(ex, value)
+    return attrs is not None and ex.world.dict_get(attrs, name) is not None
+
+
+def _is_plain_part(ex: Executor, part: Value) -> bool:
+    """Whether C compares what an attribute holds, by what it is."""
+    if isinstance(part, TupleValue):
+        return part.cls is tuple and all(_is_plain_part(ex, ex.world.force(item)) for item in part.items)
+    return isinstance(part, ConstValue) or isinstance(part, PyValue) and is_compared_by_c(part.obj)
 
 
 def _on_class(cls: type, name: str) -> Any:

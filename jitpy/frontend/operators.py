@@ -43,6 +43,7 @@ from .values.base import (
     ScalarValue,
     SetValue,
     SliceValue,
+    StandInValue,
     SymValue,
     TensorValue,
     TracebackValue,
@@ -298,7 +299,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
     if name == "OR" and isinstance(a, PyValue) and isinstance(b, (PyValue, ConstValue)):
         right = b.value if isinstance(b, ConstValue) else world.pin(b)
         if isinstance(a.obj, type) or isinstance(a.obj, types.UnionType):
-            return world.const_object(world.pin(a) | right)
+            return fold_constants(ex, operator.or_, world.pin(a), right)
     if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
         return fold_constants(ex, BINARY[name][0], world.pin(a), world.pin(b))
     return None
@@ -357,6 +358,8 @@ def _refuse(value: Value) -> Any:
 def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, reflected: str, inplace: str | None) -> Any:
     """Operators of user classes, by the data model: in-place form, reflected first for subclasses, NotImplemented."""
     world = ex.world
+    if any(isinstance(x, TensorValue) and isinstance(y, StandInValue) for x, y in ((a, b), (b, a))):
+        raise unsupported(a, f"operator {_SYMBOLS[name]}")  # what a tensor makes of it, C knows
     attempts: list[tuple[str, Value, Value]] = []
     if inplace is not None:
         attempts.append((inplace, a, b))
@@ -520,6 +523,11 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
         return numpy_operations().operate(ex, symbol, a, b)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
+        if is_boxed(other):  # a member of an enumeration of numbers
+            plain = whole_plain_part(ex, b) if other is b else plain_part(ex, a, dunder)
+            if plain is not other:
+                return compare(ex, symbol, a, plain) if other is b else compare(ex, symbol, plain, b)
+            return _compare_attempts(ex, symbol, a, b)
         if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
             if isinstance(a, ScalarValue):  # which asks the tensor
                 return record(ex, getattr(operator, reflected), [b, a], {})
@@ -562,8 +570,13 @@ def _compare_attempts(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
             return compare(ex, symbol, x, y) if left is a else compare(ex, symbol, y, x)
         elif symbol == "!=" and found is object.__ne__ and \
                 isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType):
-            equal = ex.finish_sync(compare(ex, "==", a, b))
-            return const(not truth(ex, equal))
+            result = ex.call_sync(ex.world.const_object(ex.world.class_lookup(left.cls, "__eq__")), [left, right])
+            if not (isinstance(result, ConstValue) and result.value is NotImplemented):
+                return const(not truth(ex, result))
+        elif isinstance(left, (ListValue, TupleValue, DictValue, SetValue)) and index == 0:
+            answer = compare_builtin(ex, symbol, a, b)
+            if answer is not None:
+                return answer
     answer = compare_builtin(ex, symbol, a, b)
     if answer is not None:
         return answer

@@ -41,7 +41,7 @@ from .builtins.texts import TextValue, known_part
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
 from .observations import Observations
-from .plain_classes import is_plain_class
+from .plain_classes import is_plain_class, is_quiet_key
 from .polyfills import STAND_IN_METHODS
 from .recording.recorder import Recorder, TracedTensor, Uncapturable
 from .source import (
@@ -675,6 +675,9 @@ class World:
         self.settle_keys(d)
         ordered = isinstance(d.real_dict, collections.OrderedDict)  # whose order is not that of the dict below it
         real_keys = tuple((collections.OrderedDict if ordered else dict).__iter__(d.real_dict))
+        for cls in set(map(type, real_keys)):
+            if not is_quiet_key(cls):
+                raise GraphBreak("unsupported_value", f"a dict whose keys are hashed by {cls.__name__}.__hash__")
         self.need((d.source.key(), "keys"), hash(real_keys), f"all of {d.source}")
         if real_keys:
             self.guard(d.source, "keys", real_keys)

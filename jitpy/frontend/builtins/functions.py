@@ -689,7 +689,7 @@ def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     wrapper.doc = ex.finish_sync(load_attr(ex, wrapped, "__doc__"))
     real = wrapped.real
     if wrapped.annotations is not None:
-        wrapper.annotations = wrapped.annotations
+        wrapper.annotations = ex.finish_sync(load_attr(ex, wrapped, "__annotations__"))
     elif real is not None and wrapped.source is not None and real.__annotations__:
         wrapper.annotations = ex.world.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
     target = attributes.instance_attrs(ex, wrapper)

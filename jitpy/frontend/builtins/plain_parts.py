@@ -84,7 +84,7 @@ def transparent_part(ex: Executor, value: Value) -> Value:
 def answers(ex: Executor, method: str, left: Value, right: Value) -> bool:
     """Whether the C slot of a plain left operand has an answer to a right one: not NotImplemented."""
     left, right = whole_plain_part(ex, left), whole_plain_part(ex, right)
-    if left.cls not in PLAIN_TYPES or right.cls not in (*PLAIN_TYPES, bool):
+    if left.cls not in (*PLAIN_TYPES, bool) or right.cls not in (*PLAIN_TYPES, bool):
         return False
     slot_of = getattr(left.cls, method, None)
     try:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import collections
+import operator
 import sys
 
 from .registry import Items, substitute
 
 _MISSING = object()
+
+
+def _times(n):
+    if not hasattr(type(n), "__index__"):
+        raise TypeError(f"can't multiply sequence by non-int of type {type(n).__name__!r}")
+    return operator.index(n)
 
 
 @substitute(collections.deque)
@@ -164,12 +171,12 @@ class Deque:
         return self
 
     def __mul__(self, n, /):
-        return type(self)(self.items * n, self.maxlen)
+        return type(self)(self.items * _times(n), self.maxlen)
 
     __rmul__ = __mul__
 
     def __imul__(self, n, /):
-        items = self.items * n
+        items = self.items * _times(n)
         self.items = []
         Deque.extend(self, items)
         return self
@@ -178,6 +185,11 @@ class Deque:
         if not _is_deque(other):
             return NotImplemented
         return self.items == [*other]
+
+    def __ne__(self, other, /):
+        if not _is_deque(other):
+            return NotImplemented
+        return self.items != [*other]
 
     def __lt__(self, other, /):
         if not _is_deque(other):
