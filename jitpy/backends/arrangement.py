@@ -13,6 +13,7 @@ from jitpy import config
 from ..ir.alias import alias_kind
 from ..ir.failures import may_fail
 from ..ir.graph import CONSTANT, INPUT, OWNED, Graph, Node, map_nodes
+from ..ir.ops.functional import without_copies
 from ..ir.spec import contiguous_stride
 from ..schedule.batches import Batch, batch_kernel, gather
 from ..schedule.fuse import Call, Fusion, Group
@@ -266,18 +267,28 @@ class Arrangement:
 
     def _call_in_place(self, k: int, unit: Unit, mutated: dict[Any, list[Any]], outputs: set[Value]) -> None:
         """Let a call of torch's that puts elements into a copy put them into what it would copy, where nobody needs
-        that any more. On GPUs: there a call that fails has changed nothing, or the device is lost."""
+        that any more. On GPUs: there a call that fails has changed nothing, or the device is lost. Ops of the program's
+        write to the graph's own memory anywhere."""
         assert unit.call is not None
         node = unit.call.node
-        if node.op.name not in IN_PLACE or self.low.scatters == "ordered" or self.low.is_on_host(node):
+        programs_own = without_copies(node.op)
+        if programs_own is None and (
+                node.op.name not in IN_PLACE or self.low.scatters == "ordered" or self.low.is_on_host(node)):
             return
         target, operands = self.low.values[node], []
         visit(self.call_arguments[node], operands.append)
         source = operands[0]
+        if programs_own is not None:
+            args, _ = self.call_arguments[node]
+            written: list[Any] = []
+            visit(args[programs_own[1] : programs_own[1] + 1], written.append)
+            if not written:
+                return  # given by name
+            source = written[0]
         if not isinstance(target, Stored) or not isinstance(source, (Stored, Computed)) or \
                 [base_of(value) for value in operands].count(source) > 1:
             return
-        if self._input_home(target, mutated, outputs, k) is source:
+        if programs_own is None and self._input_home(target, mutated, outputs, k) is source:
             unseen = self.graph.unseen_inputs()
             if any(self.low.values[self.graph.inputs[number]] is source for number in unseen):
                 return  # torch's own call would move its version

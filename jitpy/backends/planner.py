@@ -11,6 +11,7 @@ import torch
 from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
+from ..ir.ops.functional import without_copies
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
     AllocStep,
@@ -356,7 +357,9 @@ class Planner(Arrangement):
         if isinstance(made, Stored) and source is not None:
             slot, again = self._slot(source), self._new_slot()
             writes = (slot,) if made in self.in_input else ()
-            self.steps.append(CallStep(IN_PLACE[node.op.name], args, kwargs, (again,), grad=False, writes=writes))
+            programs_own = without_copies(node.op)
+            target = IN_PLACE[node.op.name] if programs_own is None else programs_own[0]
+            self.steps.append(CallStep(target, args, kwargs, (again,), grad=False, writes=writes))
             self.steps.append(FreeStep((again,)))
             self.slots[made] = slot
             self._bind(made)

@@ -35,7 +35,7 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
             found += [(place, tensor) for place, item in enumerate(value) for tensor in tensors_in(item)]
         else:
             found += [(-1, tensor) for tensor in tensors_in(value)]
-    elementwise = facts.overload.overloadpacket.__name__ not in _ANYWHERE
+    elementwise = facts.overload.namespace == "aten" and facts.overload.overloadpacket.__name__ not in _ANYWHERE
     for number, (place, target) in enumerate(targets):
         for other, operand in (*operands, *targets[number + 1 :]):
             if operand.storage is not target.storage or operand is target and other == place and elementwise:

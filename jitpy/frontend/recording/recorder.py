@@ -29,6 +29,7 @@ from jitpy.ir import (
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
+from jitpy.ir.ops.functional import COPYING
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 from jitpy.ir.ops.views import PARTS, with_first_position
 
@@ -446,6 +447,8 @@ class Recorder:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
         if facts.inplace_view:
             return self._record_inplace_view(facts, args, kwargs)
+        if functional.namespace == COPYING:
+            self._check_copies(facts, args, kwargs)
         overlap.check_operands(self, facts, args, kwargs)
         if not facts.outs:
             check_written(facts.overload, self.to_node(args), self.to_node(kwargs))
@@ -511,6 +514,15 @@ class Recorder:
         if not ordered:
             return None
         return ordered[0] if len(ordered) == 1 else tuple(ordered)
+
+    def _check_copies(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Whether an op of the program's that writes may write to copies: not where they would have to be copied back,
+        which takes longer than a break (a cache that gets a line), nor where autograd has a say."""
+        targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
+        if any(target.storage.input is not None for target in targets):
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes to a tensor from outside")
+        if self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs))):
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes, and takes tensors that require grad")
 
     def _record_inplace_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedTensor:
         """`t_`, `squeeze_` and the like: this object looks at its memory in another way from now on."""

@@ -1,8 +1,14 @@
-"""In-place and out= overloads: the functional op that computes the same value."""
+"""In-place and out= overloads: the functional op that computes the same value.
+
+Ops that a program registers have none as a rule. Theirs is made: it copies what is written to and calls the op on the
+copies (`COPYING`), or, where a backend knows that nobody needs the old values, on the memory itself (`without_copies`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -88,7 +94,74 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
                     keeps,
                     torch.Tag.inplace_view in overload.tags,
                 )
-    raise NotCovered(f"{overload} has no functional form")
+    if namespace in _TORCHS_OWN:
+        raise NotCovered(f"{overload} has no functional form")
+    made = _copying(overload, written)
+    return Functional(get(made), written, _results(schema, made._schema, written), True)
+
+
+_TORCHS_OWN = frozenset({"aten", "prim", "prims", "quantized", "inductor", "_c10d_functional", "c10d"})
+
+#: The namespace of functional forms that were made.
+COPYING = "jitpy_copying"
+
+_LIBRARY: list[torch.library.Library] = []
+_WITHOUT_COPIES: dict[str, tuple[Callable[..., Any], int]] = {}
+
+
+def _copying(overload: torch._ops.OpOverload, written: tuple[int, ...]) -> torch._ops.OpOverload:
+    """An op that makes the results of `overload` that are no arguments, and new values of what it writes to."""
+    schema = overload._schema
+    arguments = [schema.arguments[i] for i in written]
+    if any(str(a.type) != "Tensor" for a in arguments):
+        raise NotCovered(f"{overload} writes to what may be no tensor")
+    if any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+        raise NotCovered(f"{overload} returns a view")
+    fresh = [r.alias_info is None for r in schema.returns]
+    places = [(i, a.name) for i, a in zip(written, arguments, strict=True)]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given, copies = list(args), []
+        for place, name in places:
+            tensor = args[place] if place < len(args) else kwargs[name]
+            copy = tensor.new_empty_strided(tensor.size(), tensor.stride())
+            copies.append(copy if tensor.is_meta else copy.copy_(tensor))
+            if place < len(args):
+                given[place] = copy
+            else:
+                kwargs[name] = copy
+        result = overload(*given, **kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        made = *(r for r, is_fresh in zip(results, fresh, strict=False) if is_fresh), *copies
+        return made[0] if len(made) == 1 else made
+
+    name = "_".join((*schema.name.split("::"), schema.overload_name or "default"))
+    returns = [str(r.type) for r, is_fresh in zip(schema.returns, fresh, strict=True) if is_fresh]
+    returns += ["Tensor"] * len(written)
+    if not _LIBRARY:
+        _LIBRARY.append(torch.library.Library(COPYING, "FRAGMENT"))
+    taken, _, _ = str(schema).removeprefix(schema.name).rpartition(" -> ")
+    for argument in arguments:
+        taken = taken.replace(f"Tensor({'|'.join(argument.alias_info.before_set)}!)", "Tensor")
+    taken = taken[taken.index("("):]
+    _LIBRARY[0].define(f"{name}{taken} -> ({', '.join(returns)})", tags=tuple(overload.tags))
+    _LIBRARY[0].impl(name, call, "CompositeExplicitAutograd")
+    made = getattr(getattr(torch.ops, COPYING), name).default
+    if len(returns) == 1:
+        place = written[0]
+
+        def in_place(*args: Any, **kwargs: Any) -> torch.Tensor:
+            overload(*args, **kwargs)
+            return args[place]
+
+        _WITHOUT_COPIES[str(made)] = in_place, place
+    return made
+
+
+def without_copies(op: Op) -> tuple[Callable[..., Any], int] | None:
+    """A call that takes the arguments of an op that was made, writes to its argument itself and returns that; and the
+    position of that argument. None: the op was not made here, or writes to several."""
+    return _WITHOUT_COPIES.get(op.name)
 
 
 def _same_arguments(wanted: list[torch.Argument], offered: list[torch.Argument], written: tuple[int, ...]) -> bool:
