@@ -54,6 +54,7 @@ from .values.base import (
     type_name,
     unsupported,
 )
+from .wrapped_functions import function_defaults
 
 _FUNCTION_LIKE = (types.FunctionType,)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -547,7 +548,7 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
     if name == "__globals__":
         return world.globals_of(value.globals)
     if name in ("__defaults__", "__kwdefaults__"):
-        defaults, kwdefaults = world.function_defaults(value)
+        defaults, kwdefaults = function_defaults(world, value)
         if name == "__defaults__":
             return TupleValue(list(defaults)) if defaults else const(None)
         if not kwdefaults and (value.known is None or value.known.__kwdefaults__ is None):

@@ -54,6 +54,7 @@ from .values.base import (
     type_name,
     unsupported,
 )
+from .wrapped_functions import function_defaults
 
 #: C callables (functions, types, method descriptors) modelled in Python: `handler(ex, args, kwargs)`
 BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
@@ -745,7 +746,7 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
     code = fn.code
     n = code.co_argcount
     names = code.co_varnames
-    defaults, kwdefaults = ex.world.function_defaults(fn)
+    defaults, kwdefaults = function_defaults(ex.world, fn)
     given = len(args)
     for i in range(min(given, n)):
         out[names[i]] = args[i]
@@ -786,7 +787,7 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
 
 def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> BaseException:
     """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
-    defaults, kwdefaults = ex.world.function_defaults(fn)
+    defaults, kwdefaults = function_defaults(ex.world, fn)
     fn.settle()  # its name is in the message
     twin = twin_of(fn, len(defaults), kwdefaults)
     try:

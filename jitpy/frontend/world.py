@@ -64,7 +64,6 @@ from .values.base import (
     CONST_TYPES,
     DELETED,
     UNBOUND,
-    BuiltinMethodValue,
     CellValue,
     ClassWrites,
     ConstValue,
@@ -90,6 +89,7 @@ from .values.base import (
     WeakReferenceValue,
     has_hook_numbers,
 )
+from .wrapped_functions import is_bound_to_instance, wrap_bound_builtin, wrap_function
 
 CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType})
 
@@ -411,12 +411,12 @@ class World:
         if issubclass(cls, torch.Tensor):
             return self._wrap_tensor(obj, cls, source)
         if issubclass(cls, _IDENTITY_TYPES):
-            if issubclass(cls, types.BuiltinFunctionType) and _bound_to_instance(obj):
-                return self._wrap_bound_builtin(obj, source)
+            if issubclass(cls, types.BuiltinFunctionType) and is_bound_to_instance(obj):
+                return wrap_bound_builtin(self, obj, source)
             self.guard(source, "id", obj)
             return PyValue(obj, source)
         if cls is types.FunctionType:
-            return self._wrap_function(obj, source)
+            return wrap_function(self, obj, source)
         if cls is types.MethodType:
             self.guard(source, "type", cls)
             func = self.wrap(obj.__func__, attr(source, "__func__"))
@@ -541,73 +541,6 @@ class World:
         if found is None:
             found = self.tensors[id(traced)] = TensorValue(traced, cls)
         return found
-
-    def _wrap_function(self, obj: types.FunctionType, source: Source) -> FunctionValue:
-        by_code = not isinstance(source, ConstSource) and self.history.function_is_made_anew(source.key(), obj)
-        if by_code:
-            self.guard(source, "type", types.FunctionType)
-            self.guard(attr(source, "__code__"), "id", obj.__code__)
-            self.guard(attr(source, "__globals__"), "id", obj.__globals__)
-        else:
-            self.guard(source, "id", obj)
-        closure = None
-        if obj.__closure__:
-            base = attr(source, "__closure__")
-            closure = [self.wrap(c, index(base, i)) for i, c in enumerate(obj.__closure__)]
-        value = FunctionValue(obj.__code__, obj.__globals__, name=obj.__name__, qualname=obj.__qualname__,
-                              closure=closure, source=source, real=obj)  # type: ignore[arg-type]
-        value.module = obj.__module__
-        if by_code:
-            world = weakref.proxy(self)
-            value.pin = lambda: world.guard(source, "id", obj)
-        return value
-
-    def function_defaults(self, value: FunctionValue) -> tuple[list[Value], dict[str, Value]]:
-        """Default values of positional and keyword-only parameters (read once, guarded)."""
-        if value.defaults is None:
-            real = value.known
-            defaults: list[Value] = []
-            kwdefaults: dict[str, Value] = {}
-            if real is not None and value.source is not None:
-                for i, default in enumerate(real.__defaults__ or ()):
-                    defaults.append(self.wrap(default, index(attr(value.source, "__defaults__"), i)))
-                for name, default in (real.__kwdefaults__ or {}).items():
-                    kwdefaults[name] = self.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
-                self._guard_defaults(value, real, [*defaults, *kwdefaults.values()])
-            value.defaults = defaults
-            value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
-        if value.known is not None and value.source is not None:
-            held = self.value_of(value.known.__kwdefaults__)
-            if isinstance(held, DictValue):  # the program has the dict itself, and may have changed it
-                self.wrap(value.known.__kwdefaults__, attr(value.source, "__kwdefaults__"))
-                return value.defaults, dict(self.dict_items(held))
-        return value.defaults, value.kwdefaults or {}
-
-    def _guard_defaults(self, value: FunctionValue, real: types.FunctionType, values: list[Value]) -> None:
-        """Code and defaults are as they are. Values other than constants are left to guards of their own: they change,
-        or holding the tuple would keep them alive."""
-        source = value.source
-        assert source is not None
-        if value.pin is None and all(isinstance(value, ConstValue) for value in values):
-            self.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
-            return
-        self.guard(attr(source, "__code__"), "id", real.__code__)
-        for name, fact in (("__defaults__", "len"), ("__kwdefaults__", "keys")):
-            found = getattr(real, name)
-            if found is None:
-                self.guard(attr(source, name), "id", None)
-            else:
-                self.guard(attr(source, name), fact, len(found) if fact == "len" else tuple(found))
-
-    def _wrap_bound_builtin(self, obj: Any, source: Source) -> Value:
-        owner = obj.__self__
-        descriptor = getattr(type(owner), obj.__name__, None)
-        if not isinstance(descriptor, types.MethodDescriptorType):
-            self.guard(source, "id", obj)
-            return PyValue(obj, source)
-        self.guard(source, "type", type(obj))
-        self.guard(attr(source, "__name__"), "eq", obj.__name__)
-        return BuiltinMethodValue(descriptor, self.wrap(owner, attr(source, "__self__")))
 
     def _wrap_set(self, obj: Any, cls: type, source: Source) -> Value:
         if not all(map(is_set_key, plain_set(obj))):
@@ -871,15 +804,6 @@ def own_dict(obj: Any) -> Any:
 
 def _lazy_items(items: Any, source: Source) -> list[Any]:
     return [Lazy(obj, index(source, i)) for i, obj in enumerate(items)]
-
-
-def _bound_to_instance(obj: Any) -> bool:
-    owner = getattr(obj, "__self__", None)
-    return owner is not None and not isinstance(owner, (types.ModuleType, type)) and not _is_torch_namespace(owner)
-
-
-def _is_torch_namespace(owner: Any) -> bool:
-    return type(owner).__module__ in ("torch._C", "builtins") and type(owner).__name__.startswith(("PyCapsule", "_"))
 
 
 def _is_learning_rate(source: Source) -> bool:

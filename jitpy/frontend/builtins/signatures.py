@@ -23,6 +23,7 @@ from ..values.base import (
     TupleValue,
     Value,
 )
+from ..wrapped_functions import function_defaults
 
 
 @builtin(inspect.signature)
@@ -45,7 +46,7 @@ def inspect_signature(ex: Executor, args: list[Value], kwargs: dict[str, Value])
     if real is None or target.source is None:
         return _signature_of_made(ex, target, bound)
     found = inspect.signature(types.MethodType(real, object()) if bound else real)
-    defaults, kwdefaults = ex.world.function_defaults(target)
+    defaults, kwdefaults = function_defaults(ex.world, target)
     names = real.__code__.co_varnames[: real.__code__.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
     annotations: dict[str, Value] = {}
@@ -62,7 +63,7 @@ def _signature_of_made(ex: Executor, target: FunctionValue, bound: bool) -> Valu
     """The signature of a function that tracing made, read off a real one with the same parameters."""
     if target.annotations is not None and not isinstance(target.annotations, TupleValue):
         raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
-    defaults, kwdefaults = ex.world.function_defaults(target)
+    defaults, kwdefaults = function_defaults(ex.world, target)
     twin = twin_of(target, len(defaults), kwdefaults)
     names = target.code.co_varnames[: target.code.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
