@@ -248,11 +248,13 @@ def views_require_none(tensor: torch.Tensor) -> bool:
     return not views_require_grad(tensor)
 
 
-def check_write_under_grad(recorder: Recorder, entry: GraphInput, through_view: bool) -> None:
-    """An in-place operation on an input, recorded by autograd. Raises UserError where eager would."""
+def check_write_under_grad(recorder: Recorder, entry: GraphInput, target: TracedTensor) -> None:
+    """An in-place operation on an input or a view of it, recorded by autograd. Raises UserError where eager would."""
     real: torch.Tensor = entry.value
+    if any(step.multi for step in target.chain) or real._base is not None and _creation_meta(real) != _PLAIN_VIEW:
+        raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     if real.requires_grad and entry.payload.is_leaf:
-        what = "a view of a leaf" if through_view or real._base is not None else "a leaf"
+        what = "a view of a leaf" if target.chain or real._base is not None else "a leaf"
         raise UserError(RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation."))
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")

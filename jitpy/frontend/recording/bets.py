@@ -62,11 +62,13 @@ class Bet:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A tensor at whose present value a history begins; `input` is its number among the inputs, None: made here."""
+    """A tensor at whose present value a history begins; `input` is its number among the inputs, None: made here.
+    `chain`: what it was a view by until then, which autograd still takes it for."""
 
     tensor: TracedTensor
     input: int | None
     bet: Bet
+    chain: tuple[ViewStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +310,7 @@ class Bets:
             recorder._first_grad_node = len(recorder.graph.nodes)
         node = recorder.graph.add(recorder.op(_ALIAS), (source,), {}, source.tensor.with_(requires_grad=True),
                                   recorder.loc, grad_enabled=True)
-        self.leaves[node] = Leaf(tensor, number, bet)
+        self.leaves[node] = Leaf(tensor, number, bet, tensor.chain)
         recorder._journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
         return node
 

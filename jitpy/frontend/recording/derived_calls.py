@@ -320,15 +320,17 @@ def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
     autograd: Any = torch._C._autograd
     if value.storage.leaf is value or value.stands_for is not None:
         return None
-    if any(step.multi for step in value.chain):
+    begun = recorder.bets.leaves.get(value.storage.base)
+    chain = value.chain if begun is None else (*begun.chain, *value.chain)
+    if any(step.multi for step in chain):
         return autograd.CreationMeta.MULTI_OUTPUT_NODE
-    if value.is_unrecorded:
+    if any(not step.grad_enabled and step.op.target is not _aten.detach.default for step in chain):
         return autograd.CreationMeta.NO_GRAD_MODE
     index = value.storage.input
     real = None if index is None else recorder._inputs[index].value
     if real is not None and real._base is not None:
         return autograd._get_creation_meta(real)
-    return autograd.CreationMeta.DEFAULT if value.chain else None
+    return autograd.CreationMeta.DEFAULT if chain else None
 
 
 def _shows_leaf(recorder: Recorder, value: TracedTensor) -> bool:

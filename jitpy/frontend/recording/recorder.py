@@ -555,7 +555,7 @@ class Recorder:
         if target.is_unrecorded:  # eager says so first
             raise Uncapturable("unsupported_op", what)
         if storage.input is not None:
-            check_write_under_grad(self, self._inputs[storage.input], True)
+            check_write_under_grad(self, self._inputs[storage.input], target)
         if storage.split or storage.restricted or storage.lost_grad or storage.frozen:
             raise Uncapturable("unsupported_op", what)
 
@@ -675,7 +675,7 @@ class Recorder:
             if target.is_unrecorded:
                 raise Uncapturable("unsupported_op", "a write to a view that was made under no_grad")
             if storage.input is not None:
-                check_write_under_grad(self, self._inputs[storage.input], bool(target.chain))
+                check_write_under_grad(self, self._inputs[storage.input], target)
             elif target.is_leaf and spec.requires_grad:
                 raise UserError(
                     RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
