@@ -395,7 +395,7 @@ class SizeEnv:
                 answer = self._theorem(kind, d) is not False
             self._refuse_contradiction(kind, d, answer, reason)
         else:
-            value = self.hint(d)
+            value = evaluate(d, self._hints)  # of quotients not the whole part
             answer = value == 0 if kind == "eq" else value < 0
         if isinstance(asked, tuple):
             cls = sympy.Eq if kind == "eq" else sympy.StrictLessThan
@@ -425,7 +425,7 @@ class SizeEnv:
         constant, factor = 0, 0
         for term in d.args:
             coefficient = term.as_coeff_Mul()[0]
-            if not coefficient.is_Integer:
+            if not (coefficient.is_Integer and term.is_integer):  # 6/s0 is no multiple of 6
                 return None
             if term.is_Integer:
                 constant = int(term)

@@ -136,8 +136,8 @@ def _elu(p: Pullback, g: Node, x: Node, alpha: Any = 1, scale: Any = 1, input_sc
 
 @rule("aten.celu.default")
 def _celu(p: Pullback, g: Node, x: Node, alpha: Any = 1.0) -> Grads:
-    if alpha == 0:
-        raise NotCovered("an alpha of 0, for which torch raises")
+    if not isinstance(alpha, (int, float)) or alpha == 0:  # torch raises
+        raise NotCovered("an alpha of 0, or one that may be")
     return (p.call("aten.elu_backward.default", g, alpha, 1, 1.0 / alpha, False, x),)
 
 

@@ -30,7 +30,29 @@ _REFUSAL = re.compile("overflow|too big|too large|negative int|out of range|out 
 _REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
 _REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|must be in")
 _USUAL = frozenset({torch.float32, torch.float64})
+#: arguments that name an axis, or a kind of norm
+_NAMING = re.compile("dims?|dim[0-9]|axis|ord|p")
 _SIZES = ("List[int]", "Optional[List[int]]")
+
+
+def with_fixed_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> Any:
+    """The arguments with today's values for symbols that name something, an axis or a kind of norm: a graph is made
+    for these."""
+    if not env.symbols or not isinstance(overload, torch._ops.OpOverload):
+        return args, kwargs
+    if not any(isinstance(v, (sympy.Basic, list, tuple)) for v in (*args, *kwargs.values())):
+        return args, kwargs
+
+    def fixed(name: str, value: Any) -> Any:
+        if not _NAMING.fullmatch(name):
+            return value
+        if isinstance(value, sympy.Basic):
+            return env.specialize(value, f"{name} of {overload}")
+        return type(value)(fixed(name, item) for item in value) if isinstance(value, (list, tuple)) else value
+
+    arguments = overload._schema.arguments
+    return (tuple(fixed(arguments[i].name, value) for i, value in enumerate(args)),
+            {name: fixed(name, value) for name, value in kwargs.items()})
 
 
 def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:

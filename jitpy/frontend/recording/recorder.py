@@ -72,7 +72,7 @@ from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
 from .inference import InferenceBlocks
-from .number_checks import check_dtypes, check_numbers, check_traced_numbers, check_written
+from .number_checks import check_dtypes, check_numbers, check_traced_numbers, check_written, with_fixed_numbers
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, schema_facts
 
@@ -261,8 +261,9 @@ class Recorder:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
         if self.state.default_dtype is not self.state.initial["default_dtype"]:
             args, kwargs = name_dtype(self, overload, args, kwargs or {}, spec)
-        check_numbers(overload, args, kwargs or {}, self.sizes)
-        check_dtypes(overload, args, kwargs or {}, self.sizes)
+        args, kwargs = with_fixed_numbers(overload, args, kwargs or {}, self.sizes)
+        check_numbers(overload, args, kwargs, self.sizes)
+        check_dtypes(overload, args, kwargs, self.sizes)
         if spec is None:
             try:
                 spec = table.infer(op, self.sizes, args, kwargs or {}, grad)

@@ -760,7 +760,7 @@ def _glu(env: SizeEnv, x: TensorSpec, dim: int = -1) -> TensorSpec:
 
 def _glu_parts(b: Any, x: Any, dim: int = -1) -> Any:
     axis = normalize_dim(dim, x.spec.ndim)
-    half = x.spec.shape[axis] // 2
+    half = floordiv(x.spec.shape[axis], 2)
     dtype = x.spec.dtype
     first = b.call("aten.slice.Tensor", x, axis, 0, half)
     second = b.call("aten.slice.Tensor", x, axis, half, 2 * half)
