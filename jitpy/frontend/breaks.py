@@ -79,6 +79,11 @@ _reason("rng_state", "The state of a random generator that the graph does not kn
         "is made anew at each call, a seed that was given elsewhere or that the system draws, the state of a GPU's "
         "generator.",
         "Make generators outside the jitted function, and seed GPUs there.")
+_reason("lock", "A lock is taken, released or asked for",
+        "What a lock guards is read while it is held and written before it is released: a graph begins behind the "
+        "taking of it, where guards are checked and inputs are read, and ends, its changes made, in front of the "
+        "release.",
+        "Take locks around the call of the jitted function.")
 _reason("clock", "A clock is read between operations",
         "What comes before it and what comes after it are graphs of their own, so that it says how long each takes.",
         "Read clocks outside of the jitted function, or behind its last operation.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import enum
 import functools
@@ -388,7 +389,11 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         model = late_model(obj)
         if model is not None:
             return model(ex, args, kwargs)
-    raise GraphBreak("unsupported_call", fn.describe())
+    owner = getattr(obj, "__objclass__", None) or type(getattr(obj, "__self__", None))
+    raise GraphBreak("lock" if owner in _LOCKS else "unsupported_call", fn.describe())
+
+
+_LOCKS = (_thread.LockType, _thread.RLock)
 
 
 @builtin(types.FunctionType.__get__)
