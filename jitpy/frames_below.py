@@ -155,7 +155,8 @@ def _running_engine() -> Engine | None:
 
 
 def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
-    if not dispatcher.entries and not _concerns_tensors(dispatcher.code, params, globals, closure):
+    if not dispatcher.entries and (_is_of_subclass(dispatcher.code, params)
+                                   or not _concerns_tensors(dispatcher.code, params, globals, closure)):
         dispatcher.run_original_always = True
         return None
     count = len(engine.variants)
@@ -168,6 +169,18 @@ def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: 
             engine.variants.pop()
             return None
     return entry
+
+
+#: what a subclass of tensors does instead of torch's operations, and to make its instances
+_OF_SUBCLASSES = frozenset({"__torch_function__", "__torch_dispatch__", "__new__", "__init__"})
+
+
+def _is_of_subclass(code: types.CodeType, params: tuple[Any, ...]) -> bool:
+    """Whether a frame is the inside of a subclass of tensors: all that there is to capture there are breaks."""
+    if code.co_name not in _OF_SUBCLASSES or not params:
+        return False
+    cls = params[0] if isinstance(params[0], type) else type(params[0])
+    return issubclass(cls, torch.Tensor)
 
 
 def _without_hook(function: types.FunctionType, params: tuple[Any, ...]) -> Callable[..., Any]:

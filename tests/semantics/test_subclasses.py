@@ -7,6 +7,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import jitpy
+from jitpy.engine import all_engines
 from tests.semantics.harness import case, make_test
 
 LOG: list[str] = []
@@ -379,3 +381,12 @@ def modes_see_the_programs_calls_only():
 
 
 test_all = make_test(__name__)
+
+
+def test_the_inside_of_a_subclass_is_not_compiled() -> None:
+    """Frames below that deal with the subclass itself would be broken into pieces, each slower than plain Python."""
+    jitted = jitpy.jit(lambda x: x + 1)
+    for _ in range(3):
+        assert type(jitted(torch.ones(2).as_subclass(Logged))) is Logged
+    names = [variant.name for engine in all_engines() for variant in engine.variants]
+    assert not any("__torch_function__" in name for name in names), names
