@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -235,6 +237,20 @@ def shows_leaf(tensor: torch.Tensor) -> bool:
 def shows_no_leaf(tensor: torch.Tensor) -> bool:
     """Guard: the tensor is no view of a leaf that requires grad."""
     return not shows_leaf(tensor)
+
+
+def view_kind(tensor: torch.Tensor) -> Any:
+    """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
+    return None if tensor._base is None else _creation_meta(tensor)
+
+
+@functools.cache
+def has_view_kind(kind: Any) -> Callable[[torch.Tensor], bool]:
+    """Guard: `view_kind` is this."""
+    def has_kind(tensor: torch.Tensor) -> bool:
+        return bool(view_kind(tensor) == kind)
+
+    return has_kind
 
 
 def views_require_grad(tensor: torch.Tensor) -> bool:

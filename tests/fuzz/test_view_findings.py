@@ -12,9 +12,10 @@ from tests.fuzz.tensors import TensorProgram, check, statements
 _PROGRAMS: dict[str, TensorProgram] = {}
 
 
-def _finding(name: str, lines: str, result: str, alias: int = 0, after: tuple[str, ...] = ()) -> None:
+def _finding(name: str, lines: str, result: str, alias: int = 0, after: tuple[str, ...] = (),
+             then: int | None = None) -> None:
     names = tuple(part.strip() for part in result.split(","))
-    _PROGRAMS[name] = TensorProgram(tuple(statements(textwrap.dedent(lines))), names, alias, after)
+    _PROGRAMS[name] = TensorProgram(tuple(statements(textwrap.dedent(lines))), names, alias, after, then)
 
 
 # What was told to require grad showed an argument that had been written to; a view of it had memory of its own.
@@ -62,6 +63,14 @@ _finding("part_of_one_of_several_told_to_require_grad", """
     except (RuntimeError, IndexError, TypeError) as error:
         log.append(str(error))
     """, "c", alias=14)
+
+# An error's text was kept for another leaf that is a view.
+_finding("error_about_a_leaf_that_is_a_view", """
+    try:
+        v.scatter_(0, v, 1.0)
+    except (RuntimeError, IndexError, TypeError) as error:
+        log.append(str(error))
+    """, "x", alias=4, then=14)
 
 
 @pytest.mark.parametrize("name", _PROGRAMS)

@@ -41,12 +41,14 @@ from ..inputs import (
     check_strided,
     check_strided_input,
     check_write_under_grad,
+    has_view_kind,
     is_leaf,
     is_no_leaf,
     make_tensor_input,
     sharing_arrays,
     shows_leaf,
     shows_no_leaf,
+    view_kind,
 )
 from ..source import Source
 from ..tensors import calls as torch_calls
@@ -784,6 +786,7 @@ class Recorder:
             if entry is not None and entry.value.requires_grad:
                 self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
                 self.guards.add(entry.source, "python", shows_leaf if shows_leaf(entry.value) else shows_no_leaf, why)
+                self.guards.add(entry.source, "python", has_view_kind(view_kind(entry.value)), why)
             self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
         elif isinstance(payload, sympy.Basic):
             self.sizes.specialize(payload, why)
