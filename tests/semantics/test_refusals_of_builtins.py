@@ -93,6 +93,8 @@ REFUSED = {
     "a slot of one": lambda x: [].__len__(1),
     "a slot of two": lambda x: [1].__getitem__(),
     "an item of a class": lambda x: operator.getitem(int, 1),
+    "rounding a tensor": lambda x: round(x, 1),
+    "rounding an object": lambda x: round(Wrong()),
     "a negative length": lambda x: slice(1).indices(-1),
     "a hint of text": lambda x: operator.length_hint(1, "a"),
     "dict": lambda x: dict([1]),

@@ -307,11 +307,9 @@ def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(round)
 def builtin_round(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    value = args[0]
-    if isinstance(value, TensorValue):
-        if len(args) > 1:
-            return record(ex, torch.round, [value], {"decimals": args[1]})
-        return record(ex, torch.round, [value], {})
+    value = args[0] if args else kwargs["number"]
+    if isinstance(value, (TensorValue, ObjectValue)) and ex.world.class_lookup(value.cls, "__round__") is MISSING:
+        raise ex.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
     if isinstance(value, ScalarValue):
         with recording(ex, "round"):
             return number_value(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
