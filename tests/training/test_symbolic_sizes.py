@@ -104,6 +104,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradient_penalties_of_many_sizes_share_a_graph(name: str) -> None:
     """Derivatives of gradients, of which no op has a rule of its own, are recorded with symbols for sizes."""
+    jitpy.reset()  # nothing else is counted
     torch.manual_seed(1)
     critic = nn.Sequential(nn.Linear(4, 8), LAYERS[name](), nn.Linear(8, 1))
 
