@@ -39,7 +39,8 @@ def make_tensor_input(
     index = len(recorder.graph.inputs)
     memory = tensor.untyped_storage()._cdata
     sharers = recorder._storages.get(memory, [])
-    if any(recorder._inputs[i].payload.storage.written for i in (*sharers, *sharing_arrays(recorder, tensor, source))):
+    relatives = (*sharers, *related_views(recorder, tensor), *sharing_arrays(recorder, tensor, source))
+    if any(recorder._inputs[i].payload.storage.written for i in relatives):
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
     guard, spec = describe(recorder, tensor, source, dims)
     recorder.guards.add(source, "tensor", guard)
@@ -50,13 +51,30 @@ def make_tensor_input(
     recorder._inputs.append(GraphInput(tensor, source, payload))
     recorder._by_id[id(tensor)] = payload
     recorder._storages[memory] = [*sharers, index]
+    base = tensor._base
+    views = recorder._views.get(id(base), [])
+    if base is not None:
+        recorder._views[id(base)] = [*views, index]
 
     def undo() -> None:
         del recorder._by_id[id(tensor)]
         recorder._storages[memory] = sharers
+        if base is not None:
+            recorder._views[id(base)] = views
 
     recorder._journal.append(undo)
     return payload
+
+
+def related_views(recorder: Recorder, tensor: torch.Tensor) -> list[int]:
+    """The inputs that are, to autograd, views of one tensor with this one, or that tensor: a write to one makes the
+    histories of all others anew, also where `.data = ...` has given them other memory."""
+    base = tensor if tensor._base is None else tensor._base
+    found = list(recorder._views.get(id(base), ()))
+    known = recorder._by_id.get(id(base))
+    if known is not None and known.storage.input is not None:
+        found.append(known.storage.input)
+    return found
 
 
 def sharing_arrays(recorder: Recorder, tensor: torch.Tensor, source: Source) -> list[int]:

@@ -57,6 +57,16 @@ _finding("view_that_shows_another_part_for_a_while", """
     """, "t4, t3")
 
 
+# A write to a tensor makes the histories of its former views anew, though it has got other memory.
+_finding("write_to_a_base_that_got_other_memory", """
+    t1 = h.expand(1, 2, 3)[0][:, :2]
+    y.data, h.data = h.data, y.data
+    with torch.no_grad():
+        h.mul_(2)
+    t2 = t1 * 0.5
+    """, "t2", alias=6)
+
+
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 def test_finding(name: str, backend: str) -> None:

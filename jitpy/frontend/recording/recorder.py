@@ -45,6 +45,7 @@ from ..inputs import (
     is_leaf,
     is_no_leaf,
     make_tensor_input,
+    related_views,
     sharing_arrays,
     shows_leaf,
     shows_no_leaf,
@@ -118,6 +119,8 @@ class Recorder:
         self.has_arrays = False  # whether an input is an array of numpy's
         self._ints: dict[Source, sympy.Symbol] = {}
         self._storages: dict[int, list[int]] = {}
+        #: the inputs that are views of a tensor, by its id
+        self._views: dict[int, list[int]] = {}
         #: the last steps of views that were written to under grad mode, by their ids
         self.rebased: dict[int, ViewStep] = {}
         #: recordings of calls with symbolic sizes (`derived_calls`)
@@ -743,6 +746,8 @@ class Recorder:
             raise Uncapturable("input_mutation", "a part of a tensor is changed whose elements share memory")
         if self.shares_memory(index) or sharing_arrays(self, real, entry.source):
             raise Uncapturable("input_mutation", "a tensor is changed whose memory another input shares")
+        if any(other != index for other in related_views(self, real)):
+            raise Uncapturable("input_mutation", "a tensor is changed of which another input was a view")
 
     # -- scalars
 
