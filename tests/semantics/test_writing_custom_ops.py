@@ -233,6 +233,35 @@ def writes_through_detached(x):
 
 
 @case(rows(4))
+def writes_under_vmap(x):  # which has no rule for it
+    def one(row):
+        out = torch.empty_like(row)
+        scale_into(row, out, 2.0)
+        return out
+
+    return torch.vmap(one)(x)
+
+
+@case(lambda: (torch.randn(4, 3, requires_grad=True),), fullgraph=True)
+def writes_between_gradients(x):
+    y = (x * 2).sin()
+    with torch.no_grad():
+        out = torch.empty_like(y)
+        scale_into(y, out, 0.5)
+    return (y * out).sum()
+
+
+@case(rows(4), fullgraph=True)
+def writes_in_a_branch(x):
+    def halved(row):
+        out = torch.empty_like(row)
+        scale_into(row, out, 0.5)
+        return out
+
+    return torch.cond(x.sum() > 0, halved, lambda row: row * 3, (x,))
+
+
+@case(rows(4))
 def writes_to_expanded(x):
     y = torch.zeros(1, 3).expand(4, 3)
     add_to(x, y)

@@ -525,6 +525,8 @@ class Recorder:
         """Whether an op of the program's that writes may write to copies: not where they would have to be copied back,
         which takes longer than a break (a cache that gets a line), nor where autograd has a say."""
         targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
+        if self.state.transforms:
+            raise Uncapturable("unsupported_op", f"{facts.overload} writes, under a transform that may not know how")
         if any(target.storage.input is not None for target in targets):
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to a tensor from outside")
         if self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs))):
