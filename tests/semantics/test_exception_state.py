@@ -253,7 +253,13 @@ LOOKUPS: dict[str, Callable[[], Any]] = {
     "of_a_tensor": lambda: torch.ones(2).foo,  # type: ignore[attr-defined]
     "of_a_number": lambda: (1).foo,  # type: ignore[attr-defined]
     "of_a_list": lambda: [].foo(),  # type: ignore[attr-defined]
+    "property_by_name": lambda: getattr(Plain(), "raises"),
+    "getattribute_by_name": lambda: getattr(Asked(), "x"),
 }
+
+#: From 3.12 on the interpreter no longer says what was looked up once it has specialized the instruction that did it
+SAID_AT_FIRST = {"property", "property_in_front_of_a_call", "property_of_a_property", "property_of_another", "inherited",
+                 "property_and_hook", "name_given", "object_given", "getattribute", "getattribute_in_front_of_a_call"}
 
 
 def _lookup_case(name: str, lookup: Callable[[], Any]) -> None:
@@ -268,7 +274,8 @@ def _lookup_case(name: str, lookup: Callable[[], Any]) -> None:
 
 
 for _name, _look in LOOKUPS.items():
-    _lookup_case(_name, _look)
+    if sys.version_info < (3, 12) or _name not in SAID_AT_FIRST:
+        _lookup_case(_name, _look)
 
 
 @case(lambda: (torch.ones(2),), factory=True)
