@@ -23,7 +23,7 @@ from .calls import as_int, call, fold_numpy_numbers, lift, number_value, range_i
 from .executor import Executor, is_polyfill
 from .guards import MISSING
 from .keys import check_known, is_builtin, is_compared_by_c, set_keys
-from .polyfills import construct
+from .polyfills import STAND_IN_ORIGINALS, construct
 from .source import ConstSource
 from .tensors.computed_sizes import answer_of, number_of
 from .tensors.flags import truth_of_flag
@@ -100,6 +100,10 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if inplace and name == "ADD" and isinstance(a, (ListValue, StandInValue)) and \
+            isinstance(ex.world.class_lookup(b.cls, reflected), types.FunctionType) and \
+            not _is_by_program(ex.world.class_lookup(a.cls, inplace_dunder)):
+        raise unsupported(b, "+=")  # `__radd__` comes before what a sequence does in place, but not always
     if is_boxed(a) or is_boxed(b):
         left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
         right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
@@ -150,6 +154,10 @@ def _plain_number(ex: Executor, value: Value) -> Value:
         number = ex.world.pin(value).item()
         return const(number) if type(number) in (int, float, complex) else value
     return value
+
+
+def _is_by_program(method: Any) -> bool:
+    return isinstance(method, types.FunctionType) and method not in STAND_IN_ORIGINALS
 
 
 #: what a tensor's reflected operators call

@@ -219,4 +219,23 @@ def deq(x):
     return x, out
 
 
+class Reflected:
+    def __radd__(self, other):
+        return "reflected"
+
+    def __iter__(self):
+        return iter([5])
+
+
+@case(X)
+def added_in_place(x):
+    plain, derived, queue, other = [1], SL([1]), collections.deque([1]), [1]
+    other += (2,)
+    kept = plain, derived, queue
+    plain += Reflected()
+    derived += Reflected()
+    queue += Reflected()
+    return x + 1, plain, derived, queue, other, kept
+
+
 test_all = make_test(__name__)
