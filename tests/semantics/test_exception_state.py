@@ -258,8 +258,9 @@ LOOKUPS: dict[str, Callable[[], Any]] = {
 }
 
 #: From 3.12 on the interpreter no longer says what was looked up once it has specialized the instruction that did it
-SAID_AT_FIRST = {"property", "property_in_front_of_a_call", "property_of_a_property", "property_of_another", "inherited",
-                 "property_and_hook", "name_given", "object_given", "getattribute", "getattribute_in_front_of_a_call"}
+SAID_AT_FIRST = {"property", "property_in_front_of_a_call", "property_of_a_property", "property_of_another",
+                 "inherited", "property_and_hook", "name_given", "object_given", "getattribute",
+                 "getattribute_in_front_of_a_call"}
 
 
 def _lookup_case(name: str, lookup: Callable[[], Any]) -> None:

@@ -42,12 +42,14 @@ def _answer(fn: Callable[..., torch.Tensor], *args: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 def test_number(op: str, backend: str) -> None:
     function = _OPS[op]
+    # torch 2.11 leaves a NaN bound out of account, later ones do not
+    floats = tuple(n for n in _FLOATS if op != "clamp" or n == n)
     for dtype in (torch.float32, torch.int64, torch.float16):
         t = torch.ones(3, dtype=dtype)
         # where floats that change are not looked at: they become float32
         wide = dtype is torch.float32 or op == "full" or dtype is torch.int64 and op in ("clamp", "where")
-        small, large = _INTS[:6], (*_INTS[6:], *_FLOATS[3:])
-        for changing in (small, () if wide else _FLOATS, *((*small[:2], n) for n in large[:6])):
+        small, large = _INTS[:6], (*_INTS[6:], *floats[3:])
+        for changing in (small, () if wide else floats, *((*small[:2], n) for n in large[:6])):
             jitted = jitpy.jit(function, backend=backend)
             for n in changing:
                 assert _answer(jitted, t, n) == _answer(function, t, n), (dtype, n)

@@ -105,6 +105,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 def test_gradient_penalties_of_many_sizes_share_a_graph(name: str) -> None:
     """Derivatives of gradients, of which no op has a rule of its own, are recorded with symbols for sizes."""
     jitpy.reset()  # nothing else is counted
+    if name == "images" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("the shape code of convolution_backward takes no symbols in older versions")
     torch.manual_seed(1)
     critic = nn.Sequential(nn.Linear(4, 8), LAYERS[name](), nn.Linear(8, 1))
 
