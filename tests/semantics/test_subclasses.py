@@ -392,4 +392,4 @@ def test_the_inside_of_a_subclass_is_not_compiled() -> None:
     made = [engine for engine in all_engines() if engine not in earlier]
     names = [variant.name for engine in made for variant in engine.variants]
     assert names
-    assert not any("__torch_function__" in name for name in names), names
+    assert not any(name in ("Logged.__torch_function__", "Tensor.__torch_function__") for name in names), names
