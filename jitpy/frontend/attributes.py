@@ -558,6 +558,11 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
         return TupleValue(list(value.closure)) if value.closure else const(None)
     if name == "__annotations__":
         return _annotations(ex, value)
+    if name == "__type_params__" and sys.version_info >= (3, 12):
+        if value.real is not None and value.source is not None:
+            return world.wrap(value.real.__type_params__, attr(value.source, name))
+        if value.real is None or not value.real.__type_params__:
+            return TupleValue([])  # of those made here none is generic: what makes their parameters breaks the graph
     if name == "__doc__" and value.doc is not None:
         return value.doc
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):

@@ -47,6 +47,16 @@ def hidden_history(graph: Graph, node: Node) -> Node | None:
     return source if source is not node and source.op is not INPUT and needs_grad(source.spec) else None
 
 
+def is_pending(node: Node) -> bool:
+    """Whether a value is a view on which torch left a conjugation or negation pending: a copy has plain memory."""
+    conjugated = negated = False
+    while node.op is GETITEM or node.op.is_view:
+        conjugated ^= node.op.target is torch.ops.aten._conj.default
+        negated ^= node.op.target is torch.ops.aten._neg_view.default
+        node = node.input_nodes()[0]
+    return conjugated or negated
+
+
 class _Partition:
     """Union-find over nodes, with marks that hold for a whole part."""
 

@@ -37,6 +37,24 @@ _finding("view_of_what_was_told_to_require_grad_is_written", """
         log.append(str(error))
     """, "v", alias=4)
 
+# A view counted as looked at behind the graph's writes, where eager had looked before them: an error of its history.
+for _view in ("select(1, 0)", "flatten()", "unsqueeze(0)"):
+    _finding(f"one_of_several_views_is_looked_at_and_then_written_{_view}", f"""
+        t2 = h.{_view}
+        with torch.no_grad():
+            t2.mul_(2)
+        t3 = w[..., ::2]
+        """, "t3", alias=15)
+
+# A copy was left out whose result had no conjugation pending.
+_finding("copy_of_a_pending_conjugation", """
+    c += c
+    t2 = c.conj().clone()
+    t3 = (c * 2).conj().imag.clone()
+    t4 = torch.empty_like(c)
+    t4.copy_((c * 3).conj())
+    """, "t2, t3, t4", alias=12)
+
 # A write that autograd does not record leaves a view as it was made: as one of several.
 _finding("unrecorded_write_to_one_of_several_views", """
     t2 = z.squeeze(-1)

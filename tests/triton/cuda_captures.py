@@ -1,8 +1,8 @@
 """What graphs on a GPU call, found without one: `python -m tests.triton.cuda_captures FOLDER` prints it as JSON.
 
 Inputs on the CPU are captured as if they were on a GPU, forward and backward halves are planned, and nothing runs.
-torch asks a device's guard even about tensors without memory, so where it was built without CUDA a guard that does
-nothing is installed; that lasts as long as the process, so this is one of its own.
+torch asks a device's guard even about tensors without memory, so where there is no GPU a guard that does nothing is
+installed; that lasts as long as the process, so this is one of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from jitpy.frontend import inputs
 from jitpy.ir import Graph
 from jitpy.ir.passes.cleanup import remove_dead_code
 from jitpy.ir.passes.grouped_heads import group_heads
+from jitpy.runtime.gpu import philox
 from jitpy.runtime.plan import AllocStep, CallStep, LaunchStep
 
 CUDA = torch.device("cuda", 0)
@@ -50,7 +51,7 @@ def compiler() -> str | None:
 
 def pretend(folder: Path) -> None:
     """Let capture see a GPU."""
-    if torch.version.cuda is None:
+    if not torch.cuda.is_available():
         source, library, root = folder / "guard.cpp", folder / "guard.so", Path(torch.__file__).parent
         source.write_text(GUARD)
         subprocess.run([str(compiler()), "-std=c++20", "-DNDEBUG", "-O1", "-shared", "-fPIC", f"-I{root}/include",
@@ -59,6 +60,7 @@ def pretend(folder: Path) -> None:
     torch.cuda._lazy_init = lambda: None
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.get_device_capability = lambda *args: (9, 0)
+    philox.blocks_of = lambda device: 0  # as where torch was built without CUDA: no generator can be read
     torch.cuda.is_bf16_supported = lambda *args, **kwargs: True
     real = inputs.TensorSpec
     inputs.TensorSpec = lambda dtype, shape, stride, device, *rest: real(dtype, shape, stride, CUDA, *rest)

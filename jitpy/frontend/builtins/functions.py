@@ -673,6 +673,13 @@ def typing_cast(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return args[1]
 
 
+def _is_generic(ex: Executor, function: FunctionValue) -> bool:
+    if sys.version_info < (3, 12):
+        return False
+    parameters = ex.finish_sync(load_attr(ex, function, "__type_params__"))
+    return not isinstance(parameters, TupleValue) or bool(parameters.items)
+
+
 @builtin(functools.update_wrapper)
 def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
@@ -681,14 +688,14 @@ def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     usual = constant_of(ex, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
     usual = usual and ("updated" not in names or constant_of(ex, names["updated"]) == functools.WRAPPER_UPDATES)
     if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
-            and wrapper.source is None):
+            and wrapper.source is None and not _is_generic(ex, wrapped)):
         return inline_library(ex, functools.update_wrapper, args, kwargs)
     wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
     wrapper.doc = ex.finish_sync(load_attr(ex, wrapped, "__doc__"))
     real = wrapped.real
     if wrapped.annotations is not None:
         wrapper.annotations = ex.finish_sync(load_attr(ex, wrapped, "__annotations__"))
-    elif real is not None and wrapped.source is not None and real.__annotations__:
+    elif real is not None and wrapped.source is not None:
         wrapper.annotations = ex.world.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
     target = attributes.instance_attrs(ex, wrapper)
     source = attributes.instance_attrs(ex, wrapped)

@@ -161,6 +161,9 @@ class Finisher:
         may_fail = graph.sizes.has_unbacked or graph_may_fail(graph)
         emitter.out = prologue
         self._write_front_calls(emitter, may_fail)
+        if finished.connected:  # in front of what the graph writes: that came later
+            emitter.call(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
+            emitter.emit("POP_TOP")
         emitter.out = emitter.body
         if any(call.late for call in self.ex.front_calls):
             graph.nodes[:] = [node for node in graph.nodes if not reads_late(node)]
@@ -194,9 +197,6 @@ class Finisher:
         for where in finished.inside:
             emitter.call(as_inference_tensor, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
             emitter.emit("STORE_FAST", names[where])
-        if finished.connected:
-            emitter.call(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
-            emitter.emit("POP_TOP")
         emitter.out = emitter.body
         marked: set[int] = set()
         for kind, where in finished.places:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..alias import is_pending
 from ..builder import Builder
 from ..graph import Node
 from ..spec import TensorSpec
@@ -116,7 +117,7 @@ def _copied(b: Builder, old: Node, x: Node) -> Node | None:
         x = b.call("aten.to.dtype", x, want.dtype)
     if x.tensor.shape != want.shape:
         x = b.call("aten.expand.default", x, list(want.shape))
-    if x.tensor.stride != want.stride and want.is_contiguous():
+    if is_pending(x) or x.tensor.stride != want.stride and want.is_contiguous():
         x = b.call("aten.clone.default", x, memory_format=torch.contiguous_format)
     return x if x.tensor.stride == want.stride else None
 
@@ -149,7 +150,7 @@ CONVERSIONS = Rules(
     rule(P.copy(P.node("old"), P.node("x")), _copied_apart, "copy into a layout"),
     rule(P.type_as(P.node("x"), P.node("y")), lambda b, x, y: _if_same(x, y.tensor.dtype)
          if x.tensor.device == y.tensor.device else None, "type_as of the same dtype"),
-    rule(P.clone(P.node("x")), _same, "clone"),
+    rule(P.clone(P.node("x", lambda n: not is_pending(n))), _same, "clone"),
     rule(P.contiguous(P.node("x", lambda n: isinstance(n.spec, TensorSpec) and n.spec.is_contiguous())), _same,
          "contiguous of contiguous"),
     rule(P.cat(P.any("xs", lambda xs: isinstance(xs, (tuple, list)) and len(xs) == 1), ...),
