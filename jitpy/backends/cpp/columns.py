@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order
 from ...schedule.index import Axis
@@ -12,8 +14,8 @@ from .prelude import TYPES
 
 #: Bytes of a block of columns that are worked on together, so that all stages find them in the second-level cache.
 COLUMN_CACHE = 1 << 19
-#: Rows after which a column's running float32 sum is put aside.
-SUM_ROWS = 256
+#: Rows after which a column's running float32 sum goes to one in float64: sums of equal numbers err in one direction.
+SUM_ROWS = 32
 #: Points from which that is done.
 MANY_POINTS = 1 << 16
 
@@ -90,7 +92,7 @@ class ColumnPrinter(PartialsPrinter):
         for reduction, lanes in zip(reductions, accumulators, strict=True):
             if blocked and self._sums_in_blocks(reduction, rows):
                 totals[reduction] = self.fresh("a")
-                self.text.add(f"{TYPES[lanes.dtype]} {totals[reduction]}[{width}];")
+                self.text.add(f"double {totals[reduction]}[{width}];")
                 self.text.add(f"for (int64_t l = 0; l < {width}; ++l) {totals[reduction]}[l] = 0;")
         axes = kernel.reduced
 
@@ -134,10 +136,12 @@ class ColumnPrinter(PartialsPrinter):
                     f"for (int64_t l = 0; l < lanes; ++l) if ({lanes.name}p[l] == {lanes.none}) {lanes.name}p[l] = 0;"
                 )
             else:
-                arrays[reduction.result] = totals.get(reduction, lanes.name)
+                if reduction in totals:
+                    self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {lanes.name}[l] = {totals[reduction]}[l];")
+                arrays[reduction.result] = lanes.name
 
     def _sums_in_blocks(self, reduction: Reduce, rows: Dim) -> bool:
-        return reduction.kind == "sum" and reduction.dtype.is_floating_point and self.kernel.hint(rows) > SUM_ROWS
+        return reduction.kind == "sum" and reduction.dtype is torch.float32 and self.kernel.hint(rows) > CHUNK_ROWS
 
 
 class ChunkedColumnPrinter(ColumnPrinter):
