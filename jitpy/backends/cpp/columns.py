@@ -87,10 +87,9 @@ class ColumnPrinter(PartialsPrinter):
         names = {e: f"{n}[l]" for e, n in arrays.items()}
         rows = prod(tuple(a.size for a in kernel.reduced))
         accumulators = [self.declare_lanes(r, self.accumulator(r), str(width), rows) for r in reductions]
-        blocked = any(self._sums_in_blocks(r, rows) for r in reductions)
         totals: dict[Reduce, str] = {}
-        for reduction, lanes in zip(reductions, accumulators, strict=True):
-            if blocked and self._sums_in_blocks(reduction, rows):
+        for reduction in reductions:
+            if self._sums_in_blocks(reduction, rows):
                 totals[reduction] = self.fresh("a")
                 self.text.add(f"double {totals[reduction]}[{width}];")
                 self.text.add(f"for (int64_t l = 0; l < {width}; ++l) {totals[reduction]}[l] = 0;")
