@@ -191,8 +191,8 @@ def _recording(kind: Any, env: SizeEnv, node: Node, args: Any, kwargs: Any, reco
         if on_symbols and isinstance(found, NotCovered):
             env.rollback(mark)
         if key is not None:
-            if len(_RECORDINGS) >= _LIMIT:
-                _RECORDINGS.clear()
+            if known is _RECORDINGS and len(known) >= _LIMIT:
+                known.clear()
             known[key] = found
     if isinstance(found, NotCovered):
         raise found

@@ -22,8 +22,17 @@ from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
 from .calls import as_int, call, fold_numpy_numbers, lift, number_value, range_items, record, recording, to_payload
 from .executor import Executor, is_polyfill
 from .guards import MISSING
-from .keys import check_known, is_builtin, is_compared_by_c, set_keys
-from .polyfills import STAND_IN_ORIGINALS, construct
+from .keys import check_known, is_compared_by_c, set_keys
+from .operator_methods import (
+    Attempt,
+    Names,
+    asks_program,
+    attempts,
+    refusal,
+    sequence_attempt,
+    sequence_type,
+)
+from .polyfills import construct
 from .source import ConstSource
 from .tensors.computed_sizes import answer_of, number_of
 from .tensors.flags import truth_of_flag
@@ -53,6 +62,7 @@ from .values.base import (
     WeakReferenceValue,
     const,
     is_subtype,
+    type_name,
     unsupported,
 )
 
@@ -100,24 +110,13 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
-    if inplace and name == "ADD" and isinstance(a, (ListValue, StandInValue)) and \
-            isinstance(ex.world.class_lookup(b.cls, reflected), types.FunctionType) and \
-            not _is_by_program(ex.world.class_lookup(a.cls, inplace_dunder)):
-        raise unsupported(b, "+=")  # `__radd__` comes before what a sequence does in place, but not always
     if is_boxed(a) or is_boxed(b):
         left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
         right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
-        if name == "REMAINDER" and left.cls in (str, bytes) and right.cls is not b.cls:
-            right = b  # which is asked for its text
-            if isinstance(left, ConstValue):
-                return format_percent(ex, left.value, b)
-        if not is_boxed(left) and not is_boxed(right):
+        if any(map(_is_of_torch_or_numpy, (a, b))) and not is_boxed(left) and not is_boxed(right):
             return binary(ex, name, left, right, inplace)
-        if isinstance(a, PyValue) and isinstance(b, PyValue):
-            flags = _container_binary(ex, name, a, b, inplace)
-            if flags is not None:
-                return flags
-        return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
+        flags = _flags(ex, function, a, b)
+        return _operate(ex, name, a, b, inplace) if flags is None else flags
     if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
         return numpy_operations().operate(ex, name, a, b, inplace=inplace)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
@@ -139,13 +138,26 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
             is_constant_number(b) and isinstance(a, ConstValue):
         return numpy_operations().operate(ex, name, a, b)
-    result = _container_binary(ex, name, a, b, inplace)
+    result = _flags(ex, function, a, b)
+    if result is None and not asks_program(ex.world, _names(name, inplace), a, b):
+        result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
         return result
     left, right = known_text(ex, a), known_text(ex, b)
     if left is not a or right is not b:
         return binary(ex, name, left, right, inplace)
-    return _user_binary(ex, name, a, b, dunder, reflected, inplace_dunder if inplace else None)
+    return _operate(ex, name, a, b, inplace)
+
+
+def _is_of_torch_or_numpy(value: Value) -> bool:
+    return isinstance(value, (TensorValue, ArrayValue)) or isinstance(value, PyValue) and is_number(value.obj)
+
+
+def _flags(ex: Executor, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
+    """An operator of flags' members, which are pure."""
+    if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
+        return fold_constants(ex, function, ex.world.pin(a), ex.world.pin(b))
+    return None
 
 
 def _plain_number(ex: Executor, value: Value) -> Value:
@@ -154,10 +166,6 @@ def _plain_number(ex: Executor, value: Value) -> Value:
         number = ex.world.pin(value).item()
         return const(number) if type(number) in (int, float, complex) else value
     return value
-
-
-def _is_by_program(method: Any) -> bool:
-    return isinstance(method, types.FunctionType) and method not in STAND_IN_ORIGINALS
 
 
 #: what a tensor's reflected operators call
@@ -267,35 +275,30 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
 
     world = ex.world
     if name == "ADD":
-        if isinstance(a, ListValue) and inplace and a.cls.__iadd__ is list.__iadd__:
+        if isinstance(a, ListValue) and inplace:
             list_extend(ex, a, b)
             return a
-        if isinstance(a, ListValue) and isinstance(b, ListValue) and a.cls is list and b.cls is list:
+        if isinstance(a, ListValue) and isinstance(b, ListValue):
             return ListValue(a.items + b.items)
         if isinstance(a, TupleValue) and isinstance(b, TupleValue):
-            if a.cls in (tuple, torch.Size) and b.cls in (tuple, torch.Size):
-                return TupleValue(a.items + b.items, None, type(a.cls() + b.cls()))
-            if a.cls.__add__ is tuple.__add__ and not hasattr(b.cls, "__radd__"):
-                return TupleValue(a.items + b.items)
-        if isinstance(a, ListValue) and isinstance(b, ListValue) and a.cls.__add__ is list.__add__ and \
-                not hasattr(b.cls, "__radd__"):
-            return ListValue(a.items + b.items)
+            sizes = a.cls in (tuple, torch.Size) and b.cls in (tuple, torch.Size)
+            return TupleValue(a.items + b.items, None, type(a.cls() + b.cls()) if sizes else tuple)
     if name == "MULTIPLY":
         for x, y in ((a, b), (b, a)):
             if isinstance(x, (ListValue, TupleValue)) and isinstance(y, (ConstValue, SymValue)) and \
-                    issubclass(y.cls, int) and all(is_builtin(ex, x, f"__{how}mul__") for how in ("", "r", "i")):
+                    issubclass(y.cls, int):
                 times = as_int(ex, y, "repetition")
                 if inplace and x is a and isinstance(x, ListValue):
                     mutate(ex, x)
                     x.items = x.items * times
                     return x
-                return type(x)(x.items * times)
+                return ListValue(x.items * times) if isinstance(x, ListValue) else TupleValue(x.items * times)
     if name == "ADD" and a.cls is b.cls is str and not (isinstance(a, ConstValue) and isinstance(b, ConstValue)):
         return text(ex, joined, a, b)
     if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, str):
         return format_percent(ex, a.value, b)
     if isinstance(a, SetValue) or isinstance(a, DictViewValue) and name in ("AND", "OR", "SUBTRACT", "XOR"):
-        return None if _operated_by_program(ex, name, a, b, inplace) else set_binary(ex, name, a, b, inplace)
+        return set_binary(ex, name, a, b, inplace)
     if name == "OR" and isinstance(a, DictValue) and isinstance(b, DictValue) and a.cls is dict and b.cls is dict:
         target = a if inplace else DictValue()
         if not inplace:
@@ -308,21 +311,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
         right = b.value if isinstance(b, ConstValue) else world.pin(b)
         if isinstance(a.obj, type) or isinstance(a.obj, types.UnionType):
             return fold_constants(ex, operator.or_, world.pin(a), right)
-    if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
-        return fold_constants(ex, BINARY[name][0], world.pin(a), world.pin(b))
     return None
-
-
-def _operated_by_program(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> bool:
-    """Whether an operator calls a method in Python before what a builtin class of `a` knows."""
-    _, dunder, reflected, inplace_dunder = BINARY[name]
-    first = [(a.cls, inplace_dunder)] if inplace else []
-    swapped = (b.cls, reflected)
-    if not isinstance(b, (SetValue, DictViewValue)):
-        first += [(a.cls, dunder), swapped]  # a builtin one says NotImplemented
-    else:
-        first += [swapped, (a.cls, dunder)] if a.cls is not b.cls and is_subtype(b.cls, a.cls) else [(a.cls, dunder)]
-    return any(isinstance(ex.world.class_lookup(cls, method), types.FunctionType) for cls, method in first)
 
 
 def format_percent(ex: Executor, template: str, argument: Value) -> Value:
@@ -363,63 +352,96 @@ def _refuse(value: Value) -> Any:
     raise unsupported(value, "use as a constant")
 
 
-def _user_binary(ex: Executor, name: str, a: Value, b: Value, dunder: str, reflected: str, inplace: str | None) -> Any:
-    """Operators of user classes, by the data model: in-place form, reflected first for subclasses, NotImplemented."""
+def _operate(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
+    """An operator by the data model: the slots of both classes in turn, methods in Python among them."""
     world = ex.world
     if any(isinstance(x, TensorValue) and isinstance(y, StandInValue) for x, y in ((a, b), (b, a))):
         raise unsupported(a, f"operator {_SYMBOLS[name]}")  # what a tensor makes of it, C knows
-    attempts: list[tuple[str, Value, Value]] = []
-    if inplace is not None:
-        attempts.append((inplace, a, b))
-    normal = (dunder, a, b)
-    swapped = (reflected, b, a)
-    if a.cls is not b.cls and is_subtype(b.cls, a.cls) and \
-            world.class_lookup(b.cls, reflected) is not world.class_lookup(a.cls, reflected):
-        attempts += [swapped, normal]
-    else:
-        attempts += [normal] if a.cls is b.cls else [normal, swapped]
+    names = _names(name, inplace)
+    error = f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: " \
+            f"{type_name(a.cls)!r} and {type_name(b.cls)!r}"
     methods: list[Value] = []
-    for method, left, right in attempts:
-        found = world.class_lookup(left.cls, method)
-        if isinstance(found, types.FunctionType):
-            methods.append(TupleValue([world.const_object(found), left, right]))
-        elif (is_boxed(left) or is_boxed(right)) and found is not None and answers(ex, method, left, right):
-            parts = [whole_plain_part(ex, left), whole_plain_part(ex, right)]
-            if not methods:
-                return binary(ex, name, *(reversed(parts) if method == reflected else parts))  # type: ignore[misc]
-            methods.append(TupleValue([world.const_object(found), *parts]))
+    last: Attempt | None = None
+    refused: str | None = None
+    for one in attempts(world, names, a, b):
+        if isinstance(one.found, types.FunctionType):
+            methods.append(TupleValue([world.const_object(one.found), one.left, one.right]))
+        elif one.found is not MISSING and _answers_operator(ex, name, one):
+            last = one
+            refused = refusal(_seen_by_c(ex, one), slot=False) if sequence_type(one.left) and name in _OF_SEQUENCES \
+                else None
             break
-        elif is_boxed(left):
-            continue  # says NotImplemented
-        elif found is not MISSING and found is not None and (
-                not isinstance(left, _BUILTIN_OPERANDS) or isinstance(right, PyValue) and
-                isinstance(right.obj, torch.Tensor)  # a tensor that the graph does not take was not asked
-                or isinstance(left, DictValue) and issubclass(right.cls, dict)):  # nor were dicts of other classes
-            raise unsupported(left, f"operator {_SYMBOLS[name]}")
-    if name == "MULTIPLY" and any(issubclass(x.cls, (list, tuple, str, bytes)) and hasattr(y.cls, "__index__")
-                                  for x, y in ((a, b), (b, a))):
-        raise unsupported(a, "repetition")  # a sequence, as often as an object's `__index__` says
-    error = _sequence_error(name, a, b) or (f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}"
-                                            f": {a.cls.__name__!r} and {b.cls.__name__!r}")
+    else:
+        last = sequence_attempt(world, names, a, b)
+        refused = None if last is None else refusal(_seen_by_c(ex, last), slot=True)
+    if last is not None and refused is None:
+        if not methods:
+            return _by_c(ex, name, last)
+        if name == "REMAINDER":
+            raise unsupported(last.left, f"operator {_SYMBOLS[name]}")  # which may be the result itself
+        seen = _seen_by_c(ex, last)
+        methods.append(TupleValue([world.const_object(last.found), seen.left, seen.right]))
     if methods:
-        return call(ex, world.const_object(construct.operate), [const(error), *methods], {})
-    raise ex.throw(TypeError, error)
+        return call(ex, world.const_object(construct.operate), [const(refused or error), *methods], {})
+    raise ex.throw(TypeError, refused or error)
 
+
+#: the operators for which sequences have slots of their own
+_OF_SEQUENCES = ("ADD", "MULTIPLY")
 
 #: their C operators have answered already where they can, and say NotImplemented to anything else
-_BUILTIN_OPERANDS = (ConstValue, SymValue, ScalarValue, TupleValue, ListValue, TensorValue, DictValue, SetValue)
+_BUILTIN_OPERANDS = (ConstValue, SymValue, ScalarValue, TensorValue)
 
 
-def _sequence_error(name: str, a: Value, b: Value) -> str | None:
-    """What lists, tuples and strings say when `+` or `*` does not suit them."""
-    if name == "ADD" and (isinstance(a, (ListValue, TupleValue)) or a.cls is str):
-        kind = "list" if isinstance(a, ListValue) else "tuple" if isinstance(a, TupleValue) else "str"
-        return f'can only concatenate {kind} (not "{b.cls.__name__}") to {kind}'
-    if name == "MULTIPLY":
-        for sequence, other in ((a, b), (b, a)):
-            if isinstance(sequence, (ListValue, TupleValue)):
-                return f"can't multiply sequence by non-int of type {other.cls.__name__!r}"
-    return None
+def _names(name: str, inplace: bool) -> Names:
+    _, dunder, reflected, inplace_dunder = BINARY[name]
+    return Names(dunder, reflected, inplace_dunder if inplace else None)
+
+
+def _seen_by_c(ex: Executor, one: Attempt) -> Attempt:
+    return Attempt(one.method, one.found, whole_plain_part(ex, one.left), whole_plain_part(ex, one.right))
+
+
+def _answers_operator(ex: Executor, name: str, one: Attempt) -> bool:
+    """Whether a method in C answers, or raises, rather than says NotImplemented; a break where nobody knows."""
+    left, right = one.left, one.right
+    if sequence_type(left) is not None and name in _OF_SEQUENCES:
+        return True
+    if isinstance(left, _BUILTIN_OPERANDS) or is_boxed(left):
+        if isinstance(right, PyValue) and isinstance(right.obj, torch.Tensor):
+            raise unsupported(left, f"operator {_SYMBOLS[name]}")  # a tensor that the graph does not take
+        return one.method == "__mod__" and sequence_type(left) in (str, bytes) or answers(ex, one.method, left, right)
+    if isinstance(left, SetValue) and isinstance(right, SetValue) or isinstance(left, DictValue) and \
+            isinstance(right, DictValue):
+        return True
+    if isinstance(left, SetValue) and not issubclass(right.cls, (set, frozenset)) or isinstance(left, DictValue) and \
+            not issubclass(right.cls, dict) and one.method != "__ior__" or isinstance(left, (ListValue, TupleValue)):
+        return False
+    raise unsupported(left, f"operator {_SYMBOLS[name]}")
+
+
+def _by_c(ex: Executor, name: str, one: Attempt) -> Any:
+    """What a method in C makes of operands that suit it."""
+    _, _, reflected, inplace = BINARY[name]
+    seen = _seen_by_c(ex, one)
+    swapped = one.method == reflected
+    if name == "REMAINDER" and sequence_type(one.right if swapped else one.left) in (str, bytes):
+        return _formatted(ex, one.right, one.left) if swapped else _formatted(ex, one.left, one.right)
+    if all(isinstance(v, (*_NUMBERS, TextValue)) for v in (seen.left, seen.right)):
+        return binary(ex, name, seen.right, seen.left) if swapped else binary(ex, name, seen.left, seen.right)
+    result = _container_binary(ex, name, seen.right, seen.left, False) if swapped else \
+        _container_binary(ex, name, seen.left, seen.right, one.method == inplace)
+    return call(ex, ex.world.const_object(one.found), [seen.left, seen.right], {}) if result is None else result
+
+
+def _formatted(ex: Executor, template: Value, argument: Value) -> Value:
+    """`template % argument`: argument is asked for its text, whatever its class."""
+    plain = known_text(ex, whole_plain_part(ex, template))
+    assert isinstance(plain, ConstValue)
+    result = format_percent(ex, plain.value, argument)
+    if isinstance(plain.value, str) and plain.value and "%" not in plain.value:
+        return template  # a text without a place is the result itself
+    return result
 
 
 def unary(ex: Executor, opname: str, a: Value) -> Any:
