@@ -124,6 +124,14 @@ _finding("view_made_in_inference_mode_given_to_out", """
     t8 = torch.nn.functional.gelu(t4)
     """, "t5")
 
+# What was written to an argument was kept apart for the backward pass, which read it where that shows other data.
+_finding("argument_is_written_and_then_shows_other_data", """
+    s.abs_()
+    t2 = h * s
+    s.data = s.data * 0.9
+    t4 = t2.nan_to_num()
+    """, "t4", alias=0)
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

@@ -55,6 +55,14 @@ _finding("copy_of_a_pending_conjugation", """
     t4.copy_((c * 3).conj())
     """, "t2, t3, t4", alias=12)
 
+# A view of a written view had strides, along axes of size 1, of the value that was written.
+_finding("view_of_a_written_view_of_one_row", """
+    t1 = torch.sin(y)
+    t4 = t1[:, 0][..., ::2]
+    t4.mul_(2)
+    t5 = t4[..., None]
+    """, "t5")
+
 # A write that autograd does not record leaves a view as it was made: as one of several.
 _finding("unrecorded_write_to_one_of_several_views", """
     t2 = z.squeeze(-1)

@@ -192,7 +192,8 @@ def test_capture_into_a_graph_of_the_user_on_the_second_device() -> None:
     jitted(x, weight)
     with torch.cuda.device(SECOND):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # torch keeps the stream that it makes for the first of these, for graphs on the other device, too
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
             y = jitted(x, weight)
         for _ in range(3):
             x.normal_()

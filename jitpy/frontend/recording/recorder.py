@@ -212,9 +212,11 @@ class Recorder:
         return next(i for i, entry in enumerate(self._inputs) if entry.value is tensor)
 
     def check_replaced(self, storage: Storage) -> None:
-        """A tensor is to look at other memory than this. What autograd keeps of it, it looks at there, too."""
+        """A tensor is to look at other memory than this. What autograd keeps of it, it looks at there, too: also what
+        was written to an input, which the graph would keep by itself."""
         spoiled = keepers(self, storage.values, self._first_grad_node or 0, storage.writers)
-        self.bets.spoil(spoiled, ".data = ... on a tensor that autograd keeps for the backward pass")
+        at = storage.written_at if storage.input is not None else None
+        self.bets.spoil(spoiled, ".data = ... on a tensor that autograd keeps for the backward pass", at)
 
     def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None,
                  owner: Node | None = None) -> None:
@@ -638,7 +640,8 @@ class Recorder:
             if id(step) not in self.rebased:
                 self.rebased[id(step)] = step
                 self._journal.append(lambda: self.rebased.pop(id(step)))
-        if not layouts.same_layout(value.tensor, spec) or not lost and (
+        alike = value.tensor.stride == spec.stride if target.chain else layouts.same_layout(value.tensor, spec)
+        if not alike or not lost and (
             new.tensor.requires_grad != value.tensor.requires_grad or target.chain and value.tensor.requires_grad
         ):
             return  # rebuilt from the base when it is read: with a history it is a view of that
