@@ -10,6 +10,7 @@ import inspect
 import math
 import os
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -847,3 +848,8 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
     if hook is not MISSING:
         raise unsupported(value, what)
     raise ex.throw(TypeError, f"{type_name(value.cls)!r} object cannot be interpreted as an integer")
+
+
+def is_index_sized(number: int) -> bool:
+    """Whether C code takes a number for a place or a length."""
+    return -sys.maxsize - 1 <= number <= sys.maxsize

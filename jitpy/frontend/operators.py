@@ -19,7 +19,18 @@ from .builtins.growing import number_of_items
 from .builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
 from .builtins.stand_ins import changed
 from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
-from .calls import as_int, call, fold_numpy_numbers, lift, number_value, range_items, record, recording, to_payload
+from .calls import (
+    as_int,
+    call,
+    fold_numpy_numbers,
+    is_index_sized,
+    lift,
+    number_value,
+    range_items,
+    record,
+    recording,
+    to_payload,
+)
 from .executor import Executor, is_polyfill
 from .guards import MISSING
 from .keys import check_known, is_compared_by_c, set_keys
@@ -288,6 +299,8 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
             if isinstance(x, (ListValue, TupleValue)) and isinstance(y, (ConstValue, SymValue)) and \
                     issubclass(y.cls, int):
                 times = as_int(ex, y, "repetition")
+                if not is_index_sized(times):
+                    raise ex.throw(OverflowError, "cannot fit 'int' into an index-sized integer")
                 if inplace and x is a and isinstance(x, ListValue):
                     mutate(ex, x)
                     x.items = x.items * times

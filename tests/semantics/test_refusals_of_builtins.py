@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import operator
 
@@ -52,12 +53,34 @@ class Unset:
         return "x"
 
 
+class Ordered(collections.OrderedDict):
+    pass
+
+
+def rotated(n):
+    queue = collections.deque([1, 2, 3])
+    queue.rotate(n)
+    return queue
+
+
 REFUSED = {
     "print a separator": lambda x: print(sep=3),
     "print an end": lambda x: print(end=b"x"),
     "print to a number": lambda x: print("a", file=3),
     "iter": lambda x: iter(Wrong()),
     "for": lambda x: [v for v in Wrong()],
+    "a rotation that is no size": lambda x: rotated(2**70),
+    "a rotation that is just none": lambda x: rotated(-(2**63) - 1),
+    "a rotation that is no number": lambda x: rotated("a"),
+    "a rotation of nothing": lambda x: collections.deque().rotate(1.5),
+    "a place that is no size": lambda x: [1].insert(2**70, 1),
+    "a place in a queue that is no size": lambda x: collections.deque([1]).insert(2**70, 1),
+    "a list too often": lambda x: [1] * 2**70,
+    "a tuple too often": lambda x: (1,) * -(2**70),
+    "ordered dicts": lambda x: collections.OrderedDict({}, {}),
+    "ordered dicts of a class": lambda x: Ordered({}, {}, {}),
+    "a dict's beginning": lambda x: dict.__init__({}, {}, {}),
+    "a dict with defaults": lambda x: collections.defaultdict(int, {}, {}),
     "hash": lambda x: hash(Wrong()),
     "str": lambda x: str(Wrong()),
     "repr": lambda x: repr(Wrong()),

@@ -47,6 +47,10 @@ def _dict(ex: Executor, args: Args) -> DictValue:
 
 @builtin(dict.__init__, _ORDERED.__init__)
 def dict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 2:
+        what = "expected at most 1 arguments" if issubclass(_dict(ex, args).cls, _ORDERED) else \
+            "dict expected at most 1 argument"
+        raise ex.throw(TypeError, f"{what}, got {len(args) - 1}")
     return dict_update(ex, args, kwargs)
 
 
@@ -205,7 +209,7 @@ def defaultdict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             ex.world.class_lookup(factory.cls, "__call__") is MISSING:
         raise ex.throw(TypeError, "first argument must be callable or None")
     ex.world.write_slot(_dict(ex, args), collections.defaultdict.default_factory, factory)  # type: ignore[attr-defined]
-    return dict_update(ex, [args[0], *args[2:]], kwargs)
+    return dict_init(ex, [args[0], *args[2:]], kwargs)
 
 
 @builtin(collections.defaultdict.__missing__)

@@ -8,7 +8,7 @@ import torch
 
 from ...ir.sizes import SizeUnknown
 from ..breaks import GraphBreak
-from ..calls import as_int, builtin
+from ..calls import as_int, builtin, is_index_sized
 from ..executor import Executor
 from ..operators import constant_of, equal, mutate
 from ..values.base import FALSE, NONE, ConstValue, ListValue, TupleValue, Value, const, unsupported
@@ -72,8 +72,10 @@ def _list_extend(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(list.insert)
 def list_insert(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _list(ex, args)
-    change_list(ex.world, target, "insert", as_int(ex, args[1], "insert"), args[2])
+    target, where = _list(ex, args), as_int(ex, args[1], "insert")
+    if not is_index_sized(where):
+        raise ex.throw(OverflowError, "Python int too large to convert to C ssize_t")
+    change_list(ex.world, target, "insert", where, args[2])
     return NONE
 
 

@@ -114,6 +114,9 @@ class Deque:
         self.items = self.items[::-1]
 
     def rotate(self, n=1, /):
+        n = operator.index(n)
+        if not -sys.maxsize - 1 <= n <= sys.maxsize:
+            raise OverflowError("Python int too large to convert to C ssize_t")
         size = len(self.items)
         if size:
             n = n % size
