@@ -183,9 +183,23 @@ def group_norm_of_channels_last(x):
     return y, z, y.stride(), z.stride(), y.is_contiguous(), y.flatten(2).stride()
 
 
+TRANSPOSED = (
+    lambda: (torch.randn(2, 4, 5).transpose(1, 2),),
+    lambda: (torch.randn(1, 4, 5).transpose(1, 2),),
+    lambda: (torch.randn(2, 4, 5, requires_grad=True).transpose(1, 2),),
+)
+
+
+@case(*TRANSPOSED)
+def norms_and_pools_of_transposed_rows(x):
+    y = F.batch_norm(x, torch.zeros(5), torch.ones(5))
+    z = F.max_pool1d(x, 2)
+    return y, z, y.stride(), z.stride(), F.batch_norm(x[..., 0], torch.zeros(5), torch.ones(5)).stride()
+
+
 def test_in_kernels():
     for one in CASES[__name__]:
-        if one.fn in (values_that_do_not_fit, group_norm_of_channels_last):
+        if one.fn in (values_that_do_not_fit, group_norm_of_channels_last, norms_and_pools_of_transposed_rows):
             check(one, "codegen")
 
 

@@ -15,6 +15,8 @@ from jitpy.ir import Node, TensorSpec
 from jitpy.ir import ops as table
 
 from ..traced import DECLINED, TracedTensor
+from . import derived_calls
+from .number_checks import check_dtypes
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -112,6 +114,18 @@ def _normalised(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs
     return DECLINED if training else recorder.record(overload, args, kwargs)
 
 
+def _pooled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """max_pool1d: on the CPU a kernel of its own where no gradient is wanted, which takes floats and whose result is
+    row-major."""
+    self: TracedTensor = args[0]
+    if self.spec.device.type != "cpu" or self.spec.requires_grad and recorder.state.grad_enabled:
+        return DECLINED
+    if not self.spec.dtype.is_floating_point:
+        check_dtypes(overload, recorder.to_node(args), recorder.to_node(kwargs), recorder.sizes)
+    rows = _converted(recorder, _aten.contiguous.default, (self,), {})
+    return DECLINED if rows is self else derived_calls.run(recorder, torch.max_pool1d, (rows, *args[1:]), kwargs)
+
+
 LOWERINGS: dict[Any, Lowering] = {
     _aten.batch_norm.default: _normalised,
     _aten.reshape.default: _reshaped,
@@ -133,6 +147,7 @@ LOWERINGS: dict[Any, Lowering] = {
     _aten.swapdims.default: _swapped,
     _aten.unflatten.int: _unflattened,
     _aten.chunk.default: _chunked,
+    _aten.max_pool1d.default: _pooled,
 }
 
 

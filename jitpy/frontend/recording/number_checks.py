@@ -29,6 +29,12 @@ _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64
 _REFUSAL = re.compile("overflow|too big|too large|negative int|out of range|out of bounds|ZeroDivision|not supported")
 _REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
 _REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|must be in")
+_REFUSED_PARAMETER = re.compile("must be|negative|in range|between|[Ee]xpect")
+#: arguments that are one more operand, rather than what says how something is computed
+_OPERANDS = frozenset({
+    "self", "other", "alpha", "exponent", "value", "fill_value", "min", "max", "start", "end", "step", "weight",
+    "scale",
+})
 _USUAL = frozenset({torch.float32, torch.float64})
 #: arguments that name an axis, or a kind of norm
 _NAMING = re.compile("dims?|dim[0-9]|axis|ord|p")
@@ -61,7 +67,11 @@ def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
         _check_symbolic(overload, args, kwargs, env)
     unusual = [v for v in _numbers(args) if type(v) is complex or not 0 <= v <= 127]
     unusual += [v for v in _numbers(kwargs.values()) if type(v) is complex or not 0 <= v <= 127]
-    if not unusual or not isinstance(overload, torch._ops.OpOverload):
+    if not isinstance(overload, torch._ops.OpOverload):
+        return
+    if any(type(v) is float and not 0 <= v <= 1 for v in (*args, *kwargs.values())):
+        _check_parameters(overload, args, kwargs)
+    if not unusual:
         return
     dtypes = _dtypes(args, kwargs)
     if all(map(_fits, unusual)) and dtypes <= _WIDE:
@@ -69,6 +79,16 @@ def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
     if dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual):
         return
     _check(overload, args, kwargs, _REFUSAL)
+
+
+def _check_parameters(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The same for floats that say how something is computed: a limit that may not be negative, a share."""
+    if torch.Tag.nondeterministic_seeded in overload.tags:
+        return  # a trial would draw numbers
+    arguments = overload._schema.arguments
+    given = {**{arguments[i].name: value for i, value in enumerate(args)}, **kwargs}
+    if any(type(v) is float and not 0 <= v <= 1 and name not in _OPERANDS for name, v in given.items()):
+        _check(overload, args, kwargs, _REFUSED_PARAMETER)
 
 
 def _check_symbolic(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
@@ -199,7 +219,7 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
 
 
 _NO_KERNEL = re.compile("not implemented for|not supported for|not support|not intended to support|not yet implemented|"
-                        "scalar type|the same dtype|mixed dtype|can't be cast|inputs to be")
+                        "scalar type|dtype to be|the same dtype|mixed dtype|can't be cast|inputs to be")
 _ANYTHING = re.compile("")
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 #: elements that a call may have which is tried in its own sizes

@@ -230,7 +230,7 @@ def _batch_norm(
         raise NotCovered("batch_norm while training")
     if (
         len(x.shape) < 2
-        or not is_contiguous(x.shape, x.stride)
+        or x.device.type != "cpu" and not is_contiguous(x.shape, x.stride)  # the CPU's result is row-major all the same
         or not is_float(x.dtype)
         or any(s == 0 for s in x.shape)
     ):

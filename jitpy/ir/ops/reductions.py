@@ -487,6 +487,8 @@ define("aten._safe_softmax.default", infer=_softmax, decompose=_safe_softmax_par
 
 
 def _logsumexp(env: SizeEnv, x: TensorSpec, dim: Any, keepdim: bool = False) -> TensorSpec:
+    if isinstance(dim, (tuple, list)) and not dim and x.ndim:
+        raise Invalid("no axes")  # kernels refuse them, or take them for all
     return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, float_result(x.dtype))
 
 

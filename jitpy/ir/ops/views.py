@@ -801,6 +801,8 @@ def _roll(env: SizeEnv, x: TensorSpec, shifts: Any, dims: Any = ()) -> TensorSpe
     dims = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(shifts) != len(dims) or not all(type(s) is int for s in shifts) or not is_static(x.shape):
         raise NotCovered("roll")
+    if not x.shape:
+        raise Invalid("a roll of a number")
     for d in dims:
         normalize_dim(d, len(x.shape))
     stride = format_stride(env, x, None) if len(dims) == 1 else contiguous_stride(x.shape)
