@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 STATE = ("name", "obj", "msg", "path", "code", "errno", "strerror", "filename", "filename2", "lineno", "offset", "text",
@@ -295,6 +297,105 @@ def one_error_raised_by_two_objects() -> Any:
             return x + 1, error.name, type(error.obj).__name__, error is errors[0]
 
     return fn
+
+
+class Broken:
+    """Its lookups raise behind a graph break of their own."""
+
+    inner: Any = None
+
+    @property
+    def said(self) -> Any:
+        jitpy.graph_break()
+        raise AttributeError("said")
+
+    @property
+    def called(self) -> Any:
+        return missing_in_c(jitpy.graph_break)
+
+    @property
+    def twice(self) -> Any:
+        for _ in range(2):
+            jitpy.graph_break()
+        return self.inner.said
+
+    @property
+    def known(self) -> Any:
+        jitpy.graph_break()
+        raise AttributeError("known", name="k", obj=3)
+
+    @property
+    def renamed(self) -> Any:
+        jitpy.graph_break()
+        raise Renamed("renamed")
+
+    @property
+    def other(self) -> Any:
+        jitpy.graph_break()
+        raise KeyError("other")
+
+    @property
+    def there(self) -> Any:
+        jitpy.graph_break()
+        return torch.ones(2)
+
+
+class BrokenHook(Broken):
+    def __getattr__(self, name: str) -> Any:
+        jitpy.graph_break()
+        raise AttributeError("hook " + name)
+
+
+class BrokenLookup:
+    def __getattribute__(self, name: str) -> Any:
+        jitpy.graph_break()
+        raise AttributeError("lookup " + name)
+
+
+class Renamed(AttributeError):
+    pass
+
+
+def missing_in_c(function: Any) -> Any:
+    function()
+    return operator.attrgetter("gone")(object())
+
+
+NAMES = ("said", "called", "twice", "known", "renamed", "other", "there", "nowhere")
+
+
+def a_broken(kind: Any) -> Any:
+    made = kind()
+    if kind is not BrokenLookup:
+        made.inner = Broken()
+    return made
+
+
+@case(*(lambda kind=kind, name=name: (torch.ones(2), a_broken(kind), name)
+        for kind in (Broken, BrokenHook, BrokenLookup) for name in NAMES))
+def lookups_with_a_graph_break(x: torch.Tensor, o: Any, name: str) -> Any:
+    y = x + 1
+    try:
+        return y, getattr(o, name) + y
+    except AttributeError as error:
+        return y * 2, str(error), error.name, error.obj is o, type(error.obj).__name__
+    except KeyError as error:
+        return y * 3, str(error)
+
+
+@case(lambda: (torch.ones(2), a_broken(Broken)), lambda: (torch.ones(2), a_broken(BrokenHook)))
+def calls_of_what_a_lookup_with_a_graph_break_finds(x: torch.Tensor, o: Any) -> Any:
+    y = x + 1
+    try:
+        o.said()
+    except AttributeError as error:
+        return y * 2, str(error), error.name, error.obj is o
+
+
+@case(lambda: (torch.ones(2), a_broken(Broken)), lambda: (torch.ones(2), a_broken(BrokenLookup)))
+def lookups_with_a_graph_break_that_nobody_catches(x: torch.Tensor, o: Any) -> Any:
+    y = x + 1
+    return o.said + y
 
 
 def test_lookup_that_nobody_catches() -> None:

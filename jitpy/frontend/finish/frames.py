@@ -21,6 +21,7 @@ from ..code import Ins, all_positional, param_names
 from ..executor import Executor, Frame, is_library
 from ..front_calls import FrontCall, call_in_front, is_late, lost_bet, put_back, reads_late, states_of
 from ..polyfills.classes import build_class
+from ..polyfills.construct import looked_up
 from ..recording.history import bring_up_to_date, without_history
 from ..recording.inference import as_inference_tensor, in_inference_mode
 from ..source import CallSource, attr
@@ -35,6 +36,7 @@ from ..values.base import (
     PyValue,
     TensorValue,
     Value,
+    const,
 )
 from ..world import World
 from . import builders, iterators, live_generators  # noqa: F401  (register how objects are rebuilt)
@@ -354,6 +356,7 @@ class Finisher:
         # the step that raises may have looked at more than was looked at before it
         self.expected = cause.raises if cause.found_under <= self.world.guards.subjects() else None
         pops = _POPS.get(ins.name)
+        frames = self._with_lookups(frames)
         state = self._materialize(emitter, frames, 0 if pops is None else pops(ins.arg))
         self.write_effects(emitter)
         if cause.split:
@@ -363,6 +366,20 @@ class Finisher:
             self._write_tail(emitter, frames, state, ins)
             return
         self._write_instruction(emitter, frames, state, ins, pops(ins.arg))
+
+    def _with_lookups(self, frames: list[Frame]) -> list[Frame]:
+        """A frame around each that looks an attribute up, for what C code does there with its AttributeError."""
+        out = []
+        for frame in frames:
+            if frame.lookup is not None:
+                value, name = frame.lookup
+                around = Frame(None, looked_up.__code__, self.world.globals_of(looked_up.__globals__))
+                around.locals.update(obj=value, name=const(name))
+                around.ip = next(k for k, ins in enumerate(around.instructions) if ins.name == "CALL") + 1
+                around.entered = frame.entered
+                out.append(around)
+            out.append(frame)
+        return out
 
     def _leave_handlers(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break while an exception is handled: break where it was raised, and let plain Python raise it. So the

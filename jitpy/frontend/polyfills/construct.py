@@ -78,6 +78,17 @@ def attribute_or_hook(hook, getter, obj, name, /, *args):
     return hook(obj, name)
 
 
+def looked_up(getter, obj, name, /):
+    """What `getter` finds; an AttributeError that it raises is told what was looked up."""
+    try:
+        return getter()
+    except AttributeError as error:
+        if error.name is None and error.obj is None:
+            error.name = name
+            error.obj = obj
+        raise
+
+
 def iterate_getitem(sequence, /):
     """The iterator of an object that has only `__getitem__`."""
     index = 0
