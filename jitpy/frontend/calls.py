@@ -219,12 +219,17 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
                             {k: to_payload(ex, v) for k, v in kwargs.items()})
     if fn in _RETURNS_SIZE and type(payload) is tuple:
         payload = SizePayload(payload)
+    if payload is None and fn in _RETURNS_LIST:
+        return args[0] if args else kwargs["self"]
     return from_payload(ex, payload)
 
 
 #: torch functions whose tuple of ints is a torch.Size.
 _RETURNS_SIZE = frozenset({torch.Tensor.size, torch.functional.broadcast_shapes})
 
+
+#: those that write to a list of tensors and return it
+_RETURNS_LIST = frozenset(getattr(torch, name) for name in dir(torch) if re.fullmatch("_foreach_.*[^_]_", name))
 
 #: functions that look at the types of the numbers that they are given
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.Tensor.new_tensor,

@@ -197,6 +197,25 @@ def norms_and_pools_of_transposed_rows(x):
     return y, z, y.stride(), z.stride(), F.batch_norm(x[..., 0], torch.zeros(5), torch.ones(5)).stride()
 
 
+@case(lambda: ([torch.randn(3), torch.randn(2)],), lambda: ((torch.randn(3), torch.randn(3)),), fullgraph=True)
+def lists_written_in_place(xs):
+    return torch._foreach_add_(xs, 1.0), torch._foreach_neg_(self=xs) is xs, torch.ops.aten._foreach_mul_(xs, 2.0)
+
+
+@case(
+    lambda: (torch.randn(3, 4), torch.tensor([0, 2]), torch.ones(2, 4, dtype=torch.int64)),
+    lambda: (torch.randn(3, 4), torch.tensor([0, 2]), torch.tensor(2, dtype=torch.int64)),
+    lambda: (torch.randn(3, 4), torch.tensor([True, False, True]), torch.ones(2, 4).double()),
+    lambda: (torch.randn(3, 4), torch.tensor([True, False, True]), torch.ones(1).double()),
+    lambda: (torch.ones(3, 4).long(), torch.tensor([True, False, True]), torch.tensor(1.5)),
+)
+def elements_set_to_another_dtype(x, places, value):
+    y = x + 1
+    y[places] = value
+    x[places] = value
+    return y
+
+
 def test_in_kernels():
     for one in CASES[__name__]:
         if one.fn in (values_that_do_not_fit, group_norm_of_channels_last, norms_and_pools_of_transposed_rows):

@@ -73,13 +73,8 @@ def setitem(recorder: Recorder, self: TracedTensor, index: Any, value: Any) -> A
 def _put(recorder: Recorder, target: TracedTensor, tensors: list[TracedTensor | None], value: Any) -> None:
     mask = tensors[0]
     number = type(value) is not TracedTensor
-    if (
-        len(tensors) == 1
-        and mask is not None
-        and mask.dtype is torch.bool
-        and mask.shape == target.shape
-        and (number or value.ndim == 0)
-    ):
+    is_fill = len(tensors) == 1 and mask is not None and mask.dtype is torch.bool and (number or value.ndim == 0)
+    if is_fill and mask.shape == target.shape:
         overload = _aten.masked_fill_.Scalar if number else _aten.masked_fill_.Tensor
         if number or value.dtype == target.dtype:
             recorder.record(overload, (target, mask, value), {})
@@ -89,6 +84,8 @@ def _put(recorder: Recorder, target: TracedTensor, tensors: list[TracedTensor | 
             _aten.scalar_tensor.default, (value,), {"dtype": target.dtype, "device": target.spec.device}
         )
     elif value.dtype != target.dtype:
+        if not is_fill or not torch.can_cast(value.dtype, target.dtype):
+            raise Uncapturable("exception", "index_put_ of another dtype")
         value = recorder.record(_aten._to_copy.default, (value,), {"dtype": target.dtype})
     recorder.record(_aten.index_put_.default, (target, tensors, value), {})
 
