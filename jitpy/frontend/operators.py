@@ -222,10 +222,7 @@ def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: V
             return number_value(ex.recorder.scalar_op(function, to_payload(ex, a), to_payload(ex, b)))
     left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
     right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
-    if isinstance(left, bool):
-        left = int(left)
-    if isinstance(right, bool):
-        right = int(right)
+    left, right = _without_bools(left, right)
     if all(isinstance(x, (int, sympy.Expr)) for x in (left, right)):
         if name in ("ADD", "SUBTRACT", "MULTIPLY"):
             return sym(function(left, right))
@@ -237,6 +234,11 @@ def _symbolic_binary(ex: Executor, name: str, function: Callable[..., Any], a: V
         if name == "POWER" and isinstance(right, int) and right >= 0:
             return sym(left ** right)
     return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
+
+
+def _without_bools(left: Any, right: Any) -> tuple[Any, Any]:
+    """Operands beside which sympy takes True for a number, not for a proposition."""
+    return int(left) if isinstance(left, bool) else left, int(right) if isinstance(right, bool) else right
 
 
 #: operators whose results on sizes are sizes
@@ -308,7 +310,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
                 return ListValue(x.items * times) if isinstance(x, ListValue) else TupleValue(x.items * times)
     if name == "ADD" and a.cls is b.cls is str and not (isinstance(a, ConstValue) and isinstance(b, ConstValue)):
         return text(ex, joined, a, b)
-    if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, str):
+    if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
         return format_percent(ex, a.value, b)
     if isinstance(a, SetValue) or isinstance(a, DictViewValue) and name in ("AND", "OR", "SUBTRACT", "XOR"):
         return set_binary(ex, name, a, b, inplace)
@@ -327,7 +329,7 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
     return None
 
 
-def format_percent(ex: Executor, template: str, argument: Value) -> Value:
+def format_percent(ex: Executor, template: str | bytes, argument: Value) -> Value:
     """`"..." % argument` where all parts are constants, or numbers."""
     items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
     if any(map(is_made_of_numbers, items)):
@@ -679,7 +681,7 @@ _SIZE_RELATIONS = {"<": "Lt", "<=": "Le", "==": "Eq", "!=": "Ne", ">": "Gt", ">=
 
 
 def _size_relation(symbol: str, left: Any, right: Any) -> Any:
-    return getattr(sympy, _SIZE_RELATIONS[symbol])(left, right)
+    return getattr(sympy, _SIZE_RELATIONS[symbol])(*_without_bools(left, right))
 
 
 def _compare_computed(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:

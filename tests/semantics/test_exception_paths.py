@@ -770,4 +770,25 @@ def assert_msgs(x):
     return x, r
 
 
+@case(*(lambda v=v: (vec(), v) for v in (0.5, 1.5, -2.5, 3.5, 1e9)), rounds=5)
+def line_of_a_call_that_fails_often(x, v):
+    # CPython 3.11 makes such calls in the instruction in front of CALL, once they are worth it
+    y = x + 1
+
+    return y, format(v, "d")
+
+
+class Undecided:
+    def __bool__(self):
+        graph_break()
+        raise ValueError("undecided")
+
+
+@case(lambda: (vec(), Undecided()), rounds=5)
+def line_of_a_truth_value_that_fails(x, v):
+    y = x + 1
+
+    return y if v else x
+
+
 test_all = make_test(__name__)

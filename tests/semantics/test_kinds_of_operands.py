@@ -238,4 +238,16 @@ def added_in_place(x):
     return x + 1, plain, derived, queue, other, kept
 
 
+@case(*(lambda n=n: (torch.ones(2), n) for n in ((7, 2), (5, 3), (9, 4), (True, 2), (6, False), (2, True))))
+def truth_values_beside_numbers_that_change(x, v):
+    a, b = v
+    return x + 1, a == b, a != b, a < b, a <= b, max(a, b), min(a, b), a + b, a * b
+
+
+@case(lambda: (torch.zeros(4), True), lambda: (torch.ones(4), True), lambda: (torch.ones(3), False))
+def truth_values_beside_sizes_that_depend_on_data(x, v):
+    n = x.nonzero().shape[0]
+    return x + 1, n == v, n > v, n + v
+
+
 test_all = make_test(__name__)

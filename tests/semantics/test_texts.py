@@ -124,6 +124,16 @@ def checks_of_arguments(x):
     return x + 1
 
 
+@case(*(lambda v=v: (torch.ones(2), v) for v in ((1, b"a", "x", b"q"), (2, b"a", "x", b"q"), (1, "a", "x", b"q"), (1,))))
+def bytes_of_a_tuple(x, v):
+    return x + 1, b"%d %s %a %b" % v, b"%d of %d" % (x.shape[0], v[0])
+
+
+@case(*(lambda v=v: (torch.ones(2), v) for v in (65, 66, 0x10FFFF, 0x110000, -1, 2**70)))
+def character_out_of_range(x, v):
+    return x + 1, f"{v:c}"
+
+
 test_cases = make_test(__name__)
 
 

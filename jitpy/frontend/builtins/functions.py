@@ -577,9 +577,10 @@ def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value, spec = plain_part(ex, args[0], "__format__"), whole_plain_part(ex, spec)
     if is_made_of_numbers(value) or is_made_of_numbers(spec):
         return text(ex, format, value, spec)
+    formatted, how = formatting_constant(ex, value), constant_of(ex, spec)
     try:
-        return const(format(formatting_constant(ex, value), constant_of(ex, spec)))
-    except (TypeError, ValueError) as error:
+        return const(format(formatted, how))
+    except Exception as error:
         raise ex.raise_real(error) from None
 
 

@@ -563,11 +563,13 @@ class Finisher:
         if covered:
             emitter.out.append(begin)
         jump = Label() if ins.target >= 0 else None
+        first = len(emitter.out)
         instruction, pushes = self._native(emitter, frame, ins, jump)
-        if len(frames) > 1:
-            root = frames[0]
-            instruction.location = root.view.bytecode[root.current.item].location
         emitter.out.append(instruction)
+        root = frames[0]
+        line = root.view.bytecode[root.current.item].location if len(frames) > 1 else instruction.location
+        for part in emitter.out[first:]:
+            part.location = line  # PRECALL may do what CALL stands for, and TO_BOOL calls `__bool__`
         if covered:
             emitter.out.append(TryEnd(begin))
         results = [emitter.store_temp() for _ in range(pushes)][::-1]
