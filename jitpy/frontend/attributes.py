@@ -494,10 +494,11 @@ def _c_attribute(ex: Executor, value: Value, name: str) -> Any:
         return _c_attribute(ex, value.plain, name)  # `real` and its like
     if isinstance(value, ConstValue):
         return world.const_object(getattr(value.value, name))
-    if isinstance(value, (SymValue, ScalarValue)) and name in ("real", "imag", "numerator", "denominator"):
+    if isinstance(value, (SymValue, ScalarValue)) and value.cls in (int, float) and \
+            name in ("real", "imag", "numerator", "denominator"):
         if name in ("real", "numerator"):
             return value
-        return const(0 if name == "imag" else 1)
+        return const(value.cls(0) if name == "imag" else 1)
     if isinstance(value, FunctionValue):
         return _function_attribute(ex, value, name)
     if isinstance(value, MethodValue):

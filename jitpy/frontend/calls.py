@@ -24,6 +24,7 @@ from .arrays.values import ArrayValue, evaluate_strictly, is_array, is_number
 from .breaks import GraphBreak
 from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
 from .builtins.stand_ins import make_stand_in, original_type
+from .code import is_readable
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
@@ -745,6 +746,8 @@ def _is_skipped(module: str) -> bool:
 
 def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
     """A frame with the arguments bound."""
+    if not is_readable(fn.code):
+        raise GraphBreak("opcode", fn.describe())
     frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
     bind(ex, fn, args, kwargs, frame.locals)
     for name, cell in zip(fn.code.co_freevars, fn.closure or (), strict=True):

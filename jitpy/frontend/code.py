@@ -135,6 +135,18 @@ def view_of(code: types.CodeType) -> CodeView:
     return view
 
 
+def is_readable(code: types.CodeType) -> bool:
+    """Whether code can be decoded. Not so are functions that make a type parameter with a default (3.13), and those in
+    which a variable of a comprehension has the name of a closure variable from outside (3.12)."""
+    if not {*code.co_varnames, *code.co_cellvars}.isdisjoint(code.co_freevars):
+        return False
+    try:
+        view_of(code)
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
 def n_params(code: types.CodeType) -> int:
     """How many parameters a code object has, `*args` and `**kwargs` counted as one each."""
     flags = code.co_flags

@@ -22,7 +22,9 @@ from .guards import MISSING
 from .keys import key_of
 from .operators import (
     BINARY,
+    COMPARE,
     binary,
+    compare,
     compare_builtin,
     constant_of,
     equal,
@@ -331,6 +333,8 @@ def _wrapper_compare(symbol: str) -> Any:
                 return const(symbol == "==")
             return const(NotImplemented)
         answer = compare_builtin(ex, symbol, a, b)
+        if answer is None and answers(ex, COMPARE[symbol][1], a, b):
+            answer = ex.finish_sync(compare(ex, symbol, a, b))  # numbers that are not known while tracing
         return answer if answer is not None else const(NotImplemented)
 
     return handler

@@ -791,4 +791,15 @@ def line_of_a_truth_value_that_fails(x, v):
     return y if v else x
 
 
+@case(one)
+def group_of_what_is_no_sequence(x):
+    said = []
+    for parts in (ValueError(1), {ValueError(1)}, iter([ValueError(1)]), [], [3], (ValueError(1),)):
+        try:
+            said.append(ExceptionGroup("g", parts).message)
+        except (TypeError, ValueError) as error:
+            said.append(str(error))
+    return x + 1, said
+
+
 test_all = make_test(__name__)

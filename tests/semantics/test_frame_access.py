@@ -77,4 +77,43 @@ def names_where_a_call_raised(x, n):
         return sorted(dir()), eval("str(error)"), error.args, x + 1
 
 
+# Up to Python 3.12 `locals()` of a function is one dict, brought up to date by each call; since 3.13 one dict a call.
+
+
+@case(x3)
+def locals_asked_for_twice(x, n):
+    a = 1
+    first = locals()
+    a = 2
+    before = first["a"]
+    second = locals()
+    return x * a, before, first["a"], second["a"], second is first, sorted(first)
+
+
+@case(x3)
+def locals_in_a_loop(x, n):
+    found = []
+    for i in range(3):
+        found.append(locals())
+    return x + 1, [one["i"] for one in found], found[0] is found[1]
+
+
+@case(x3)
+def locals_that_are_written_to(x, n):
+    mine = locals()
+    mine["n"] = 5
+    exec("new = n", globals(), mine)
+    return x + n, mine["new"], "new" in locals(), dir()
+
+
+@case(x3)
+def locals_of_a_called_function_twice(x, n):
+    def inner(n):
+        first = locals()
+        n += 1
+        return first, dir(), first["n"]
+
+    return x + n, inner(n), locals()["n"]
+
+
 test_all = make_test(__name__)

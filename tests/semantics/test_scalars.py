@@ -245,4 +245,23 @@ def zero_dim_tensors_as_numbers(a, b):
     return a / b, a**b, float(a) + int(b), max(a, b), min(a, b), a > b, [1, 2, 3][int(b)], range(int(b))
 
 
+@case(*(lambda v=v: (vec(), v) for v in (1.5, 2.5, -0.25, 4)))
+def parts_of_numbers(x, v):
+    s, z = x.sum().item(), v + 1j
+    flag = x.sum().item() > 0
+    return x + 1, v.real, v.imag, s.real, s.imag, z.real, z.imag, (s + 2j).imag, flag.real, flag.imag, x.shape[0].imag
+
+
+@case(*(lambda v=v: (vec(v), v) for v in (7, 6, 5, 2)))
+def comparison_methods_of_numbers(x, v):
+    n = x.shape[0]
+    return x + 1, v.__eq__(2), v.__ne__(2), (2).__eq__(v), n.__eq__(2), v.__eq__("a"), n.__ne__(2.0), v.__lt__(6)
+
+
+@case(*(lambda v=v: (vec(), v) for v in (1.5, 2.5, -0.25)))
+def comparison_methods_of_floats(x, v):
+    s = x.sum().item()
+    return x + 1, v.__eq__(2), v.__eq__(2.5), (2).__eq__(v), v.__ge__(2), s.__eq__(2.5), s.__lt__(1)
+
+
 test_cases = make_test(__name__)

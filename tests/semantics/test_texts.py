@@ -124,7 +124,8 @@ def checks_of_arguments(x):
     return x + 1
 
 
-@case(*(lambda v=v: (torch.ones(2), v) for v in ((1, b"a", "x", b"q"), (2, b"a", "x", b"q"), (1, "a", "x", b"q"), (1,))))
+@case(*(lambda v=v: (torch.ones(2), v)
+        for v in ((1, b"a", "x", b"q"), (2, b"a", "x", b"q"), (1, "a", "x", b"q"), (1,))))
 def bytes_of_a_tuple(x, v):
     return x + 1, b"%d %s %a %b" % v, b"%d of %d" % (x.shape[0], v[0])
 
@@ -132,6 +133,18 @@ def bytes_of_a_tuple(x, v):
 @case(*(lambda v=v: (torch.ones(2), v) for v in (65, 66, 0x10FFFF, 0x110000, -1, 2**70)))
 def character_out_of_range(x, v):
     return x + 1, f"{v:c}"
+
+
+@case(*(lambda v=v: (torch.ones(2), v) for v in (10, 4299, 4300, 4301)))
+def numbers_with_too_many_digits(x, v):
+    long = [10**v]
+    said = []
+    for show in (repr, str, lambda a: f"{a}", lambda a: f"{a!a}", lambda a: f"{a[0]:d}", lambda a: "%s" % a):
+        try:
+            said.append(len(show(long)))
+        except ValueError as error:
+            said.append(str(error))
+    return x + 1, said
 
 
 test_cases = make_test(__name__)

@@ -82,3 +82,12 @@ def test_a_generic_function_made_inside() -> None:
     x = torch.randn(3)
     found = jitpy.jit(made)(x)
     assert torch.equal(found[0], x + 1) and found[1] == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="defaults are of Python 3.13")
+def test_type_parameters_with_defaults() -> None:
+    made = written("def made(x):\n    def inner[T = int](y: T) -> T:\n        return y + 1\n"
+                   "    return inner(x), inner.__type_params__[0].__default__\n")
+    x = torch.randn(3)
+    found = jitpy.jit(made)(x)
+    assert torch.equal(found[0], x + 1) and found[1] is int

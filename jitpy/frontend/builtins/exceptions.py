@@ -12,7 +12,7 @@ from ..executor import Executor
 from ..finish.codegen import Emitter, builds
 from ..polyfills import exceptions as polyfills
 from ..source import constant
-from ..values.base import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, PyValue, TupleValue, Value
+from ..values.base import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, ListValue, PyValue, TupleValue, Value
 from .exception_state import base_in_c, state_names
 from .iteration import iterate
 
@@ -53,7 +53,8 @@ def exception(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 def make_group(ex: Executor, cls: type, args: Args) -> ExceptionValue:
     """`BaseExceptionGroup.__new__(cls, message, exceptions)`."""
-    items = [ex.world.force(item) for item in iterate(ex, args[1])] if len(args) == 2 else []
+    listed = len(args) == 2 and isinstance(args[1], (TupleValue, ListValue))
+    items = [ex.world.force(item) for item in iterate(ex, args[1])] if listed else []
     if not items or not isinstance(args[0], ConstValue) or type(args[0].value) is not str or \
             not all(isinstance(item, ExceptionValue) for item in items):
         raise GraphBreak("unsupported_call", f"{cls.__name__}() with arguments that it refuses")

@@ -32,7 +32,7 @@ from ..calls import (
     recording,
     to_payload,
 )
-from ..executor import Executor, TracedException
+from ..executor import Executor, Frame, TracedException
 from ..finish.resume import origin_code
 from ..guards import MISSING
 from ..operators import (
@@ -194,6 +194,8 @@ def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     frame = ex.frame
     if frame.namespace is not None:
         return frame.namespace
+    if _looks_again(frame):
+        raise GraphBreak("frame_access", "", tail=True)
     made = DictValue()
     code = origin_code(frame.code)
     for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
@@ -203,6 +205,21 @@ def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if isinstance(found, Value) and not name.startswith("."):
             ex.world.dict_set(made, name, found, const(name))
     return made
+
+
+def _looks_again(frame: Frame) -> bool:
+    """Whether the program may ask for the variables once more: up to Python 3.12 a frame has one dict of them, which is
+    brought up to date then."""
+    if sys.version_info >= (3, 13):
+        return False
+    here = frame.current.index
+    return any(0 <= ins.target <= here or ins.name in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and
+               (ins.arg[1] if isinstance(ins.arg, tuple) else ins.arg) in _LOOKS
+               for ins in frame.instructions[here + 1:])
+
+
+#: what looks at the variables of the frame that it is called in
+_LOOKS = frozenset(("locals", "vars", "dir", "exec", "eval", "_getframe", "currentframe"))
 
 
 @builtin(globals)
@@ -504,11 +521,15 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
     if isinstance(value, ListValue) and found is list.__repr__:
         value = ListValue(value.items)
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        shown = _shown_by_parts(ex, value)
-        if shown is not None:
-            return const(shown)
+        listed = _shown_by_parts(ex, value)
+        if listed is not None:
+            return const(listed)
     if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
-        return const(function(formatting_constant(ex, value)))
+        shown = formatting_constant(ex, value)
+        try:
+            return const(function(shown))
+        except Exception as error:
+            raise ex.raise_real(error) from None
     if isinstance(value, SetValue) and value.real is not None and not value.log and \
             all(type(item) in CONST_TYPES for item in value.real):
         shown = function(value.real)  # in an order that only the real set has

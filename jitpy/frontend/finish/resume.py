@@ -307,6 +307,8 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     code = point.code
     if code.co_flags & _SUSPENDED and not (point.yields and code.co_flags & _SUSPENDED == inspect.CO_GENERATOR):
         raise Resumable("generators cannot be resumed")
+    if not {*code.co_cellvars, *code.co_freevars} <= {*point.cells}:
+        raise Resumable("a comprehension has put closure variables aside")
     parameters = point.parameters()
     line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
     target = Label()

@@ -199,7 +199,10 @@ class MonitoringHook:
         for function in _functions_of(code):
             with self._lock:
                 if self._installed and function.__code__ is code:
-                    made = _redirecting(code, _Redirect(self, record, function, code))
+                    try:
+                        made = _redirecting(code, _Redirect(self, record, function, code))
+                    except (ValueError, IndexError):
+                        return  # a form of code that the decoder does not know
                     self._redirects[function] = made
                     function.__code__ = made
 

@@ -242,7 +242,11 @@ def _convert(ex: Executor, value: Value, kind: int) -> Value:
     if kind == 2:
         return ex.finish_sync(functions.builtin_repr(ex, [value], {}))
     if kind == 3:
-        return const(ascii(functions.formatting_constant(ex, value)))
+        shown = functions.formatting_constant(ex, value)
+        try:
+            return const(ascii(shown))
+        except Exception as error:
+            raise ex.raise_real(error) from None
     return value
 
 
