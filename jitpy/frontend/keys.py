@@ -65,6 +65,7 @@ def key_of(ex: Executor, value: Value) -> Any:
     if isinstance(value, SymValue):
         return as_int(ex, value, "hash()")
     if isinstance(value, TensorValue):
+        ex.recorder.bets.check_identity(value.traced)
         return _identity(ex, value)
     if isinstance(value, SetValue) and is_builtin(ex, value, "__hash__", "__eq__"):  # a frozenset
         return frozenset(value.items)

@@ -503,6 +503,8 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
     """`a is b`."""
     if a is b:
         return True
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
+        check_identity(ex, a, b)
     if a.cls is b.cls and a.cls in _LITERALS:
         return _same_literal(ex, a, b)
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
@@ -521,6 +523,12 @@ def same_object(ex: Executor, a: Value, b: Value) -> bool:
         ex.world.guards.add(a.source, "distinct", None, ex.world.why)
         ex.world.guards.add(b.source, "distinct", None, ex.world.why)
     return False
+
+
+def check_identity(ex: Executor, *tensors: TensorValue) -> None:
+    """The program asks which object a tensor is. A break where eager's may be another one."""
+    for tensor in tensors:
+        ex.recorder.bets.check_identity(tensor.traced)
 
 
 def _same_literal(ex: Executor, a: Value, b: Value) -> bool:
@@ -750,6 +758,8 @@ def equal(ex: Executor, a: Value, b: Value) -> bool:
     """Whether `a is b or a == b`, as containers compare their items."""
     if a is b:
         return True
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
+        check_identity(ex, a, b)
     return truth(ex, ex.finish_sync(compare(ex, "==", a, b)))
 
 

@@ -122,6 +122,8 @@ class Bets:
         self._shared: list[tuple[TracedTensor, Bet]] = []
         #: copies of what eager returns as it is: with the tensors that show it, their memories' generations, the bet
         self._copies: tuple[tuple[TracedTensor, tuple[tuple[Storage, int], ...], Bet], ...] = ()
+        #: what stands for a gradient, or for what was saved, while a `backward` of the program's is traced
+        self.stand_ins: set[TracedTensor] = set()
         #: nodes of leaves to which passes have gone whose gradients have a history
         self.differentiated: set[Node] = set()
         #: whether a hook of a pass is running
@@ -191,6 +193,15 @@ class Bets:
         others = tuple((tensor.storage, tensor.storage.generation) for tensor in shown)
         bet = Bet(self._recorder.step(), "autograd", "a gradient that is another tensor's memory")
         self._copies = (*before, (copy, others, bet))
+
+    def check_identity(self, tensor: TracedTensor) -> None:
+        """The program asks which object a tensor is. Raises where that may be another one in eager: a gradient that
+        passes are given, or that is passed on as it is."""
+        if tensor in self.stand_ins:
+            raise GraphBreak("autograd", "identity of a tensor that a backward pass is given")
+        for other, bet in (*self._shared, *((copy, bet) for copy, _, bet in self._copies)):
+            if other is tensor:
+                raise bet.lost()
 
     def begin_again(self, storage: Storage) -> None:
         """A leaf from outside that was changed under no_grad is read: its history begins at its present value."""

@@ -204,7 +204,9 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
 
     def stand_in(node: Node, spec: TensorSpec) -> Value:
         stand_ins.append(recorder.graph.add(recorder.op(_aten.clone.default), (node,), {}, spec, recorder.loc))
-        return ex.world.tensor_value(recorder.fresh(stand_ins[-1]))
+        tensor = recorder.fresh(stand_ins[-1])
+        recorder.bets.stand_ins.add(tensor)
+        return ex.world.tensor_value(tensor)
 
     grads = [_gradient(ex, value, k in results.differentiable, materialize, stand_in)
              for k, value in enumerate(results.values)]

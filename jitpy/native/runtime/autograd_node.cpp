@@ -358,6 +358,9 @@ variable_list JitNode::apply(variable_list&& grads) {
                                        ? spec_->differentiable_passes + 1 : -1;
     const Spec::Variant* variant = eager ? nullptr : &spec_->variant(pass.defined, pass.wanted);
     Slots values = unpack(pass), inputs;
+    std::vector<const at::TensorImpl*> given;  // as they are; kept alive by whoever has their histories
+    for (const at::Tensor& grad : grads)
+      if (grad.defined() && grad.requires_grad()) given.push_back(grad.unsafeGetTensorImpl());
     if (eager)
       for (const Slot& input : kept.values) inputs.emplace_back().share(input);
     Slots found;
@@ -380,8 +383,10 @@ variable_list JitNode::apply(variable_list&& grads) {
       if (!pass.wanted.has(i)) continue;
       TORCH_CHECK(next < found.size(), name(), ": a backward pass returned too few gradients");
       at::Tensor& grad = found[next++].tensor;
-      // a gradient that is a saved value itself has a history of its own
-      results[i] = grad.defined() && grad.requires_grad() && !differentiable ? grad.detach() : std::move(grad);
+      // a gradient that is a saved value itself has a history of its own; one that is given is passed on as it is
+      bool has_history = grad.defined() && grad.requires_grad() && !differentiable;
+      bool is_given = has_history && std::count(given.begin(), given.end(), grad.unsafeGetTensorImpl()) != 0;
+      results[i] = has_history && !is_given ? grad.detach() : std::move(grad);
     }
     return results;
   } catch (python_error& error) {
