@@ -208,7 +208,7 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
     """The instance's `__dict__`, or None where it has none."""
     if isinstance(value, ObjectValue):
         if value.attrs is None and value.real is None and value.cls.__dictoffset__ != 0:
-            value.attrs = DictValue()
+            value.attrs = _new_dict_of(value)
         return value.attrs
     if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum):
         member = ex.world.pin(value)
@@ -220,11 +220,17 @@ def instance_attrs(ex: Executor, value: Value) -> DictValue | None:
             if real is not None and value.source is not None:
                 value.attrs = DictValue(instance_dict(value.source), dict, real, real)
             else:
-                value.attrs = DictValue()
+                value.attrs = _new_dict_of(value)
         return value.attrs
     if isinstance(value, PyValue) and isinstance(value.obj, torch.Tensor) and value.source is not None:
         return ex.world.attributes_of(value.obj, value.source)
     return None
+
+
+def _new_dict_of(value: Value) -> DictValue:
+    made = DictValue()
+    made.instance = value
+    return made
 
 
 def is_data_descriptor(ex: Executor, obj: Any) -> bool:

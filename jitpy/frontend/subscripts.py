@@ -254,6 +254,8 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
     found = world.class_lookup(container.cls, "__contains__")
     if isinstance(found, types.FunctionType):
         return const(truth(ex, ex.call_sync(world.const_object(found), [container, item])))
+    if found is None:
+        raise ex.throw(TypeError, f"{container.cls.__name__!r} object is not a container")
     container = known_text(ex, plain_part(ex, container, "__contains__"))
     if isinstance(container, ConstValue):
         item = known_text(ex, whole_plain_part(ex, item))

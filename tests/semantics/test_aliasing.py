@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import types
+from typing import Any
+
 import pytest
 import torch
 
@@ -675,6 +678,56 @@ def indexed_addition_of_itself(w):
     except RuntimeError as error:
         return str(error)
     return w
+
+
+class Attributes:
+    pass
+
+
+class Listed(list):
+    pass
+
+
+class Slotted:
+    __slots__ = ("__dict__", "first")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_dict_of_what_is_made_inside(broken: bool) -> None:
+    """`__dict__` is that of the instance, also where both leave the graph."""
+    def program(x: torch.Tensor) -> tuple[Any, ...]:
+        def function() -> None:
+            pass
+
+        y = x + 1
+        made = Attributes(), Listed([1]), Slotted(), ValueError(2), types.SimpleNamespace(), function, y
+        for number, one in enumerate(made):
+            one.number = number
+        dicts = [one.__dict__ for one in made]
+        if broken:
+            jitpy.graph_break()
+        for one in dicts:
+            one["late"] = 1
+        return made, dicts, vars(made[0]), x * 2
+
+    for fn in (program, jitpy.jit(program, backend="eager")):
+        for _ in range(2):
+            made, dicts, first, _ = fn(torch.ones(2))
+            assert first is dicts[0]
+            for number, (one, its) in enumerate(zip(made, dicts, strict=True)):
+                assert one.__dict__ is its and its == {"number": number, "late": 1}
+
+
+@pytest.mark.parametrize("kept", ["dict", "both"])
+def test_a_dict_that_holds_itself_and_its_instance(kept: str) -> None:
+    def program(x: torch.Tensor) -> tuple[Any, ...]:
+        made = Attributes()
+        its = made.__dict__
+        its["its"], its["made"] = its, made
+        return (its, x + 1) if kept == "dict" else (its, x + 1, made)
+
+    its = jitpy.jit(program, backend="eager")(torch.ones(2))[0]
+    assert its["its"] is its and its["made"].__dict__ is its and [*its] == ["its", "made"]
 
 
 test_cases = make_test(__name__)

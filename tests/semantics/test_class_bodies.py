@@ -317,4 +317,19 @@ def returns_class_and_instance(x):
     return x + Local().value(), isinstance(Local(), Local)
 
 
+class WithProperty(type):
+    @property
+    def shown(cls):
+        return "of the metaclass", cls.__name__
+
+
+@case(one)
+def an_attribute_that_the_metaclass_has_a_property_for(x):
+    class Made(metaclass=WithProperty):
+        shown = "own"
+        other = 2
+
+    return x + 1, Made.shown, Made().shown, Made.other
+
+
 test_all = make_test(__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import torch
 
 from tests.semantics.harness import case, make_test
@@ -284,6 +286,40 @@ def keys_are_computed_once_in_order():
                 max([4, 2, 3], key=key), min([4, 2, 3], key=key), max([x], key=key), x + 1)
 
     return fn, seen
+
+
+def _said(function):
+    try:
+        return function()
+    except RuntimeError as error:
+        return str(error)
+
+
+@case(one)
+def dicts_that_get_other_keys_while_they_are_read(x):
+    def swapped():
+        found = {1: 1, 2: 2}
+        keys = iter(found)
+        next(keys)
+        found[3] = x
+        del found[1]
+        return list(keys)
+
+    def swapped_in_a_loop():
+        found, seen = {1: 1, 2: 2, 3: 3}, []
+        for key in found:
+            seen.append(key)
+            found[key + 10] = found.pop(key)
+            if len(seen) > 5:
+                break
+        return seen
+
+    def ordered():
+        found = collections.OrderedDict(a=1, b=2)
+        for key in found:
+            del found[key]
+
+    return x + 1, _said(swapped), _said(swapped_in_a_loop), _said(ordered)
 
 
 test_cases = make_test(__name__)

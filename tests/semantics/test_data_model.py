@@ -744,4 +744,47 @@ def partialmethods(x):
     )
 
 
+class WrongKind:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __index__(self):
+        return self.answer
+
+    def __int__(self):
+        return self.answer
+
+    def __iter__(self):
+        return iter((1, 2))
+
+    def __length_hint__(self):
+        return self.answer
+
+
+class NoContainer:
+    __contains__ = None
+
+    def __iter__(self):
+        return iter((1, 2))
+
+
+def said(function, *args):
+    try:
+        return function(*args)
+    except (TypeError, ValueError) as error:
+        return type(error).__name__, str(error)
+
+
+@case(*(lambda a=a: (vec(), a) for a in (0, 2, 5, -1, "a", None, NotImplemented, 1.5)))
+def special_methods_that_return_other_things(x, answer):
+    made = WrongKind(answer)
+    functions = (int, operator.index, operator.length_hint, list, tuple, lambda v: [0, *v], range, lambda v: [1, 2][v:])
+    return x + 1, [said(function, made) for function in functions]
+
+
+@case(one)
+def no_containers(x):
+    return x + 1, said(lambda: 1 in NoContainer()), said(lambda: 9 not in NoContainer()), list(NoContainer())
+
+
 test_all = make_test(__name__)

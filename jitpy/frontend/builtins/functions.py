@@ -278,7 +278,10 @@ def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             return record(ex, torch.Tensor.__int__, [value], {})
         if isinstance(value, ObjectValue):
             for name in ("__int__", "__index__"):
-                if ex.world.class_lookup(value.cls, name) is not MISSING:
+                hook = ex.world.class_lookup(value.cls, name)
+                if isinstance(hook, types.FunctionType):
+                    return checked_call(ex, hook, int, f"{name} returned non-int (type %s)", value)
+                if hook is not MISSING:
                     return call(ex, load_attr(ex, value, name), [], {})
     return fold(ex, int, [const(constant_of(ex, a)) for a in args],
                 {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
@@ -678,6 +681,9 @@ def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, SymValue):
         return value
     if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
+        hook = ex.world.class_lookup(value.cls, "__index__")
+        if isinstance(hook, types.FunctionType):
+            return checked_call(ex, hook, int, "__index__ returned non-int (type %s)", value)
         return call(ex, load_attr(ex, value, "__index__"), [], {})
     return const(int(as_int(ex, value, "operator.index")))
 

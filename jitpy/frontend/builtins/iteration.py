@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import inspect
 import types
@@ -11,11 +12,11 @@ from typing import Any
 import torch
 
 from ..arrays.values import ArrayValue
-from ..breaks import GraphBreak
+from ..breaks import GraphBreak, Restart
 from ..calls import builtin, call, range_items, record
 from ..executor import PUSHED, Executor, TracedException
 from ..guards import MISSING
-from ..operators import binary, known_text, truth
+from ..operators import binary, compare, known_text, truth
 from ..polyfills import rest_of
 from ..values.base import (
     DELETED,
@@ -137,13 +138,16 @@ class DictIterator(IteratorValue):
             self._now = ex.world.dict_items(self.of)
         now = self._now
         if len(now) != len(self.keys):
-            raise ex.throw(RuntimeError, "dictionary changed size during iteration")
+            ordered = issubclass(self.of.cls, collections.OrderedDict)
+            raise ex.throw(RuntimeError, "OrderedDict mutated during iteration" if ordered else
+                           "dictionary changed size during iteration")
         if self.index >= len(self.keys):
             self.finished = True
             raise Exhausted
         key, value = now[self.index]
         if key is not self.keys[self.index] and key != self.keys[self.index]:
-            raise GraphBreak("unsupported_value", "iteration over a dict that has other keys than before")
+            # which of them a real iterator meets depends on where it is
+            raise Restart(self.born, GraphBreak("unsupported_value", "iteration over a dict that gets other keys"))
         self.index += 1
         ex.world.writes += 1
         self._writes = ex.world.writes
@@ -381,6 +385,9 @@ def _ask_length(ex: Executor, value: Value) -> None:
                     continue
                 raise
             if not (isinstance(hint, ConstValue) and hint.value is NotImplemented):
-                if isinstance(hint, ConstValue) and isinstance(hint.value, int) and hint.value < 0:
-                    raise ex.throw(ValueError, f"{name}() should return >= 0")
-                return
+                if not issubclass(hint.cls, int) and name == "__length_hint__":
+                    raise ex.throw(TypeError, f"{name} must be an integer, not {hint.cls.__name__}")
+                if issubclass(hint.cls, int):
+                    if truth(ex, ex.finish_sync(compare(ex, "<", hint, const(0)))):
+                        raise ex.throw(ValueError, f"{name}() should return >= 0")
+                    return

@@ -170,6 +170,10 @@ def make_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
                 fixed[key] = deep_constant(ex, attributes[key])
             except NotConstant:
                 raise GraphBreak("local_class", f"{key} that is no constant") from None
+    for key in attributes:
+        on_meta = world.class_lookup(meta, key)
+        if on_meta is not MISSING and hasattr(type(on_meta), "__set__") and key not in vars(type):
+            raise GraphBreak("local_class", f"an attribute by the name of {on_meta!r} of its metaclass")
     try:
         twin = new_class(meta, name.value, bases, fixed, attributes)
     except (TypeError, ValueError) as error:

@@ -72,6 +72,10 @@ def _tuple(emitter: Emitter, value: TupleValue) -> None:
 
 @builds(DictValue)
 def _dict(emitter: Emitter, value: DictValue) -> None:
+    if value.instance is not None:
+        emitter.load_dict_of(value.instance)
+        emitter.remember(value)
+        return
     pairs = emitter.world.dict_items(value)
     if value.cls is dict:
         emitter.emit("BUILD_MAP", 0)

@@ -401,14 +401,9 @@ class Emitter:
     def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
         if value.attrs is not None and value.attrs.source is None:
-            hidden = isinstance(value.cls.__getattribute__, types.FunctionType)
             for key, item in self.world.dict_items(value.attrs):
                 self.load(item)
-                if hidden:
-                    self.call(own_dict, later(self.load, value))
-                else:
-                    self.load(value)
-                    self.load_attr("__dict__")
+                self.load_dict_of(value)
                 self.const(key)
                 self.emit("STORE_SUBSCR")
         slots = value.slots if isinstance(value, ObjectValue) else None
@@ -420,6 +415,14 @@ class Emitter:
             elif isinstance(item, Value):
                 self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
                 self.emit("POP_TOP")
+
+    def load_dict_of(self, value: Value) -> None:
+        """Push the `__dict__` of an instance."""
+        if isinstance(value.cls.__getattribute__, types.FunctionType):
+            self.call(own_dict, later(self.load, value))
+        else:
+            self.load(value)
+            self.load_attr("__dict__")
 
     # -- assembling -----------------------------------------------------------------------------------------
 

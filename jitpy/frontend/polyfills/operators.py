@@ -110,7 +110,10 @@ def index(a, /):
     method = getattr(type(a), "__index__", None)
     if method is None:
         raise TypeError(f"'{type(a).__name__}' object cannot be interpreted as an integer")
-    return method(a)
+    found = method(a)
+    if not isinstance(found, int):
+        raise TypeError(f"__index__ returned non-int (type {type(found).__name__})")
+    return found
 
 
 @substitute(operator.eq)
@@ -290,12 +293,24 @@ def length_hint(obj, default=0, /):
     if not hasattr(type(default), "__index__"):
         raise TypeError(f"'{type(default).__name__}' object cannot be interpreted as an integer")
     if hasattr(type(obj), "__len__"):
-        return len(obj)
+        try:
+            return len(obj)
+        except TypeError:
+            pass
     method = getattr(type(obj), "__length_hint__", None)
     if method is None:
         return default
-    result = method(obj)
-    return default if result is NotImplemented else result
+    try:
+        result = method(obj)
+    except TypeError:
+        return default
+    if result is NotImplemented:
+        return default
+    if not isinstance(result, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(result).__name__}")
+    if result < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return result
 
 
 # The callables that hold their arguments. A C instance tells what it holds only through `__reduce__`.

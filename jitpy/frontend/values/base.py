@@ -297,7 +297,7 @@ class DictValue(ObjectValue):
     `unsettled` of them have keys that are not known exactly.
     """
 
-    __slots__ = ("complete", "keys", "length", "log", "owner", "real_dict", "unsettled", "vals")
+    __slots__ = ("complete", "instance", "keys", "length", "log", "owner", "real_dict", "unsettled", "vals")
 
     def __init__(self, source: Source | None = None, cls: type = dict, real: Any = None, real_dict: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -306,6 +306,7 @@ class DictValue(ObjectValue):
         self.real_dict = real_dict
         self.complete = real_dict is None
         self.owner: type | None = None  # the class of the instance whose `__dict__` this is
+        self.instance: Value | None = None  # ... and that itself, where tracing made it
         self.log: list[tuple[Any, Value | Missing]] = []
         self.unsettled = 0
         self.length: Any = None  # the real dict's, once it was asked for
