@@ -50,6 +50,8 @@ def key_of(ex: Executor, value: Value) -> Any:
             hash(value.value)
         except TypeError as error:
             raise ex.raise_real(error) from None
+        if value.value != value.value:
+            ex.world.identify(value)
         return value.value
     if isinstance(value, PyValue):
         obj = ex.world.pin(value)

@@ -533,13 +533,15 @@ def check_identity(ex: Executor, *tensors: TensorValue) -> None:
 
 def _same_literal(ex: Executor, a: Value, b: Value) -> bool:
     """Identity of numbers and texts. Which equal ones are one object is up to CPython, at each call anew."""
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue) and a.value != a.value and b.value != b.value:
+        return _one_nan(ex, a, b)
     if is_polyfill(ex.frame.code):  # which asks `x is y or x == y`
         return isinstance(a, ConstValue) and isinstance(b, ConstValue) and a.value is b.value
     x, y = (ex.world.specialize(v.expr, "is") if isinstance(v, SymValue) else v.value if isinstance(v, ConstValue)
             else None for v in (a, b))
     if x is None or y is None:
         raise GraphBreak("unsupported_value", f"identity of {a.describe()} and {b.describe()}")
-    if x != y and x == x:
+    if x != y:
         return False
     if type(x) is int and -5 <= x <= 256:
         return True
@@ -760,10 +762,23 @@ def equal(ex: Executor, a: Value, b: Value) -> bool:
         return True
     if isinstance(a, TensorValue) and isinstance(b, TensorValue):
         check_identity(ex, a, b)
-    return truth(ex, ex.finish_sync(compare(ex, "==", a, b)))
+    return truth(ex, ex.finish_sync(compare(ex, "==", a, b))) or _one_nan(ex, a, b)
 
 
-# -- truth and length ------------------------------------------------------------------------------------------
+def _one_nan(ex: Executor, a: Value, b: Value) -> bool:
+    """Whether two numbers that are not equal are one NaN all the same."""
+    if not (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and a.cls is b.cls and a.cls in (float, complex)):
+        return False
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+        if a.value == a.value or b.value == b.value:
+            return False
+        ex.world.identify(a)
+        ex.world.identify(b)
+        return a.value is b.value
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, ScalarValue) and one.source is not None and other.source is not None:
+            truth(ex, _compare_numbers(ex, "==", operator.eq, one, one))  # this time it is no NaN
+    return False
 
 
 def truth(ex: Executor, value: Value) -> bool:

@@ -121,6 +121,9 @@ class World:
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
+        #: NaNs that the program told apart, by id, with where they come from if that is outside
+        self._nans: dict[int, Source | None] = {}
+        self._outside_nans: dict[int, Source] = {}
         self._module_keys: set[Any] = set()  # of sources
         self._lookups: dict[type, ClassLookup] = {}
         #: attributes of classes from outside that the program wrote: see `builtins/class_writes.py`
@@ -355,13 +358,16 @@ class World:
         if cls in CONST_TYPES:
             if cls is int:
                 return self._wrap_int(obj, source)
-            if cls is float and self._is_dynamic_float(obj, source):
+            if cls is float and self._is_dynamic_float(obj, source) and obj == obj:  # which NaN it is, may be asked
                 return ScalarValue(float_input(self.recorder, obj, source), source)
             if not isinstance(source, ConstSource):
                 if cls is str and self.may_break and is_changing_text(self, obj, source):
                     self.guard(source, "type", str)
                     return TextValue(obj, source)  # `pin` breaks the graph where the text is needed
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)
+                if cls is float and obj != obj:
+                    self._outside_nans.setdefault(id(obj), source)
+                    self._kept.append(obj)
             return ConstValue(obj, source)
         made = self.made.get(id(obj))
         if made is not None:
@@ -379,6 +385,23 @@ class World:
         self._by_id[id(obj)] = value
         self._kept.append(obj)
         return value
+
+    def identify(self, value: ConstValue) -> None:
+        """The program sees which object a NaN is: whether two from outside are one is guarded. A break where one may be
+        of those that the code has."""
+        source = value.source or self._outside_nans.get(id(value.value))
+        if source is None:
+            return  # made here
+        if isinstance(source, ConstSource):
+            source = None
+        outside = [known for known in self._nans.values() if known is not None]
+        if outside if source is None else len(outside) < len(self._nans):
+            raise GraphBreak("unsupported_value", "identity of a NaN")
+        known = self._nans.setdefault(id(value.value), source)
+        if source is not None and known == source:
+            self.guard(source, "distinct")
+        elif source is not None and known is not None:
+            self.guard(source, "same", known)
 
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never":
@@ -425,7 +448,7 @@ class World:
             return CellValue(None, source, obj)
         if cls is slice:
             self.guard(source, "type", cls)
-            return SliceValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")))
+            return SliceValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")), source)
         if cls is range:
             self.guard(source, "type", cls)
             return RangeValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")), source)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from tests.semantics.harness import case, make_test
@@ -85,6 +87,60 @@ def identity(x, a, b):
 def modules(x, a, b):
     a.scale = 2
     return x * getattr(b, "scale", 1)
+
+
+def nan():
+    return float("nan")
+
+
+NANS = (apart(nan), twice(nan), lambda: (vec(), 1.5, 1.5), lambda: (vec(), 2.5, nan()), lambda: (vec(), 1.0, 2.0),
+        twice(nan), apart(nan), lambda: (vec(), math.nan, GLOBAL), lambda: (vec(), math.nan, nan()))
+GLOBAL = math.nan
+
+
+@case(*NANS)
+def nans_in_containers(x, a, b):
+    return x + 1, [a] == [b], (a,) != (b,), {1: a} == {1: b}, a in [b, 1], (b, 1).count(a), [a, 1] < [b, 2], a is b
+
+
+@case(*NANS)
+def nans_as_keys(x, a, b):
+    return x + 1, len({a, b}), {a: 1}.get(b), b in {a}
+
+
+@case(*NANS)
+def nans_that_are_known(x, a, b):
+    return x + 1, [GLOBAL] == [a], [math.nan] == [b], [math.nan] == [GLOBAL], [float("nan")] == [a], [a + 0] == [a]
+
+
+@case(*NANS, fullgraph=True)
+def nans_that_are_numbers(x, a, b):
+    passed = max(a, b)
+    return x * a, x * b, [a] == [b], [a * 2] == [b], [passed] == [a], [passed] == [b], [+a] == [a], [float(b)] == [b]
+
+
+def returned(x, a, b):
+    made = float("nan")
+    return [a], [b], [made], [made], [a + 0], [float("nan")]
+
+
+def test_nans_that_leave():
+    import jitpy
+
+    jitted = jitpy.jit(returned, backend="eager")
+    for makers in NANS:
+        arguments = makers()
+        wanted, found = returned(*arguments), jitted(*arguments)
+        assert [[x == y for y in found] for x in found] == [[x == y for y in wanted] for x in wanted]
+        assert found[:2] == wanted[:2]
+    first, second = (jitted(vec(), 1.5, 2.5) for _ in range(2))
+    assert first[2] != second[2]
+
+
+@case(apart(lambda: slice(1, 3)), twice(lambda: slice(1, 3)), apart(lambda: slice(0, 2)), twice(lambda: slice(0, 1)),
+      fullgraph=True)
+def slices(x, a, b):
+    return x[a], [1, 2, 3][b], a is b, a == b, [a] == [b], a, b
 
 
 test_cases = make_test(__name__)

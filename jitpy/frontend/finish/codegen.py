@@ -10,6 +10,7 @@ The body is written twice: a first pass finds which tensors have to come out of 
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 import weakref
@@ -245,7 +246,10 @@ class Emitter:
             self.emit("PUSH_NULL")
             return
         if isinstance(value, ConstValue):
-            self.const(value.value)
+            if type(value.value) in (float, complex) and value.value != value.value:
+                self._load_nan(value)
+            else:
+                self.const(value.value)
             return
         name = self._memo.get(id(value))
         if name is not None:
@@ -294,6 +298,18 @@ class Emitter:
 
     def has_built(self, value: Value) -> bool:
         return id(value) in self._memo
+
+    def _load_nan(self, value: ConstValue) -> None:
+        """Programs tell NaNs apart: one from outside is that very one, one that was computed is new in each call."""
+        name = self._memo.get(id(value.value))
+        if value.source is not None:
+            self.load_source(value.source)
+        elif name is not None:
+            self.emit("LOAD_FAST", name)
+        else:
+            self.call(operator.neg, lambda: self.const(-value.value))
+            self.emit("COPY", 1)
+            self._memo[id(value.value)] = self.store_temp()
 
     def remember(self, value: Value) -> None:
         """Keep the object on top of the stack as the one that `value` stands for."""

@@ -454,8 +454,8 @@ class SliceValue(Value):
     __slots__ = ("start", "step", "stop")
     cls = slice
 
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
-        self.source = None
+    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+        self.source = source
         self.start, self.stop, self.step = start, stop, step
 
 
