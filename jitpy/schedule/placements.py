@@ -180,6 +180,11 @@ def _accumulates(x: Value, source: Value) -> None:
         raise NotCovered("accumulation in this dtype")
 
 
+def _in_order(low: Lowering, x: Value) -> None:
+    if low.scatters == "ordered" and x.dtype.itemsize < 4:
+        raise NotCovered("eager adds numbers of 16 bits in float32, and rounds once")
+
+
 @lowering("embedding_dense_backward")
 def embedding_dense_backward(
     low: Lowering, node: Any, grad: Value, ids: Value, rows: Dim, padding: Any, scale_by_frequency: bool
@@ -218,6 +223,7 @@ def embedding_dense_backward(
 def index_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value, *, alpha: Any = 1) -> Value:
     require_integers(ids)
     _accumulates(x, source)
+    _in_order(low, x)
     if len(ids.shape) != 1 or type(alpha) not in (int, float):
         raise NotCovered("an index_add of another form")
     axis = normalize_dim(dim, len(x.shape))
@@ -236,6 +242,7 @@ def index_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: 
 def scatter_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value) -> Value:
     require_integers(ids)
     _accumulates(x, source)
+    _in_order(low, x)
     if len(ids.shape) != len(x.shape) or len(source.shape) != len(x.shape):
         raise NotCovered("a 0-dim operand")
     axis = normalize_dim(dim, len(x.shape))

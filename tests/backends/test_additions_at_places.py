@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import jitpy
 from jitpy.backends.cpp import plan_graph
 from jitpy.runtime.executable import make_executable
 from jitpy.runtime.plan import AllocStep, KernelStep
@@ -51,6 +52,29 @@ def test_bits_are_eagers(name: str, layout: str) -> None:
     else:
         assert torch.equal(own, eager)
     assert torch.equal(inputs[0], before), "the operand was written"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["scatter_add", "index_add", "index_add 1d", "index_put", "gather", "index_select"])
+def test_16_bits_add_up_as_in_eager(name: str, dtype: torch.dtype) -> None:
+    """Thousands of ones: a sum in 16 bits stays where it does not grow any more."""
+    places = torch.randint(0, 2, (8000, 3))
+    fns: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "scatter_add": lambda x, s: x.scatter_add(0, places, s),
+        "index_add": lambda x, s: x.index_add(0, places[:, 0], s),
+        "index_add 1d": lambda x, s: x[:, 0].index_add(0, places[:, 0], s[:, 0]),
+        "index_put": lambda x, s: x.index_put((places[:, 0],), s, accumulate=True),
+        "gather": lambda x, s: x.gather(0, places) * s,
+        "index_select": lambda x, s: x.index_select(0, places[:, 0]) * s,
+    }
+    results = []
+    for fn in (fns[name], jitpy.jit(fns[name])):
+        x = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
+        result = fn(x, torch.ones(8000, 3, dtype=dtype))
+        result.backward(torch.ones_like(result))
+        results.append((result.detach(), x.grad))
+    assert torch.equal(results[1][0], results[0][0])
+    assert torch.equal(results[1][1], results[0][1])
 
 
 def test_what_nobody_else_reads_is_written_over() -> None:
