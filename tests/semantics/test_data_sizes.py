@@ -597,6 +597,24 @@ def statistics_of_what_is_there(x):
     return x.std(), x.var(), x.var(correction=0), torch.var_mean(x, correction=2), x.mean(), x.sum()
 
 
+WITH_HISTORY = (lambda: (torch.randn(3, 4, requires_grad=True),), lambda: (torch.randn(3, 4),))
+
+
+@case(*WITH_HISTORY, fullgraph=True)
+def distinct_values_require_grad(x):
+    rows, places = x.round().unique(dim=0, return_inverse=True)
+    return x.unique(), x.unique_consecutive(return_counts=True), rows, places, torch.bincount(torch.arange(4), x[0])
+
+
+@case(*WITH_HISTORY)
+def gradients_of_distinct_values(x):
+    y = x * x.detach().unique().sum() + x.round().unique().numel()
+    if not x.requires_grad:
+        return y
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    return grad, torch.autograd.grad((x * x.unique().sum()).sum(), x)  # there is no derivative
+
+
 def test_statistics_in_kernels():
     check(next(one for one in CASES[__name__] if one.fn is statistics_of_what_is_there), "codegen")
 

@@ -124,11 +124,12 @@ define("aten._pack_padded_sequence.default", infer=_pack_padded_sequence, sizes_
        differentiable=(True, False))
 define("aten.nonzero.default", infer=_nonzero, sizes_by_data=True, differentiable=False)
 define("aten.masked_select.default", infer=_masked_select, sizes_by_data=True)
-define("aten._unique2.default", infer=_unique, sizes_by_data=True, differentiable=(False, False, False))
+# their results require grad, though torch has no derivative
+define("aten._unique2.default", infer=_unique, sizes_by_data=True, differentiable=(True, False, False))
 define("aten.unique_consecutive.default", infer=_unique_consecutive, sizes_by_data=True,
-       differentiable=(False, False, False))
-define("aten.unique_dim.default", infer=_unique_dim, sizes_by_data=True, differentiable=(False, False, False))
+       differentiable=(True, False, False))
+define("aten.unique_dim.default", infer=_unique_dim, sizes_by_data=True, differentiable=(True, False, False))
 define("aten.unique_dim_consecutive.default", infer=_unique_dim_consecutive, sizes_by_data=True,
-       differentiable=(False, False, False))
+       differentiable=(True, False, False))
 define("aten.repeat_interleave.Tensor", infer=_repeat_interleave, sizes_by_data=True, differentiable=False)
-define("aten.bincount.default", infer=_bincount, sizes_by_data=True, differentiable=False)
+define("aten.bincount.default", infer=_bincount, sizes_by_data=True)
