@@ -392,8 +392,8 @@ def _operate(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
     if last is not None and refused is None:
         if not methods:
             return _by_c(ex, name, last)
-        if name == "REMAINDER":
-            raise unsupported(last.left, f"operator {_SYMBOLS[name]}")  # which may be the result itself
+        if name == "REMAINDER" or isinstance(last.left, DictValue):  # a text may be the result itself
+            raise unsupported(last.left, f"operator {_SYMBOLS[name]}")
         seen = _seen_by_c(ex, last)
         methods.append(TupleValue([world.const_object(last.found), seen.left, seen.right]))
     if methods:
@@ -427,7 +427,7 @@ def _answers_operator(ex: Executor, name: str, one: Attempt) -> bool:
             raise unsupported(left, f"operator {_SYMBOLS[name]}")  # a tensor that the graph does not take
         return one.method == "__mod__" and sequence_type(left) in (str, bytes) or answers(ex, one.method, left, right)
     if isinstance(left, SetValue) and isinstance(right, SetValue) or isinstance(left, DictValue) and \
-            isinstance(right, DictValue):
+            isinstance(right, DictValue) and one.found is getattr(dict, one.method, None):
         return True
     if isinstance(left, SetValue) and not issubclass(right.cls, (set, frozenset)) or isinstance(left, DictValue) and \
             not issubclass(right.cls, dict) and one.method != "__ior__" or isinstance(left, (ListValue, TupleValue)):
