@@ -33,7 +33,7 @@ from .frontend import (
 from .frontend.arrays.values import IS_CAPTURED
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
 from .frontend.builtins.local_classes import forget_twins
-from .frontend.code import all_positional, is_readable, param_names
+from .frontend.code import all_positional, has_own_builtins, is_readable, param_names
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finish.codegen import Unreconstructable
 from .frontend.finish.frames import Finisher
@@ -225,6 +225,8 @@ class Engine:
             raise Skip("async" if code.co_flags & (0x80 | 0x200) else "generator", code.co_name)
         if not is_readable(code):
             raise Skip("opcode", code.co_name)
+        if has_own_builtins(globals):
+            raise Skip("skipped", f"{code.co_name}: it has builtins of its own")
         history = self._histories.setdefault(id(code), Observations())
         forced: dict[int, GraphBreak] = {}
         times: dict[str, float] = {}

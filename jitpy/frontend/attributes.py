@@ -370,6 +370,9 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
             world.mro(cls)
         if name in ("__mro__", "__bases__") and is_mortal(cls):  # holding the tuple would keep the class alive
             return world.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
+        if name in ("__name__", "__qualname__", "__module__", "__doc__") and cls.__flags__ & _HEAP_TYPE and \
+                not isinstance(value, ClassValue):
+            return world.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
         return world.const_object(getattr(cls, name))
     if name == "__class__":
         return world.const_object(meta)
@@ -548,7 +551,7 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
     world = ex.world
     simple = {"__name__": value.name, "__qualname__": value.qualname, "__code__": value.code,
               "__module__": value.module}
-    if name in simple and name != "__code__" and value.pin is not None and value.source is not None:
+    if name in simple and name != "__code__" and value.known is not None and value.source is not None:
         return world.wrap(getattr(value.known, name), attr(value.source, name))
     if name in simple:
         return world.const_object(simple[name])
@@ -575,6 +578,8 @@ def _function_attribute(ex: Executor, value: FunctionValue, name: str) -> Value:
     if name == "__doc__" and (value.real is None or isinstance(value.real.__doc__, (str, type(None)))):
         constants = value.code.co_consts
         documented = sys.version_info < (3, 14) or value.code.co_flags & 0x4000000  # CO_HAS_DOCSTRING
+        if value.real is not None and value.source is not None:
+            return world.wrap(value.real.__doc__, attr(value.source, name))
         doc = value.real.__doc__ if value.real is not None else constants[0] if documented and constants else None
         return const(doc if isinstance(doc, str) else None)
     raise unsupported(value, f".{name}")

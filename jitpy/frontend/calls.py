@@ -24,7 +24,7 @@ from .arrays.values import ArrayValue, evaluate_strictly, is_array, is_number
 from .breaks import GraphBreak
 from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
 from .builtins.stand_ins import make_stand_in, original_type
-from .code import is_readable
+from .code import has_own_builtins, is_readable
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
@@ -748,6 +748,8 @@ def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[
     """A frame with the arguments bound."""
     if not is_readable(fn.code):
         raise GraphBreak("opcode", fn.describe())
+    if has_own_builtins(fn.globals):
+        raise GraphBreak("skipped", f"{fn.qualname}: it has builtins of its own")
     frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
     bind(ex, fn, args, kwargs, frame.locals)
     for name, cell in zip(fn.code.co_freevars, fn.closure or (), strict=True):

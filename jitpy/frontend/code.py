@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import types
 import weakref
@@ -145,6 +146,12 @@ def is_readable(code: types.CodeType) -> bool:
     except (ValueError, IndexError):
         return False
     return True
+
+
+def has_own_builtins(globals: dict[str, Any]) -> bool:
+    """Whether functions with these globals find other builtins than everybody does."""
+    found = globals.get("__builtins__", builtins)
+    return found is not builtins and found is not vars(builtins)
 
 
 def n_params(code: types.CodeType) -> int:

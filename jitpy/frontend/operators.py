@@ -610,6 +610,8 @@ def _compare_attempts(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     attempts = [(ex.world.class_lookup(left.cls, method), left, right, method)
                 for left, right, method in _order(ex, a, b, dunder, reflected)]
     for index, (found, left, right, method) in enumerate(attempts):
+        if found is None or found is object.__ne__ and ex.world.class_lookup(left.cls, "__eq__") is None:
+            raise ex.throw(TypeError, "'NoneType' object is not callable")
         if isinstance(found, types.FunctionType):
             handler = ex.world.const_object(found)
             rest = attempts[index + 1:]
@@ -649,6 +651,8 @@ def _answers(ex: Executor, symbol: str, found: Any, left: Value, right: Value, m
     if isinstance(left, BoxedValue) or isinstance(right, BoxedValue):
         if not isinstance(found, types.FunctionType) and answers(ex, method, left, right):
             return True
+    if found is None:
+        return True  # it raises
     if found is getattr(object, method):
         return symbol == "!=" and isinstance(ex.world.class_lookup(left.cls, "__eq__"), types.FunctionType)
     return isinstance(left, (TupleValue, ListValue, DictValue, SetValue, PyValue)) and \

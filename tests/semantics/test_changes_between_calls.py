@@ -726,6 +726,68 @@ def subclasses_changes():
     return (fn, World(A=A))
 
 
+@changed(lambda e: setattr(e.g, "__name__", "renamed"),
+         lambda e: setattr(e.g, "__qualname__", "outer.renamed"),
+         lambda e: setattr(e.g, "__doc__", "another"),
+         lambda e: setattr(e.g, "__module__", "elsewhere"),
+         lambda e: setattr(e.g, "__doc__", None))
+def names_of_a_function():
+    def g(x):
+        """Adds one."""
+        return x + 1
+
+    return lambda x: (g(x), g.__name__, g.__qualname__, g.__doc__, g.__module__), World(g=g)
+
+
+@changed(lambda e: setattr(e.A, "__name__", "Renamed"),
+         lambda e: setattr(e.A, "__qualname__", "Outer.Renamed"),
+         lambda e: setattr(e.A, "__doc__", "another"),
+         lambda e: setattr(e.A, "__module__", "elsewhere"),
+         lambda e: setattr(e.A, "__doc__", None))
+def names_of_a_class():
+    class A:
+        """A class."""
+
+    a = A()
+    return lambda x: (x + 1, type(a).__name__, A.__qualname__, a.__class__.__doc__, A.__module__), World(A=A)
+
+
+@changed(lambda e: e.builtins.update(mine=1),
+         lambda e: e.builtins.update(len=lambda v: 50),
+         lambda e: e.builtins.pop("mine"),
+         lambda e: e.builtins.update(mine=2, int=str))
+def builtins_of_its_own():
+    own = dict(vars(builtins))
+    space = {"__builtins__": own}
+    exec("def fn(x):\n    try:\n        return x + 1, len([1, 2]), isinstance(3, int), mine\n"
+         "    except NameError as error:\n        return x, str(error)", space)
+    inner = space["fn"]
+    return lambda x: (inner(x), x * 2), World(builtins=own)
+
+
+@changed(lambda e: setattr(e.A, "__eq__", lambda self, other: True),
+         lambda e: setattr(e.A, "__eq__", None),
+         lambda e: setattr(e.A, "__lt__", None),
+         lambda e: setattr(e.B, "__eq__", lambda self, other: NotImplemented),
+         lambda e: setattr(e.B, "__ne__", None))
+def comparisons_that_are_none():
+    class A:
+        pass
+
+    class B:
+        pass
+
+    def said(compare):
+        try:
+            return compare()
+        except TypeError as error:
+            return str(error)
+
+    a, b = A(), B()
+    return lambda x: (x + 1, said(lambda: a == b), said(lambda: b == a), said(lambda: a != b), said(lambda: b != a),
+                      said(lambda: a < b), said(lambda: 1 == a), said(lambda: a != 1)), World(A=A, B=B)
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", CASES)
 def test_changes_are_seen(name: str, backend: str) -> None:
