@@ -748,7 +748,9 @@ def compare_builtin(ex: Executor, symbol: str, a: Value, b: Value) -> Value | No
         xs = range_items(ex, a)
         ys = range_items(ex, b)
         return const(([x.value for x in xs] == [y.value for y in ys]) == (symbol == "=="))  # type: ignore[attr-defined]
-    if isinstance(a, SliceValue) and isinstance(b, SliceValue) and symbol in ("==", "!="):
+    if isinstance(a, SliceValue) and isinstance(b, SliceValue):
+        if symbol not in ("==", "!="):
+            raise unsupported(a, symbol)
         same = all(equal(ex, getattr(a, n), getattr(b, n)) for n in ("start", "stop", "step"))
         return const(same == (symbol == "=="))
     if isinstance(a, MethodValue) and isinstance(b, MethodValue) and symbol in ("==", "!="):
@@ -861,7 +863,7 @@ def length(ex: Executor, value: Value) -> Value:
     if isinstance(value, RangeValue):
         if isinstance(value.stop, SymValue) and isinstance(value.start, ConstValue) and value.start.value == 0 \
                 and isinstance(value.step, ConstValue) and value.step.value == 1:
-            return value.stop
+            return const(0) if _is_negative(ex, value.stop) else value.stop
         return const(len(range_items(ex, value)))
     if isinstance(value, ArrayValue):
         return numpy_operations().length(ex, value)
@@ -872,9 +874,13 @@ def length(ex: Executor, value: Value) -> Value:
     raise unsupported(value, "len()")
 
 
+def _is_negative(ex: Executor, number: SymValue) -> bool:
+    return truth(ex, ex.finish_sync(compare(ex, "<", number, const(0))))
+
+
 def _checked_length(ex: Executor, found: Value) -> Value:
     """What a `__len__` in Python returns, as `len()` passes it on."""
-    if isinstance(found, (SymValue, ScalarValue)):
+    if isinstance(found, SymValue) and not _is_negative(ex, found) or isinstance(found, ScalarValue):
         return found  # a size, or a number that the graph computes
     number = as_int(ex, found, "len()")
     if number < 0:

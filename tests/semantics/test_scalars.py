@@ -264,4 +264,32 @@ def comparison_methods_of_floats(x, v):
     return x + 1, v.__eq__(2), v.__eq__(2.5), (2).__eq__(v), v.__ge__(2), s.__eq__(2.5), s.__lt__(1)
 
 
+@case(*(lambda n=n: (vec(), n) for n in (3, 5, 0, -2, -3, 4)))
+def lengths_of_ranges_that_change(x, n):
+    r = range(n)
+    return x + 1, len(r), bool(r), len(r) * 2, "some" if r else "none", len(range(n + 1)), list(r)
+
+
+class Measured:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
+@case(*(lambda n=n: (vec(), n) for n in (3, 5, 0, -2, -3, 4)))
+def lengths_that_the_program_tells(x, n):
+    made = Measured(n)
+    try:
+        return x + 1, len(made), bool(made)
+    except ValueError as error:
+        return x + 1, str(error)
+
+
+@case(one)
+def slices_in_order(x):
+    return x + 1, slice(1) < slice(2), slice(0, 1) >= slice(0, 5), slice(1) == slice(1)
+
+
 test_cases = make_test(__name__)
