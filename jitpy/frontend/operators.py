@@ -18,7 +18,7 @@ from .breaks import GraphBreak
 from .builtins.growing import number_of_items
 from .builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
 from .builtins.stand_ins import changed
-from .builtins.texts import TextValue, is_made_of_numbers, joined, percent, text
+from .builtins.texts import TextValue, format_percent, joined, text
 from .calls import (
     as_int,
     call,
@@ -327,15 +327,6 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
         if isinstance(a.obj, type) or isinstance(a.obj, types.UnionType):
             return fold_constants(ex, operator.or_, world.pin(a), right)
     return None
-
-
-def format_percent(ex: Executor, template: str | bytes, argument: Value) -> Value:
-    """`"..." % argument` where all parts are constants, or numbers."""
-    items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
-    if any(map(is_made_of_numbers, items)):
-        return text(ex, percent, const(template), *items)
-    plain = [constant_of(ex, v) for v in items]
-    return fold_constants(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
 
 
 def constant_of(ex: Executor, value: Value) -> Any:

@@ -7,13 +7,14 @@ puts texts together goes on; what looks at one breaks the graph there (`World.pi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..breaks import GraphBreak
 from ..source import Source
 from ..tensors.known_numbers import pin
-from ..values.base import ConstValue, PyValue, ScalarValue, SymValue, Value
+from ..values.base import ConstValue, PyValue, ScalarValue, SymValue, TupleValue, Value
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -114,6 +115,17 @@ def separated(separator: str, *parts: str) -> str:
 def percent(template: str, *items: Any) -> str:
     """`template % items`."""
     return template % items
+
+
+def format_percent(ex: Executor, template: str | bytes, argument: Value) -> Value:
+    """`"..." % argument` where all parts are constants, or numbers."""
+    from ..operators import constant_of, fold_constants
+
+    items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    if any(map(is_made_of_numbers, items)):
+        return text(ex, percent, ConstValue(template), *items)
+    plain = [constant_of(ex, v) for v in items]
+    return fold_constants(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
 
 
 def formatted(names: tuple[str, ...]) -> Callable[..., str]:
