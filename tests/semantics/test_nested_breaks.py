@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 from typing import Any
@@ -522,6 +523,20 @@ def model():
 @case(one, factory=True)
 def in_modules():
     return model()
+
+
+class Broken:
+    def __or__(self, other: Any) -> Any:
+        graph_break()
+        return "or", other
+
+
+@case(lambda: (torch.randn(4), Broken(), {1: 2}, collections.OrderedDict({3: 4})))
+def one_operator_breaks_inside_and_then_itself(x: torch.Tensor, a: Any, d: Any, e: Any) -> Any:
+    found = []
+    for left, right in ((a, 1), (d, e), (a, 2), (e, d)):
+        found.append(left | right)
+    return x + 1, found
 
 
 test_all = make_test(__name__)

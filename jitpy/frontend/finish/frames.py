@@ -48,6 +48,7 @@ from .resume import (
     Resumable,
     ResumePoint,
     TailCall,
+    behind,
     calls_inner,
     first_argument,
     is_resume_code,
@@ -579,7 +580,7 @@ class Finisher:
             after = list(rest)
         elif keeps:
             after = [*rest, *results]
-        self._write_resume(emitter, frames, names, after, ins.index + 1, captured=True)
+        self._write_resume(emitter, frames, names, after, behind(frame.code, ins.index), captured=True)
         if jump is not None:
             emitter.out.append(jump)
             index = ins.target

@@ -249,6 +249,14 @@ def calls_inner(code: types.CodeType, index: int) -> bool:
     return index > first and view_of(code).instructions[first + 1].name == "JUMP_FORWARD"  # see `_insert_inner_call`
 
 
+def behind(code: types.CodeType, index: int) -> int:
+    """The place behind an instruction: in a resume function the call of the inner one may come in between."""
+    index += 1
+    while calls_inner(code, index):
+        index += 1
+    return index
+
+
 def is_resume_code(code: types.CodeType) -> bool:
     return code in _origins
 
