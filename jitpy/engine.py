@@ -225,7 +225,7 @@ class Engine:
             raise Skip("async" if code.co_flags & (0x80 | 0x200) else "generator", code.co_name)
         if not is_readable(code):
             raise Skip("opcode", code.co_name)
-        if has_own_builtins(globals):
+        if has_own_builtins(code, globals):
             raise Skip("skipped", f"{code.co_name}: it has builtins of its own")
         history = self._histories.setdefault(id(code), Observations())
         forced: dict[int, GraphBreak] = {}

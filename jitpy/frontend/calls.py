@@ -748,7 +748,7 @@ def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[
     """A frame with the arguments bound."""
     if not is_readable(fn.code):
         raise GraphBreak("opcode", fn.describe())
-    if has_own_builtins(fn.globals):
+    if has_own_builtins(fn.code, fn.globals):
         raise GraphBreak("skipped", f"{fn.qualname}: it has builtins of its own")
     frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
     bind(ex, fn, args, kwargs, frame.locals)

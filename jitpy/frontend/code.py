@@ -148,10 +148,11 @@ def is_readable(code: types.CodeType) -> bool:
     return True
 
 
-def has_own_builtins(globals: dict[str, Any]) -> bool:
-    """Whether functions with these globals find other builtins than everybody does."""
+def has_own_builtins(code: types.CodeType, globals: dict[str, Any]) -> bool:
+    """Whether a function looks for names among other builtins than everybody's. Named tuples, whose globals have none,
+    find theirs without."""
     found = globals.get("__builtins__", builtins)
-    return found is not builtins and found is not vars(builtins)
+    return found is not builtins and found is not vars(builtins) and not all(map(globals.__contains__, code.co_names))
 
 
 def n_params(code: types.CodeType) -> int:

@@ -361,7 +361,9 @@ def missing_in_c(function: Any) -> Any:
     return operator.attrgetter("gone")(object())
 
 
-NAMES = ("said", "called", "twice", "known", "renamed", "other", "there", "nowhere")
+NAMES = ("said", "called", "known", "renamed", "other", "there", "nowhere")
+if sys.version_info < (3, 12):  # later ones forget what was looked up once they have specialised the inner lookup
+    NAMES += ("twice",)
 
 
 def a_broken(kind: Any) -> Any:
