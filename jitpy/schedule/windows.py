@@ -170,8 +170,9 @@ def max_pool(
                 else:
                     place = here
                 return
-            better = e.logical_or(e.gt(element, value), e.isnan(element))
-            value, place = e.where(better, element, value), e.where(better, here, place)
+            larger, unknown = e.gt(element, value), e.isnan(element)
+            value = e.where(unknown, element, e.where(larger, element, value))  # as `pick_max`, and why
+            place = e.where(e.logical_or(larger, unknown), here, place)
 
         _fold(trace, windows, index, step)
         assert value is not None and place is not None

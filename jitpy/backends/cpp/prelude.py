@@ -311,15 +311,15 @@ template <int N> static inline int fold_all(const int* a) {
 _piece(
     "pick_max",
     """
-// The larger one; NaN if either is.
-template <class T> static inline T pick_max(T a, T b) { return (a > b) | (a != a) ? a : b; }
+// The larger one; NaN if either is. Two choices: of one by (a > b) | (a != a) GCC makes branches behind a relu.
+template <class T> static inline T pick_max(T a, T b) { const T c = a > b ? a : b; return a != a ? a : c; }
 """,
 )
 _piece(
     "pick_min",
     """
 // The smaller one; NaN if either is.
-template <class T> static inline T pick_min(T a, T b) { return (a < b) | (a != a) ? a : b; }
+template <class T> static inline T pick_min(T a, T b) { const T c = a < b ? a : b; return a != a ? a : c; }
 """,
 )
 _piece(

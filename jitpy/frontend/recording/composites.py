@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import Node, TensorSpec
+from jitpy.ir import Node, TensorSpec, contiguous_stride
 from jitpy.ir import ops as table
 
 from ..traced import DECLINED, TracedTensor
@@ -123,6 +123,11 @@ def _pooled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: di
     if not self.spec.dtype.is_floating_point:
         check_dtypes(overload, recorder.to_node(args), recorder.to_node(kwargs), recorder.sizes)
     rows = _converted(recorder, _aten.contiguous.default, (self,), {})
+    padding = args[3] if len(args) > 3 else kwargs.get("padding", 0)
+    if self.spec.is_static and padding not in (0, [0], (0,)):  # eager's kernel, which kernels here are slower than
+        shape = torch.max_pool1d(torch.empty(self.spec.shape, device="meta"), *args[1:], **kwargs).shape
+        spec = TensorSpec(self.spec.dtype, tuple(shape), contiguous_stride(tuple(shape)), self.spec.device)
+        return recorder.record(overload, (rows, *args[1:]), kwargs, spec)
     return DECLINED if rows is self else derived_calls.run(recorder, torch.max_pool1d, (rows, *args[1:]), kwargs)
 
 

@@ -1,0 +1,57 @@
+"""What GCC makes of loops with choices: vectors, and not branches, which cost ten times as much where numbers vary."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import jitpy
+from jitpy import logs
+from jitpy.backends.cpp.flags import compiler_flags
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or platform.machine() not in ("x86_64", "AMD64"), reason="asks GCC on x86")
+
+IMAGES = torch.randn(2, 64, 16, 16).to(memory_format=torch.channels_last)
+ROWS, OTHERS = torch.randn(64, 256), torch.randn(64, 256)
+
+CASES: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "the larger of two relus": (lambda x: torch.maximum(torch.relu(x), torch.relu(OTHERS)), ROWS),
+    "the largest of three": (lambda x: torch.maximum(torch.maximum(x, OTHERS), x * 2), ROWS),
+    "between tensors": (lambda x: torch.minimum(torch.maximum(x, OTHERS * 0.5), OTHERS), ROWS),
+    "pooled relu": (lambda x: F.max_pool2d(torch.relu(x), 2), IMAGES),
+    "pooled relu, overlapping": (lambda x: F.max_pool2d(torch.relu(x), 3, 2, 1), IMAGES),
+    "pooled rows": (lambda x: F.max_pool1d(torch.relu(x), 2), ROWS),
+}
+
+
+@pytest.mark.parametrize("simd", ["avx2", "avx512"])
+@pytest.mark.parametrize("name", CASES)
+def test_loops_become_vectors(name: str, simd: str, tmp_path: Path) -> None:
+    fn, x = CASES[name]
+    written: list[str] = []
+    before = logs.set_sink(written.append)
+    logs.enable("output_code")
+    try:
+        with torch.no_grad():
+            found = jitpy.jit(fn)(x)
+    finally:
+        logs.disable("output_code")
+        logs.set_sink(before)
+    torch.testing.assert_close(found, fn(x), rtol=0, atol=0)
+    source = tmp_path / "kernel.cpp"
+    source.write_text(next(text for text in written if "kernel0_part" in text).split("] ", 1)[1])
+    made = subprocess.run(["g++", *compiler_flags(simd), "-fopt-info-vec-optimized", "-c", str(source), "-o",
+                           str(tmp_path / "kernel.o")], capture_output=True, text=True, check=True)
+    lines = source.read_text().splitlines()
+    loops = [k + 2 for k, line in enumerate(lines) if "omp simd" in line]
+    told = {int(line.split(":")[1]) for line in made.stderr.splitlines() if "loop vectorized" in line}
+    assert loops and told.intersection(range(loops[0], loops[0] + 4)), made.stderr
