@@ -279,6 +279,8 @@ class ScalarBuilder:
         """A float32 rounded to what `dtype` (float16, bfloat16) can hold; nothing to do for what was stored as such."""
         if x.op == "load" and x.attr[0].dtype is dtype or x.op == "round_to" and x.attr is dtype:
             return x
+        if x.op == "const":
+            return self.const(torch.tensor(x.attr, dtype=dtype).item(), x.dtype)
         return self.make("round_to", (x,), x.dtype, dtype)
 
     # primitives

@@ -17,7 +17,8 @@ from ..ir.graph import Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.ops import aliasing
 from ..ir.ops.layout import is_dense
-from ..ir.ops.pointwise import operand_dtypes
+from ..ir.ops.pointwise import common_dtypes
+from ..ir.ops.promotion import SMALL_FLOATS, compute_dtype
 from ..ir.ops.table import normalize
 from ..ir.spec import TensorSpec
 from .expr import CARRIERS, ScalarBuilder, carrier
@@ -50,9 +51,12 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
     op = node.op
     assert op.scalar is not None
     count = op.facets["operands"]
-    dtypes = [carrier_of(d) for d in operand_dtypes(op, _specs(args), _specs(kwargs))]
+    common = common_dtypes(op, _specs(args), _specs(kwargs))
+    dtypes = [carrier_of(compute_dtype(d)) for d in common]
     values = map_nodes(args, low.values.__getitem__)
     operands, rest = (*values[:count], *[None] * (count - len(values))), values[count:]
+    if "small_exponent" in op.facets and common[0] in SMALL_FLOATS:
+        rest = tuple(torch.tensor(v, dtype=common[0]).item() if isinstance(v, (int, float)) else v for v in rest)
     options = map_nodes(kwargs, low.values.__getitem__)
     at_run_time = (HostScalar, sympy.Expr)
     factors = {k: v for k, v in options.items() if k in _FACTORS and isinstance(v, at_run_time)}
@@ -65,6 +69,8 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
         if node.tensor.dtype is not operands[0].dtype:
             return low.convert(operands[0], node.tensor.dtype)
     given = [(v, d) for v, d in zip(operands, dtypes, strict=True) if v is not None]
+    small = [_rounded(node, k, d, operands) for k, d in enumerate(common) if operands[k] is not None]
+    small += [None] * len(factors)
     given += [(v, dtypes[0]) for v in factors.values()]
 
     def body(e: ScalarBuilder, *exprs: Any) -> Any:
@@ -85,7 +91,43 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
             for k, (v, d) in enumerate(given)
         ),
     )  # raises NotCovered now rather than later
-    return low.apply(body, [v for v, _ in given], node.tensor.shape, node.tensor.dtype, [d for _, d in given])
+    return low.apply(
+        body, [v for v, _ in given], node.tensor.shape, node.tensor.dtype, [d for _, d in given], small=small)
+
+
+def _rounded(node: Node, place: int, dtype: torch.dtype, operands: tuple[Any, ...]) -> torch.dtype | None:
+    """The 16-bit dtype that an operand is rounded to before the op, if any: eager's conversion to the common dtype.
+    Values that were computed in 32 bits keep these, but where a small difference would become a large one."""
+    if dtype not in SMALL_FLOATS:
+        return None
+    operand = operands[place]
+    if isinstance(operand, Value) and not isinstance(operand, HostScalar):
+        if operand.dtype is dtype:
+            return dtype if _jumps(node, operands) else None
+        if operand.shape:
+            return dtype
+        number = operand.spec is None or operand.spec.device.type == "cpu"
+    else:
+        number = True
+    # eager's kernels for GPUs take numbers in 32 bits, and so do some for CPUs where they are the last operand
+    exact = node.tensor.device.type != "cpu" or node.op.facets.get("exact_number") == place
+    return None if number and exact else dtype
+
+
+#: Ops with steps in their results, beside those that return integers or truth values.
+_STEPS = frozenset(
+    f"aten.{name}" for name in (
+        "ceil.default", "floor.default", "round.default", "trunc.default", "fix.default", "frac.default",
+        "sign.default", "sgn.default", "floor_divide.default", "floor_divide.Scalar", "fmod.Tensor", "fmod.Scalar",
+        "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "div.Tensor_mode", "div.Scalar_mode",
+        "divide.Tensor_mode", "divide.Scalar_mode"))
+
+
+def _jumps(node: Node, operands: tuple[Any, ...]) -> bool:
+    """Whether results may differ much where operands differ in their last bits. Zeros and signs survive rounding."""
+    if node.tensor.dtype.is_floating_point:
+        return node.op.name in _STEPS
+    return not any(isinstance(one, (int, float)) and one == 0 for one in operands)
 
 
 #: Parameters that an op multiplies with, so that they need not be known before the graph runs.
@@ -149,6 +191,8 @@ def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
     if loop.combine.startswith("arg"):
         return low.reduce(loop.combine, x, dims, keepdim=loop.keepdim)
     dtype = node.tensor.dtype
+    if dtype in SMALL_FLOATS:
+        x = low.convert(x, dtype)
     if carrier(dtype) is not carrier(loop.dtype):
         return low.convert(low.reduce(loop.combine, x, dims, loop.dtype, loop.keepdim), dtype)
     return low.reduce(loop.combine, x, dims, dtype, loop.keepdim)

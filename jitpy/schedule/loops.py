@@ -280,11 +280,15 @@ def _split_axes(kernel: Kernel, space: Space) -> bool:
 
 
 def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
-    """Order the axes by the strides of what is written, and merge neighbours that every index walks as one."""
+    """Order the axes by the strides of what is written, and merge neighbours that every index walks as one. Those along
+    which positions are counted stay in row-major order: of equals the first is asked for."""
     accesses = _accesses(kernel)
     order = {axis: k for k, axis in enumerate(kernel.axes)}
+    in_order = _counts_positions(kernel)
 
     def key(axis: Axis) -> tuple[bool, float, int]:
+        if axis.reduced and in_order:
+            return True, 0, order[axis]
         coefficients = [index.coefficient(axis) for index, _ in accesses]
         strides = [abs(kernel.hint(c)) if c is not None else 0 for c in coefficients]
         own = [s for s in strides if s]
@@ -304,6 +308,10 @@ def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
         else:
             k += 1
     kernel.axes = axes
+
+
+def _counts_positions(kernel: Kernel) -> bool:
+    return any(r.position is not None for r in kernel.reductions)
 
 
 def _mergeable(index: Index, a: Axis, b: Axis) -> bool:
@@ -360,8 +368,11 @@ def _finish(kernel: Kernel) -> None:
     """Choose the vector axis and the style, number the stages, list the operands."""
     accesses = _accesses(kernel)
     best: tuple[float, int] | None = None
+    in_order = _counts_positions(kernel)
     for k, axis in enumerate(kernel.axes):
         if kernel.columns and not axis.reduced:
+            continue
+        if in_order and axis.reduced and axis is not kernel.axes[-1]:
             continue
         score = 0.0
         for index, value in accesses:

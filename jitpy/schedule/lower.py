@@ -18,6 +18,7 @@ from ..ir.algebra import sympy
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense
+from ..ir.ops.promotion import SMALL_FLOATS
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride, prod
 from .equal_sizes import write_equal_sizes_alike
@@ -305,10 +306,12 @@ class Lowering:
         dtype: torch.dtype,
         compute: torch.dtype | Sequence[torch.dtype],
         name: str = "",
+        small: Sequence[torch.dtype | None] | None = None,
     ) -> Value:
         """`fn(e, *operands)` element by element: operands broadcast to `shape` and are converted to `compute`.
 
-        `compute` is one dtype for all operands or one for each. Operands are values or Python numbers.
+        `compute` is one dtype for all operands or one for each. Operands are values or Python numbers. `small` says
+        which of them are rounded to a 16-bit dtype first.
         """
         shape = tuple(shape)
         dtypes = (
@@ -321,13 +324,14 @@ class Lowering:
         def body(trace: Trace, index: IndexTuple) -> Expr:
             e = trace.e
             exprs = []
-            for value, kind in zip(values, dtypes, strict=True):
+            for value, kind, fitting in zip(values, dtypes, small or [None] * len(values), strict=True):
                 if isinstance(value, Value):
-                    exprs.append(e.cast(trace.read(value, () if isinstance(value, HostScalar) else index), kind))
+                    operand = e.cast(trace.read(value, () if isinstance(value, HostScalar) else index), kind)
                 elif isinstance(value, sympy.Expr):
-                    exprs.append(e.size(value, kind))
+                    operand = e.size(value, kind)
                 else:
-                    exprs.append(e.const(value, kind))
+                    operand = e.const(value, kind)
+                exprs.append(operand if fitting is None else e.round_to(operand, fitting))
             return fn(e, *exprs)
 
         return self.pointwise(shape, dtype, body, name)
@@ -346,14 +350,18 @@ class Lowering:
         )
 
     def convert(self, value: Value, dtype: torch.dtype) -> Value:
-        """The value in another dtype, rounded to its own first where it is a 16-bit float computed in 32 bits."""
+        """The value in another dtype, rounded to its own first where it is a 16-bit float computed in 32 bits. Whoever
+        asks for fewer bits gets them, though what is computed from them goes on in 32."""
         if value.dtype is dtype:
             return value
-        small = value.dtype if value.dtype in (torch.float16, torch.bfloat16) else None
+        small = value.dtype if value.dtype in SMALL_FLOATS else None
 
         def body(trace: Trace, index: IndexTuple) -> Expr:
+            e = trace.e
             x = trace.read(value, index)
-            return trace.e.round_to(x, small) if small is not None else x
+            if small is not None:
+                x = e.round_to(x, small)
+            return e.round_to(e.cast(x, torch.float32), dtype) if dtype in SMALL_FLOATS else x
 
         return self.pointwise(value.shape, dtype, body)
 
@@ -372,8 +380,11 @@ class Lowering:
         argument = kind in ("argmax", "argmin")
         kind_dtype = carrier(value.dtype if argument else dtype)
 
+        small = value.dtype if argument and value.dtype in SMALL_FLOATS else None
+
         def body(trace: Trace, index: IndexTuple) -> Expr:
-            return trace.e.cast(trace.read(value, index), kind_dtype)
+            x = trace.e.cast(trace.read(value, index), kind_dtype)
+            return x if small is None else trace.e.round_to(x, small)  # which of them are equal
 
         result: Value = self.tag(Reduction(kind, shape, gone, torch.int64 if argument else dtype, body), kind)
         if keepdim:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import jitpy
 from jitpy import config
 from jitpy.backends.cpp import plan_graph
 from jitpy.runtime.executable import make_executable
@@ -233,6 +234,18 @@ def test_arg_reductions_take_the_first_of_equals() -> None:
     assert run(lambda x: x.argmax(), large).item() == 70_000
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+@pytest.mark.parametrize("shape", [(3, 4, 33), (5, 5, 5), (4, 9, 12)])
+def test_the_first_of_equals_where_memory_has_another_order(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def fn(x: Tensor) -> list[Tensor]:
+        views = [x.transpose(0, 2), x.permute(1, 2, 0), x.permute(2, 0, 1), x.diagonal(0, 0, 1), x.mT, x.flip(0)]
+        return [op(v) for v in (*views, (x * 2).mT, x) for op in (torch.argmax, torch.argmin)] + [x.mT.max(1)[1]]
+
+    x = torch.randint(0, 3, shape).to(dtype)
+    for found, wanted in zip(run(fn, x), fn(x), strict=True):
+        assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_choices_that_are_one_for_all_lanes(dtype: torch.dtype) -> None:
     """Windows at the border of channels-last images, rows that a mask hides: conditions outside the vector loop."""
@@ -331,3 +344,60 @@ def test_erf_far_from_zero() -> None:
 def test_flips_of_reshaped_tensors(fn: Callable[[Tensor], Tensor]) -> None:
     y = torch.randn(2, 3)
     torch.testing.assert_close(run(fn, y), fn(y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_operands_are_rounded_to_16_bits_as_in_eager(dtype: torch.dtype) -> None:
+    """Integers, numbers and 0-dim tensors, but the factors and divisors that eager keeps."""
+    x = (torch.rand(2000) * 4 + 0.3).to(dtype)
+
+    def fn(x: Tensor, many: Tensor, one: Tensor) -> list[Tensor]:
+        return [op(x, y) for y in (many, one, 0.7123456, 2051)
+                for op in (torch.add, torch.sub, torch.mul, torch.div, torch.remainder, torch.fmod, torch.eq, torch.lt,
+                           torch.pow, torch.floor_divide)] + [torch.lerp(x, x * 2, 0.7123456), one + x, many / x]
+
+    for many, one in ((torch.randint(1000, 9000, (2000,), dtype=torch.int32), torch.tensor(0.7123456)),
+                      (torch.randint(1000, 9000, (2000,)), torch.tensor(2051))):
+        for one_eager, one_compiled in zip(fn(x, many, one), run(fn, x, many, one), strict=True):
+            assert one_eager.dtype is one_compiled.dtype
+            different = ~((one_eager == one_compiled) | (one_eager != one_eager) & (one_compiled != one_compiled))
+            assert different.sum() <= 2, (one_eager[different], one_compiled[different])  # of powers
+
+
+def test_what_jumps_sees_values_of_16_bits() -> None:
+    """bfloat16 is computed in 32 bits, but for comparisons, steps, and where the best value of several is."""
+    x, y = torch.randn(300, 1000).bfloat16(), torch.randn(300, 1000).bfloat16()
+
+    def fn(x: Tensor, y: Tensor) -> list[Tensor]:
+        product = x * y
+        return [product == product.amax(-1, keepdim=True), product == product.amax(), product.argmax(-1),
+                product.argmin(0), product.floor(), product.round(), product.remainder(0.5), product > y,
+                product.to(torch.int32), (x.float() * 1.0001).bfloat16() == x, (x.float() * 1.0001).bfloat16() - x]
+
+    for eager, compiled in zip(fn(x, y), run(fn, x, y), strict=True):
+        assert torch.equal(eager, compiled)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("source", [torch.int32, torch.float32])
+def test_reductions_that_are_asked_for_16_bits_take_operands_of_16_bits(
+        source: torch.dtype, dtype: torch.dtype) -> None:
+    x = (torch.randn(300, 40) * 3000).to(source)
+
+    def fn(x: Tensor) -> list[Tensor]:
+        return [x.sum(-1, dtype=dtype), (x * 2).sum(-1, dtype=dtype)]
+
+    for found, wanted in zip(run(fn, x), fn(x), strict=True):
+        assert torch.equal(found, wanted)
+    close = run(lambda x: x.log_softmax(-1, dtype=dtype), x)
+    torch.testing.assert_close(close, x.log_softmax(-1, dtype=dtype), atol=0.01, rtol=0.01)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_any_and_all_along_no_axis(keepdim: bool) -> None:
+    with config.patch(raise_errors=True):
+        for op in (torch.any, torch.all):
+            x = torch.randint(0, 2, (3, 4)).t()
+            found = jitpy.jit(lambda x, op=op: op(x * 1, dim=(), keepdim=keepdim))(x)
+            assert torch.equal(found, x.bool())
+            assert found.stride() == op(x * 1, dim=(), keepdim=keepdim).stride()

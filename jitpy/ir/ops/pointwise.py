@@ -1,8 +1,10 @@
 """Elementwise arithmetic: unary functions, binary operators, comparisons, logic, selection.
 
 A pointwise op's `scalar(e, *operands, **rest)` is its body for one element. The first `facets["operands"]` arguments
-arrive as expressions, converted to the dtypes that `operand_dtypes` names; further arguments (`alpha`, `approximate`,
-clamp bounds of None, ...) arrive as they stand in the node. Bodies raise NotCovered for arguments they do not handle.
+arrive as expressions, converted to the dtypes that `operand_dtypes` names, and rounded to 16 bits where the common
+dtype has no more (on the CPU numbers, too, but for the operand `facets["exact_number"]`); further arguments (`alpha`,
+`approximate`, clamp bounds of None, ...) arrive as they stand in the node. Bodies raise NotCovered for arguments they
+do not handle.
 """
 
 from __future__ import annotations
@@ -29,10 +31,13 @@ def operand_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dty
     `args` hold specs and constants. The result is then converted to the dtype of the node's spec. Raises NotCovered
     for operands without a rule.
     """
+    return tuple(compute_dtype(d) for d in common_dtypes(op, args, kwargs))
+
+
+def common_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dtypes:
+    """What eager converts each operand of a pointwise op to."""
     dtypes = op.facets["compute"](*args, **kwargs)
-    if isinstance(dtypes, torch.dtype):
-        return (compute_dtype(dtypes),) * op.facets["operands"]
-    return tuple(compute_dtype(d) for d in dtypes)
+    return (dtypes,) * op.facets["operands"] if isinstance(dtypes, torch.dtype) else tuple(dtypes)
 
 
 def elementwise(
@@ -176,7 +181,7 @@ binary(
 )
 binary(*both("rsub"), infer=lambda env, x, y, alpha=1: _subtracting(env, y, x, alpha),
        scalar=lambda e, x, y, alpha=1: e.sub(y, _scaled(e, x, alpha)))
-binary(*both("mul"), *both("multiply"), scalar=lambda e, x, y: e.mul(x, y))
+binary(*both("mul"), *both("multiply"), scalar=lambda e, x, y: e.mul(x, y), exact_number=1)
 binary(
     *both("div"),
     *both("divide"),
@@ -184,6 +189,7 @@ binary(
     infer=_float_promoting,
     compute=_promoted_float,
     scalar=lambda e, x, y: e.truediv(x, y),
+    exact_number=1,
 )
 
 
@@ -215,8 +221,9 @@ binary(
     infer=_divide_mode,
     compute=_divide_mode_dtype,
     scalar=_divide_mode_scalar,
+    exact_number=1,
 )
-binary("aten.floor_divide.default", "aten.floor_divide.Scalar", scalar=lambda e, x, y: e.floordiv(x, y))
+binary("aten.floor_divide.default", "aten.floor_divide.Scalar", scalar=lambda e, x, y: e.floordiv(x, y), exact_number=1)
 binary(*both("remainder"), "aten.remainder.Scalar_Tensor", scalar=lambda e, x, y: e.mod(x, y))
 binary(*both("fmod"), scalar=lambda e, x, y: e.fmod(x, y))
 binary("aten.maximum.default", "aten.max.other", scalar=lambda e, x, y: e.maximum(x, y))
@@ -306,6 +313,7 @@ define(
     scalar=_power_scalar,
     operands=1,
     compute=lambda x, exponent: (result_type((x, exponent)),),
+    small_exponent=True,
 )
 binary("aten.pow.Tensor_Tensor", infer=_power, scalar=lambda e, x, y: e.pow(x, y))
 binary("aten.pow.Scalar", infer=_power_of_number, scalar=lambda e, x, y: e.pow(x, y))
@@ -578,7 +586,10 @@ def _lerp_scalar(e: Any, x: Any, end: Any, weight: Any) -> Any:
 
 
 define(
-    "aten.lerp.Scalar", "aten.lerp.Tensor", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own
+    "aten.lerp.Scalar", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own, exact_number=2
+)
+define(
+    "aten.lerp.Tensor", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own
 )
 
 

@@ -39,6 +39,7 @@ _TO_COMPLEX = {
 
 #: What arithmetic on a dtype is carried out in.
 _COMPUTE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+SMALL_FLOATS = frozenset(_COMPUTE)
 
 
 def category(dtype: torch.dtype) -> int:

@@ -193,14 +193,21 @@ define(
 
 
 def _truth(env: SizeEnv, x: TensorSpec, dim: Any = None, keepdim: bool = False) -> TensorSpec:
-    if dim is not None and type(dim) is not int and not len(dim):
-        raise NotCovered("an empty list of axes means none here")
     dtype = torch.uint8 if x.dtype is torch.uint8 else torch.bool
+    if _is_none(dim):
+        return TensorSpec(dtype, x.shape, contiguous_stride(x.shape), x.device)
     return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, dtype)
+
+
+def _is_none(dim: Any) -> bool:
+    """Whether this is an empty list of axes, which means no axis to `any` and `all`, all of them to others."""
+    return dim is not None and type(dim) is not int and not len(dim)
 
 
 def _truth_loop(combine: str) -> Callable[..., Reduction]:
     def loop(x: TensorSpec, dim: Any = None, keepdim: bool = False) -> Reduction:
+        if _is_none(dim):
+            raise NotCovered("no axis to reduce")
         return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, torch.bool)
 
     return loop
@@ -449,7 +456,7 @@ def _needs_axis(x: Any, dim: int) -> int:
 def _softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
     axis = [_needs_axis(x, dim)]
     result = dtype or x.spec.dtype
-    x = cast(b, x, compute_dtype(result))
+    x = cast(b, cast(b, x, result), compute_dtype(result))
     shifted = b.call("aten.sub.Tensor", x, b.call("aten.amax.default", x, axis, True))
     powers = b.call("aten.exp.default", shifted)
     return cast(b, b.call("aten.div.Tensor", powers, b.call("aten.sum.dim_IntList", powers, axis, True)), result)
@@ -458,7 +465,7 @@ def _softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -
 def _log_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
     axis = [_needs_axis(x, dim)]
     result = dtype or x.spec.dtype
-    x = cast(b, x, compute_dtype(result))
+    x = cast(b, cast(b, x, result), compute_dtype(result))
     shifted = b.call("aten.sub.Tensor", x, b.call("aten.amax.default", x, axis, True))
     total = b.call("aten.sum.dim_IntList", b.call("aten.exp.default", shifted), axis, True)
     return cast(b, b.call("aten.sub.Tensor", shifted, b.call("aten.log.default", total)), result)
