@@ -7,9 +7,11 @@ import ctypes
 import gc
 import os
 import types
+from collections.abc import Iterator
 
 import torch
 
+from jitpy import logs
 from jitpy.engine import all_engines
 from jitpy.frontend.code import _views as code_views
 from jitpy.ir import Graph
@@ -19,6 +21,25 @@ from jitpy.runtime.guards import GuardFunction
 def variants() -> int:
     """Compiled variants of everything alive, since the last `jitpy.reset()`."""
     return sum(len(engine.variants) for engine in all_engines())
+
+
+@contextlib.contextmanager
+def fallbacks() -> Iterator[list[str]]:
+    """Why graphs failed in the block, so that plain Python ran: a program that does not raise pays for both. Sizes that
+    depend on data and are not what was assumed do not count."""
+    found: list[str] = []
+
+    def note(text: str) -> None:
+        if "SizeCheckFailed" not in text:
+            found.append(text)
+
+    before = logs.set_sink(note)
+    logs.enable("fallbacks")
+    try:
+        yield found
+    finally:
+        logs.disable("fallbacks")
+        logs.set_sink(before)
 
 
 def living() -> dict[str, int]:

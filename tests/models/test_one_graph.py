@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import jitpy
-from tests.counting import variants
+from tests.counting import fallbacks, variants
 from tests.models import tiny as small
 from tests.models.compare import assert_same
 from tests.models.recent import RECENT
@@ -20,7 +20,7 @@ MODELS = {**small.MODELS, **RECENT}
 #: Batch and length of the calls: the first compiles, the second makes both sizes symbolic, the others fit.
 SIZES = ((2, 7), (3, 11), (4, 13), (5, 9))
 #: Models that the C++ backend runs in every test run; JITPY_TEST_ALL=1 runs all.
-COMPILED = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "whisper", "albert", "convnext")
+COMPILED = ("llava", "bert", "gpt2", "llama", "t5", "vit", "distilbert", "whisper", "albert", "convnext")
 #: Models that break into dozens of pieces: only JITPY_TEST_ALL=1 runs them.
 SLOW = ("jamba", "longformer", "led")
 ALL = os.environ.get("JITPY_TEST_ALL") == "1"
@@ -40,13 +40,14 @@ def test_equal_to_eager_at_every_size(name: str) -> None:
     jitpy.reset()
     compiled = jitpy.jit(model, fullgraph=not tiny.broken, backend="eager")
     counts = []
-    with torch.no_grad():
+    with torch.no_grad(), fallbacks() as failed:
         for batch, length in SIZES:
             inputs = tiny.inputs(batch, length)
             expected = model(**inputs)
             for _ in range(2):
                 assert_same(compiled(**inputs), expected)
             counts.append(variants())
+    assert not failed
     if tiny.unrolled:
         assert counts in ([1, 2, 3, 4], [1, 2, 2, 2])  # the second where this transformers computes it with tensors
     elif not tiny.broken:
@@ -58,12 +59,13 @@ def test_kernels_equal_to_eager(name: str) -> None:
     tiny = MODELS[name]
     model = made(tiny)
     compiled = jitpy.jit(model, fullgraph=not tiny.broken)
-    with torch.no_grad():
+    with torch.no_grad(), fallbacks() as failed:
         for batch, length in SIZES[:2]:
             inputs = tiny.inputs(batch, length)
             expected = model(**inputs)
             for _ in range(2):
                 assert_same(compiled(**inputs), expected)
+    assert not failed
 
 
 def test_enough_of_them_are_one_graph() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torch.nn.functional as F
 
 from .harness import CASES, case, check, make_test
 
@@ -588,6 +590,36 @@ def scattered_edges(weights):
     )
 
 
+BOUNDS = tuple(lambda bounds=b: (torch.tensor(bounds),) for b in ([5.0, 1, 0.5], [7, 2, 0.25], [9, 1, 0.75, 3]))
+INVERTIBLE = (lambda: (torch.eye(3),), lambda: (torch.eye(4) * 2,), lambda: (torch.eye(5) * 3,))
+
+
+@case(*BOUNDS, fullgraph=True)
+def ranges_of_floats(x):
+    """How many numbers there are is known once the graph has run."""
+    low, high, step = x[1], x[0].item(), float(x[2])
+    backwards = torch.arange(x[0] * 2, low - 1, -1, dtype=torch.long)
+    return (
+        torch.arange(0, high, step).sum() + 1,
+        torch.arange(high) * 2,
+        torch.arange(low, x[0], x[2]).reshape(-1, 1).expand(-1, 3) + x[0],
+        torch.arange(x.shape[0] - low, dtype=torch.float64) + 1,
+        torch.arange(start=1.0, end=x.shape[0] + high),
+        backwards[:, None].expand(backwards.size(0), 3) * 2,
+    )
+
+
+@case(lambda: (torch.tensor([1.0, 5.0]),), lambda: (torch.tensor([5.0, 1.0]),))
+def ranges_of_floats_that_end_before_they_begin(x):
+    return torch.arange(x[0], x[1]) + 1
+
+
+@case(*INVERTIBLE, fullgraph=True)
+def operations_that_only_check(x):
+    """They return nothing."""
+    return torch.linalg.inv(x) + 1, F.one_hot(x.long().argmax(0), 5) * 2, torch._assert_async((x > -1).all())
+
+
 NUMBERS = tuple(lambda numbers=n: (torch.tensor(numbers),) for n in ([1.0, torch.nan, 3.0], [1.0], [torch.nan]))
 
 
@@ -615,8 +647,9 @@ def gradients_of_distinct_values(x):
     return grad, torch.autograd.grad((x * x.unique().sum()).sum(), x)  # there is no derivative
 
 
-def test_statistics_in_kernels():
-    check(next(one for one in CASES[__name__] if one.fn is statistics_of_what_is_there), "codegen")
+@pytest.mark.parametrize("fn", [statistics_of_what_is_there, ranges_of_floats, operations_that_only_check])
+def test_in_kernels(fn):
+    check(next(one for one in CASES[__name__] if one.fn is fn), "codegen")
 
 
 test_all = make_test(__name__)

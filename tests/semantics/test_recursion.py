@@ -111,6 +111,46 @@ def test_the_inner_calls_are_compiled() -> None:
     assert many - few >= 8, (few, many)
 
 
+def counted(function: Any) -> Any:
+    def wrapper(*args: Any) -> Any:
+        wrapper.calls += 1
+        return function(*args)
+
+    wrapper.calls = 0
+    return wrapper
+
+
+@counted
+def inside(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    graph_break()
+    return y + 1
+
+
+@counted
+def outside(x: torch.Tensor) -> torch.Tensor:
+    return inside(x.sin()) * 3
+
+
+@counted
+def descending(x: torch.Tensor, n: int) -> torch.Tensor:
+    graph_break()
+    return x if n == 0 else descending(x + n, n - 1)
+
+
+def test_wrappers_of_other_functions_are_no_recursion() -> None:
+    """Each is a function of its own, of one code: a break inside of both is one break."""
+    jitpy.reset()
+    report = jitpy.explain(outside)(torch.ones(3))
+    assert [record.reason.id for record in report.break_reasons] == ["user"]
+    counts = []
+    for depth in (10, 40):
+        jitpy.reset()
+        jitpy.jit(descending, backend="eager")(torch.ones(3), depth)
+        counts.append(variants())
+    assert counts[0] == counts[1], counts
+
+
 def one() -> tuple[Any, ...]:
     return (torch.tensor([0.5, -1.0, 2.0]),)
 
@@ -154,6 +194,13 @@ def side_effects_at_each_level(node, path, x):
 @case(lambda: (torch.ones(3), 9))
 def two_functions_in_turn(x, n):
     return even(x, n), odd(x, n)
+
+
+@case(one)
+def wrappers_of_other_functions(x):
+    before = outside.calls, inside.calls, descending.calls
+    results = outside(x), descending(x, 4), outside(x)
+    return results, [f.calls - b for f, b in zip((outside, inside, descending), before, strict=True)]
 
 
 @case(one)

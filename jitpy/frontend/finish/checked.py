@@ -56,7 +56,7 @@ class Checked:
                 self.pause = min(1 << (self.failures - _PATIENCE), _LONGEST_PAUSE)
             self._local.failure = error
             reason = f"{type(error).__name__}: {error}"
-            logs.log("graph", lambda: f"{self.name} gave up a call: {reason}")
+            logs.log("fallbacks", lambda: f"{self.name} gave up a call: {reason}")
         if state is not None:
             set_random_state(state)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,8 +29,10 @@ from ..source import CallSource, attr
 from ..traced import Uncapturable
 from ..values.base import (
     NULL,
+    CellValue,
     ExceptionValue,
     ExcInfoValue,
+    FunctionValue,
     GeneratorValue,
     IteratorValue,
     NullValue,
@@ -399,13 +402,14 @@ class Finisher:
     def _leave_recursion(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break in a function that calls itself: break at the call of the inner one instead. Where every level
         breaks, resuming them all at once would make other resume functions for each depth."""
-        outer = {id(origin_code(frames[0].code))}
+        outer: dict[int, list[Frame]] = {id(origin_code(frames[0].code)): [frames[0]]}
         for callee in frames[1:]:
-            if id(callee.code) in outer and not is_library(callee.code.co_filename):
+            known = outer.get(id(callee.code), ())
+            if not is_library(callee.code.co_filename) and any(not _close_over_others(callee, f) for f in known):
                 found = GraphBreak("recursion", f"{callee.code.co_name}: {cause.reason.title}")
                 found.recursive = callee.code
                 raise Restart(callee.entered, found)
-            outer.add(id(origin_code(callee.code)))
+            outer.setdefault(id(origin_code(callee.code)), []).append(callee)
 
     def _materialize(self, emitter: Emitter, frames: list[Frame], pops: int) -> dict[int, str]:
         """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name. The
@@ -641,6 +645,20 @@ class Finisher:
         if name == "MATCH_KEYS":
             return instruction, 3
         return instruction, effect + pops
+
+
+def _close_over_others(a: Frame, b: Frame) -> bool:
+    """Whether two frames of one code object are those of different functions: a decorator's, around other ones."""
+    return any(_function_in(cell) is not _function_in(b.cells[name]) for name, cell in a.cells.items()
+               if name in b.cells and _function_in(cell) is not None and _function_in(b.cells[name]) is not None)
+
+
+def _function_in(cell: CellValue) -> types.FunctionType | None:
+    """The function from outside that a cell holds, if it is one. It decides where to break only: there is no guard."""
+    if isinstance(cell.content, FunctionValue):
+        return cell.content.known
+    held = getattr(cell.real, "cell_contents", None) if cell.content is None else None
+    return held if isinstance(held, types.FunctionType) else None
 
 
 def _call_start(frame: Frame, index: int) -> int:

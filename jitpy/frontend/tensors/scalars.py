@@ -146,11 +146,17 @@ def _scalar_node(recorder: Recorder, function: Callable[..., Any], args: tuple[A
     )
 
 
+#: Ops that make as many elements as their numbers say.
+_NUMBERS_ARE_SIZES = frozenset(("aten::arange", "aten::range"))
+
+
 def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The arguments with computed numbers replaced by samples where their value cannot decide the result's size.
 
-    None if there is nothing to replace.
+    None if there is nothing to replace, or where sizes may depend on it.
     """
+    if overload._schema.name in _NUMBERS_ARE_SIZES:
+        return None
     replaced = False
     result = list(args)
     for index, (value, argument) in enumerate(zip(args, overload._schema.arguments, strict=False)):

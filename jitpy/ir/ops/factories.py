@@ -17,6 +17,7 @@ from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import Dim, ScalarSpec, TensorSpec, contiguous_spec, contiguous_stride
+from .data_sizes import count
 from .layout import Shape, channels_last_stride, format_stride
 from .promotion import scalar_dtype
 from .table import Invalid, define
@@ -218,15 +219,24 @@ def _arange(
         if None in kinds or torch.complex64 in kinds:
             raise Invalid("arange bounds")
         dtype = torch.int64 if all(not k.is_floating_point for k in kinds) else torch.get_default_dtype()
-    elif not dtype.is_floating_point and any(isinstance(v, float) for v in (start, end, step)):
+    if _is_computed((start, end, step)):
+        if any(isinstance(v, ScalarSpec) and v.kind is not float for v in (start, end, step)):
+            raise Invalid("arange bounds")  # ints come as sizes
+        return _sized(env, (count(env, None),), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+    if not dtype.is_floating_point and any(isinstance(v, float) for v in (start, end, step)):
         raise NotCovered("float bounds of an integer range")
     return _sized(
         env, (_arange_length(env, start, end, step),), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
     )
 
 
+def _is_computed(bounds: Sequence[Any]) -> bool:
+    """Whether a number that the graph computes is among the bounds of a range: its length exists once it has run."""
+    return any(isinstance(v, ScalarSpec) for v in bounds)
+
+
 def _arange_length(env: SizeEnv, start: Any, end: Any, step: Any) -> Dim:
-    if any(isinstance(v, (ScalarSpec, bool)) for v in (start, end, step)) or step == 0:
+    if any(isinstance(v, bool) for v in (start, end, step)) or step == 0:
         raise Invalid("arange bounds")
     if any(isinstance(v, sympy.Expr) for v in (start, end, step)):
         if not isinstance(step, int) or step < 0 or any(isinstance(v, float) for v in (start, end)):
@@ -253,8 +263,10 @@ define(
     kind="factory",
     infer=lambda env, end, **options: _arange(env, 0, end, 1, **options),
     element=lambda e, index, end, **options: _arange_element(e, index, 0, end, 1, **options),
+    sizes_by_data=_is_computed,
 )
-define("aten.arange.start", "aten.arange.start_step", kind="factory", infer=_arange, element=_arange_element)
+define("aten.arange.start", "aten.arange.start_step", kind="factory", infer=_arange, element=_arange_element,
+       sizes_by_data=_is_computed)
 
 
 def _eye(env: SizeEnv, rows: Any, columns: Any = None, **options: Any) -> TensorSpec:

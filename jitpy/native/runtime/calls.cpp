@@ -281,8 +281,9 @@ class OperatorCall final : public Step {
   void take_results(Frame& frame) const {
     auto& stack = frame.stack;
     if (!target_.sequence) {
-      TORCH_CHECK(!stack.empty(), target_.name, " returned nothing where the program takes a value");
-      if (stack.size() == 1) {
+      if (stack.empty()) {  // an assertion, say
+        store(frame.slots[target_.slots[0]], c10::IValue());
+      } else if (stack.size() == 1) {
         store(frame.slots[target_.slots[0]], std::move(stack[0]));
       } else {
         store(frame.slots[target_.slots[0]], c10::ivalue::Tuple::create(std::move(stack)));
