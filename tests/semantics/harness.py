@@ -124,17 +124,17 @@ def check(one: Case, backend: str = "eager", jit: Callable[..., Any] = jit) -> N
     options: dict[str, Any] = {"backend": backend}
     if one.fullgraph:
         options["fullgraph"] = True
-    played = _play(one, lambda fn: jit(fn, **options))
-    for number, wanted in enumerate(expected):
-        with fallbacks() as failed:
-            found = next(played)
-        if one.fullgraph and wanted["error"] is None:
-            assert not failed, f"{one.fn.__name__}, call {number}: {failed}"
-        for stage in wanted:
-            if stage == "gradients" and wanted[stage][0] == "no backward":
-                continue  # eager lost a value that it had saved; a graph without in-place operations may still have it
-            difference = _difference(wanted[stage], found[stage], one.tolerance)
-            assert difference is None, f"{one.fn.__name__}, call {number}, {stage}: {difference}"
+    with contextlib.closing(_play(one, lambda fn: jit(fn, **options))) as played:
+        for number, wanted in enumerate(expected):
+            with fallbacks() as failed:
+                found = next(played)
+            if one.fullgraph and wanted["error"] is None:
+                assert not failed, f"{one.fn.__name__}, call {number}: {failed}"
+            for stage in wanted:
+                if stage == "gradients" and wanted[stage][0] == "no backward":
+                    continue  # eager lost a saved value; a graph without in-place operations may still have it
+                difference = _difference(wanted[stage], found[stage], one.tolerance)
+                assert difference is None, f"{one.fn.__name__}, call {number}, {stage}: {difference}"
     if one.breaks is not None and os.environ.get("JITPY_SEMANTICS_STUB") != "1":
         found = _break_ids(one)
         assert found == one.breaks, f"{one.fn.__name__} breaks at {found}, not at {one.breaks}"
