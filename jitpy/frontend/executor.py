@@ -163,6 +163,8 @@ class Executor:
         self.result: Value | None = None
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: what these calls go through: the holder, the attribute (None: any), what to do if that is changed
+        self.said_through: list[tuple[Any, str | None, Restart]] = []
         self.warned = Warned()
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []

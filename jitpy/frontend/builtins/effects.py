@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..breaks import GraphBreak
+from ..breaks import GraphBreak, Restart
 from ..calls import builtin, record
 from ..executor import Executor, Frame, stands_for_c
 from ..finish.resume import origin_code
@@ -88,7 +88,40 @@ def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs) or \
             "file" in kwargs and not hasattr(kwargs["file"].cls, "write") and kwargs["file"].cls is not type(None):
         raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
+    if "file" not in kwargs or kwargs["file"].cls is type(None):
+        goes_through(ex, [(sys, "stdout")], GraphBreak("unsupported_call", "print() before sys.stdout becomes another"))
     return _print(ex, args, kwargs)
+
+
+# -- what calls behind the graph meet -------------------------------------------------------------------------
+
+
+def goes_through(ex: Executor, places: list[tuple[Any, str | None]], refused: GraphBreak) -> None:
+    """A call that is made behind the graph finds there what the program has left: it has to be what is there now. A
+    place is an attribute of an object, or (None) all of an object or container."""
+    restart = Restart(ex.step_to_break(), refused)
+    ex.said_through += [(holder, name, restart) for holder, name in places]
+
+
+def lost_way(ex: Executor) -> Restart | None:
+    """What to do where the program has changed what a call behind the graph goes through."""
+    if not ex.said_through:
+        return None
+    changed = {id(held): value for value in ex.world.dirty
+               for held in (getattr(value, "real", None), getattr(value, "real_dict", None)) if held is not None}
+    for holder, name, restart in ex.said_through:
+        for held in (holder, getattr(holder, "__dict__", None)):
+            value = changed.get(id(held))
+            if value is not None and (name is None or _is_another(ex, value, holder, name)):
+                return restart
+    return None
+
+
+def _is_another(ex: Executor, attributes: Value, holder: Any, name: str) -> bool:
+    """Whether the program leaves another object under a name."""
+    assert isinstance(attributes, DictValue)
+    left = [value for key, value in attributes.log if key == name]
+    return bool(left) and left[-1] is not ex.world.value_of(getattr(holder, name, None))
 
 
 # -- callers --------------------------------------------------------------------------------------------------
@@ -164,6 +197,18 @@ def _is_plain(handler: Any) -> bool:
         and isinstance(getattr(handler, "stream", None), (type(None), io.TextIOWrapper, io.StringIO))
 
 
+def _way_of(logger: Any) -> list[tuple[Any, str | None]]:
+    """What decides where a logger's messages go."""
+    way: list[tuple[Any, str | None]] = [(sys, "stderr")]
+    level: Any = logger
+    while level is not None:
+        way += [(part, None) for part in (level, level.handlers, level.filters)]
+        for handler in level.handlers:
+            way += [(part, None) for part in (handler, handler.filters, handler.formatter) if part is not None]
+        level = level.parent if level.propagate else None
+    return way
+
+
 def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs: Kwargs) -> Value:
     """`logger.log(level, *args, **kwargs)`."""
     enabled = _is_enabled(ex, logger, level)
@@ -179,6 +224,8 @@ def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs:
         raise refused
     assert isinstance(logger, ObjectValue)
     ex.world.guard(logger.source, "python", _writes_only)
+    later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later", tail=wants_frames(ex))
+    goes_through(ex, _way_of(logger.real), later)
     where = [const(place.code.co_filename), const(place.line()), const(origin_code(place.code).co_name)]
     note(ex, _log_at, [logger, const(level), *where, freeze(ex, args[0]), freeze(ex, TupleValue(args[1:]))])
     return NONE

@@ -33,7 +33,7 @@ from ..values.base import (
     Value,
     const,
 )
-from .effects import caller, freeze, is_changed, note, wants_frames
+from .effects import caller, freeze, goes_through, is_changed, note, wants_frames
 from .texts import TextValue
 
 Args = list[Value]
@@ -99,6 +99,8 @@ def _hide(ex: Executor, recorded: list[Any]) -> None:
 
 def _arguments(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Args:
     shown = message if isinstance(message, ExceptionValue) else freeze(ex, message)
+    later = GraphBreak("unsupported_call", "warnings.warn, where what shows it is changed later", tail=wants_frames(ex))
+    goes_through(ex, [(sys, "stderr"), (warnings, "showwarning"), (warnings, "formatwarning")], later)
     where = [const(place.code.co_filename), const(place.line()), place.globals] if isinstance(place, Frame) \
         else [const(place)]
     return [shown, ex.world.const_object(category), *where]

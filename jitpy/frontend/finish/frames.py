@@ -17,6 +17,7 @@ from ...ir.failures import graph_may_fail, has_effect
 from ...ir.graph import DROPS_GRAD, Graph
 from ..breaks import BreakRecord, GraphBreak, Restart, Skip
 from ..builtins.caches import changed_result
+from ..builtins.effects import lost_way
 from ..builtins.generators import abandoned
 from ..code import Ins, all_positional, param_names
 from ..executor import Executor, Frame, is_library
@@ -146,6 +147,9 @@ class Finisher:
                 # eager closes it when it drops it, which runs code
                 cause = GraphBreak("finalizer", f"{generator.describe()} is left half-way", tail=True)
                 raise Restart(generator.born, cause)
+        lost = lost_way(self.ex)
+        if lost is not None:
+            raise lost
         changed = changed_result(self.ex, probe.has_built)
         if changed is not None:
             raise Restart(changed, GraphBreak("unsupported_call", "a cached function whose result is changed or kept"))

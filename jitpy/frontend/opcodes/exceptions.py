@@ -21,6 +21,7 @@ from ..values.base import (
     TupleValue,
     Value,
     const,
+    type_name,
 )
 
 
@@ -109,9 +110,9 @@ def _before_with(ex: Executor, frame: Frame, ins: Any) -> None:
     enter = special(ex, manager, "__enter__")
     exit_ = special(ex, manager, "__exit__")
     if enter is None or exit_ is None:
-        name = f"{manager.cls.__module__}.{manager.cls.__qualname__}" if manager.cls.__module__ != "builtins" \
-            else manager.cls.__qualname__
-        raise ex.throw(TypeError, f"{name!r} object does not support the context manager protocol")
+        missed = "" if enter is None else " (missed __exit__ method)"
+        what = f"object does not support the context manager protocol{missed}"
+        raise ex.throw(TypeError, f"{type_name(manager.cls)!r} {what}")
     frame.stack.pop()
     frame.stack.append(exit_)
     result = call(ex, enter, [], {})
