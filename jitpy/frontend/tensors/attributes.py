@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitpy.ir import TensorSpec
+from jitpy.ir import NotCovered, TensorSpec
 from jitpy.ir.graph import OWN_VERSIONS
+from jitpy.ir.ops.layout import has_format
 
 from ..inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
 from ..recording import derived_calls
@@ -205,39 +206,13 @@ def _is_contiguous(
     recorder: Recorder, self: TracedTensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> bool:
     spec = self.spec
-    if memory_format is torch.contiguous_format:
-        return is_contiguous(recorder, spec)
-    if not spec.is_static:
-        return _is_channels_last(recorder, spec, memory_format)
-    return torch.empty_strided(spec.shape, spec.stride, device="meta").is_contiguous(memory_format=memory_format)
-
-
-def _is_channels_last(recorder: Recorder, spec: TensorSpec, memory_format: torch.memory_format) -> bool:
-    """What torch asks of sizes and strides, from the innermost axis outwards."""
-    order = {(torch.channels_last, 4): (1, 3, 2, 0), (torch.channels_last_3d, 5): (1, 4, 3, 2, 0)}.get(
-        (memory_format, spec.ndim))
-    if order is None:
-        raise Uncapturable("unsupported_call", f"is_contiguous(memory_format={memory_format}) with symbolic sizes")
-    expected: Any = 1
-    for axis in order:
-        if recorder.sizes.equal(spec.shape[axis], 1, "layout of a tensor"):
-            continue
-        if not recorder.sizes.equal(spec.stride[axis], expected, "layout of a tensor"):
-            return False
-        expected = expected * spec.shape[axis]
-    return True
-
-
-def is_contiguous(recorder: Recorder, spec: TensorSpec) -> bool:
-    """Whether the strides are those of a fresh row-major tensor, asking the size environment where needed."""
-    env, expected = recorder.sizes, 1
-    for size, stride in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
-        if type(size) is int and size == 1:
-            continue
-        if not env.equal(stride, expected, "is_contiguous"):
-            return any(d == 0 for d in spec.shape)
-        expected = expected * size
-    return True
+    if spec.is_static and memory_format is not torch.contiguous_format:
+        return torch.empty_strided(spec.shape, spec.stride, device="meta").is_contiguous(memory_format=memory_format)
+    try:
+        return has_format(recorder.sizes, spec, memory_format)
+    except NotCovered:
+        raise Uncapturable(
+            "unsupported_call", f"is_contiguous(memory_format={memory_format}) with symbolic sizes") from None
 
 
 def _storage_offset(recorder: Recorder, self: TracedTensor) -> Any:
@@ -339,4 +314,4 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     },
 }
 
-__all__ = ["is_contiguous", "metadata_methods", "read_attribute"]
+__all__ = ["metadata_methods", "read_attribute"]

@@ -9,7 +9,7 @@ import torch
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import TensorSpec
-from .layout import channels_last_stride, format_stride, is_channels_last, is_contiguous
+from .layout import channels_last_stride, format_stride, has_format
 from .table import define
 
 
@@ -36,19 +36,11 @@ def _filled(env: SizeEnv, x: TensorSpec, low: float = 0, high: float = 1, *, gen
 define("aten.uniform.default", infer=_filled)
 
 
-def _has_format(x: TensorSpec, memory_format: torch.memory_format | None) -> bool:
+def _has_format(env: SizeEnv, x: TensorSpec, memory_format: torch.memory_format | None) -> bool:
     if memory_format is None or memory_format is torch.preserve_format:
         return True
-    if memory_format is torch.contiguous_format:
-        return is_contiguous(x.shape, x.stride)
-    if (
-        memory_format is torch.channels_last
-        and len(x.shape) == 4
-        or memory_format is torch.channels_last_3d
-        and len(x.shape) == 5
-    ):
-        return is_channels_last(x.shape, x.stride) or x.stride == channels_last_stride(x.shape)
-    raise NotCovered("memory format")
+    return has_format(env, x, memory_format) or (
+        memory_format is not torch.contiguous_format and x.stride == channels_last_stride(x.shape))
 
 
 def _contiguous(
@@ -56,7 +48,7 @@ def _contiguous(
 ) -> TensorSpec:
     if memory_format is torch.preserve_format:
         raise NotCovered("memory format")
-    return x if _has_format(x, memory_format) else _clone(env, x, memory_format=memory_format)
+    return x if _has_format(env, x, memory_format) else _clone(env, x, memory_format=memory_format)
 
 
 define(
@@ -83,7 +75,7 @@ def convert(
         if device.index is not None or x.device.index is None or device.type != x.device.type:
             stride = format_stride(env, x, memory_format)
             return TensorSpec(dtype or x.dtype, x.shape, stride, _indexed(device))
-    if not copy and (dtype is None or dtype is x.dtype) and _has_format(x, memory_format):
+    if not copy and (dtype is None or dtype is x.dtype) and _has_format(env, x, memory_format):
         return x
     return TensorSpec(dtype or x.dtype, x.shape, format_stride(env, x, memory_format), x.device)
 

@@ -251,6 +251,47 @@ def is_channels_last(shape: Shape, stride: Shape) -> bool:
     return True
 
 
+def has_format(env: SizeEnv, x: TensorSpec, memory_format: torch.memory_format) -> bool:
+    """`x.is_contiguous(memory_format=...)`, for what a program sees of the answer: whose memory it goes on with.
+
+    Sizes that may be 0 or 1 are asked for where they decide.
+    """
+    if memory_format is torch.contiguous_format and (
+        is_contiguous(x.shape, x.stride) or is_static(x.shape) and is_static(x.stride)
+    ):
+        return is_contiguous(x.shape, x.stride)
+    axes = _AXES_OF_FORMATS.get((memory_format, len(x.shape)))
+    if axes is None:
+        if memory_format is not torch.contiguous_format:
+            raise NotCovered("memory format")
+        axes = range(len(x.shape) - 1, -1, -1)
+    expected: Dim = 1
+    for axis in axes:
+        size = x.shape[axis]
+        if not _is_step(env, x.stride[axis], expected):
+            if env.equal(size, 1, "layout of a tensor"):
+                continue
+            return memory_format is torch.contiguous_format and any(
+                env.equal(s, 0, "layout of a tensor") for s in x.shape)
+        expected = expected * size
+    return True
+
+
+#: axes from the innermost outwards
+_AXES_OF_FORMATS: dict[tuple[torch.memory_format, int], Sequence[int]] = {
+    (torch.channels_last, 4): (1, 3, 2, 0),
+    (torch.channels_last_3d, 5): (1, 4, 3, 2, 0),
+}
+
+
+def _is_step(env: SizeEnv, step: Dim, expected: Dim) -> bool:
+    """Whether both are equal; what depends on data usually is not, unless it is visibly so."""
+    step, expected = env.canonical(step), env.canonical(expected)
+    if step == expected or not (env.is_unbacked(step) or env.is_unbacked(expected)):
+        return env.equal(step, expected, "layout of a tensor")
+    return not env.require(sympy.Ne(step, expected), "layout of a tensor")
+
+
 def channels_last_stride(shape: Shape) -> Shape:
     """Strides of a fresh channels-last tensor of 4 or 5 axes."""
     result: list[Dim] = [0] * len(shape)

@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from ..algebra import sympy
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
-from .layout import Shape, format_stride, is_contiguous, is_static, less, normalize_dim
+from .layout import Shape, format_stride, has_format, is_static, less, normalize_dim
 from .table import Invalid, define
 
 Index = Sequence[Any]
@@ -248,7 +250,7 @@ define(
 
 
 def _ravel(env: SizeEnv, x: TensorSpec) -> TensorSpec:
-    if is_contiguous(x.shape, x.stride):
+    if has_format(env, x, torch.contiguous_format):
         return _view(env, x, (-1,))
     return TensorSpec(x.dtype, (x.numel,), (1,), x.device)
 
@@ -257,7 +259,7 @@ define(
     "aten.ravel.default",
     kind="view",
     infer=_ravel,
-    aliasing=lambda env, x: "view" if is_contiguous(x.shape, x.stride) else "copy",
+    aliasing=lambda env, x: "view" if has_format(env, x, torch.contiguous_format) else "copy",
     index=lambda index, x: reshape_index(index, x.shape, (x.numel,)),
 )
 define(
