@@ -254,9 +254,12 @@ def _name_by_slots(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, name: str) -> Any:
-    """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class."""
+def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, name: str, told: type | None = None
+                    ) -> Any:
+    """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class.
+    `told`: the class that the descriptor is told, where a search that began behind it found this one in `owner`."""
     world = ex.world
+    told = told or owner
     kind = type(descr)
     if kind is ClassWrites:
         return world.class_item(owner, name)
@@ -277,13 +280,13 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     if kind is staticmethod:
         return world.const_object(descr.__func__)
     if kind is classmethod:
-        cls_value = world.const_object(owner)
+        cls_value = world.const_object(told)
         inner = descr.__func__
         return MethodValue(world.const_object(inner), cls_value)
     if kind in _C_METHODS:
         return world.const_object(descr) if value is None else BuiltinMethodValue(descr, value)
     if kind is types.ClassMethodDescriptorType:
-        return world.const_object(descr.__get__(None, owner))
+        return world.const_object(descr.__get__(None, owner if owner is object else told))  # object's do not look at it
     if kind is types.MemberDescriptorType:
         if value is None:
             return world.const_object(descr)
@@ -314,7 +317,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
 
         holder = _class_item(ex, owner, name, descr)
         target = value if value is not None else const(None)
-        return call(ex, world.const_object(get), [holder, target, world.const_object(owner)], {})
+        return call(ex, world.const_object(get), [holder, target, world.const_object(told)], {})
     if get is not MISSING:
         return _c_descriptor(ex, descr, value, owner, name)
     return _class_item(ex, owner, name, descr)
@@ -434,13 +437,11 @@ def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
             found = owner.__dict__[name]
             ex.world.class_lookup(owner, name)
             on_class = isinstance(value.obj, PyValue) and value.obj.obj is value.mro_of  # `super(cls, subclass)`
-            if on_class and type(found) in (types.FunctionType, staticmethod):
-                return _descriptor_get(ex, found, None, owner, name)
             if on_class and type(found) is classmethod:
                 return MethodValue(ex.world.const_object(found.__func__), value.obj)
             if on_class and isinstance(found, types.BuiltinFunctionType):
                 return ex.world.const_object(found)
-            return _descriptor_get(ex, found, value.obj, owner, name)
+            return _descriptor_get(ex, found, None if on_class else value.obj, owner, name, value.mro_of)
         ex.world.class_lookup(owner, name)
     raise ex.throw(AttributeError, f"'super' object has no attribute {name!r}")
 

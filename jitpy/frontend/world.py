@@ -81,6 +81,7 @@ from .values.base import (
     ScalarValue,
     SetValue,
     SliceValue,
+    SuperValue,
     SymValue,
     TensorValue,
     TupleValue,
@@ -444,6 +445,12 @@ class World:
             self.guard(source, "type", cls)
             func = self.wrap(obj.__func__, attr(source, "__func__"))
             return MethodValue(func, self.wrap(obj.__self__, attr(source, "__self__")), source)
+        if cls is super and obj.__self__ is not None:
+            self.guard(source, "type", cls)
+            for name in ("__thisclass__", "__self_class__"):
+                self.guard(attr(source, name), "id", getattr(obj, name))
+            bound = self.wrap(obj.__self__, attr(source, "__self__"))
+            return SuperValue(obj.__thisclass__, bound, obj.__self_class__, source)
         if cls is types.CellType:
             return CellValue(None, source, obj)
         if cls is slice:

@@ -606,8 +606,8 @@ class SuperValue(Value):
     __slots__ = ("mro_of", "obj", "start")
     cls = super
 
-    def __init__(self, start: type, obj: Value, mro_of: type) -> None:
-        self.source = None
+    def __init__(self, start: type, obj: Value, mro_of: type, source: Source | None = None) -> None:
+        self.source = source
         self.start = start
         self.obj = obj
         self.mro_of = mro_of
