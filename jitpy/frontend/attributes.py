@@ -259,7 +259,7 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     """`descr.__get__(value, owner)` for something found in a class's dict; `value` None means access on the class.
     `told`: the class that the descriptor is told, where a search that began behind it found this one in `owner`."""
     world = ex.world
-    told = told or owner
+    told = owner if told is None else told
     kind = type(descr)
     if kind is ClassWrites:
         return world.class_item(owner, name)
@@ -286,7 +286,8 @@ def _descriptor_get(ex: Executor, descr: Any, value: Value | None, owner: type, 
     if kind in _C_METHODS:
         return world.const_object(descr) if value is None else BuiltinMethodValue(descr, value)
     if kind is types.ClassMethodDescriptorType:
-        return world.const_object(descr.__get__(None, owner if owner is object else told))  # object's do not look at it
+        indifferent = owner in (object, type)  # `__init_subclass__`, `__prepare__`: the class does not matter
+        return world.const_object(descr.__get__(None, owner if indifferent else told))
     if kind is types.MemberDescriptorType:
         if value is None:
             return world.const_object(descr)
