@@ -97,10 +97,13 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
 
 def _rounded(node: Node, place: int, dtype: torch.dtype, operands: tuple[Any, ...]) -> torch.dtype | None:
     """The 16-bit dtype that an operand is rounded to before the op, if any: eager's conversion to the common dtype.
-    Values that were computed in 32 bits keep these, but where a small difference would become a large one."""
+    Values of 16 bits that were computed in 32 keep these, but where the result shows more than 16 bits, or a small
+    difference would become a large one."""
+    operand = operands[place]
+    if isinstance(operand, Value) and operand.dtype in SMALL_FLOATS and operand.dtype is not dtype:
+        return operand.dtype if node.tensor.dtype is not operand.dtype else None
     if dtype not in SMALL_FLOATS:
         return None
-    operand = operands[place]
     if isinstance(operand, Value) and not isinstance(operand, HostScalar):
         if operand.dtype is dtype:
             return dtype if _jumps(node, operands) else None
@@ -191,7 +194,7 @@ def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
     if loop.combine.startswith("arg"):
         return low.reduce(loop.combine, x, dims, keepdim=loop.keepdim)
     dtype = node.tensor.dtype
-    if dtype in SMALL_FLOATS:
+    if dtype in SMALL_FLOATS or dtype.is_floating_point and x.dtype in SMALL_FLOATS:
         x = low.convert(x, dtype)
     if carrier(dtype) is not carrier(loop.dtype):
         return low.convert(low.reduce(loop.combine, x, dims, loop.dtype, loop.keepdim), dtype)

@@ -311,7 +311,7 @@ class Lowering:
         """`fn(e, *operands)` element by element: operands broadcast to `shape` and are converted to `compute`.
 
         `compute` is one dtype for all operands or one for each. Operands are values or Python numbers. `small` says
-        which of them are rounded to a 16-bit dtype first.
+        which of them are rounded to a 16-bit dtype first, their own or the common one.
         """
         shape = tuple(shape)
         dtypes = (
@@ -326,7 +326,11 @@ class Lowering:
             exprs = []
             for value, kind, fitting in zip(values, dtypes, small or [None] * len(values), strict=True):
                 if isinstance(value, Value):
-                    operand = e.cast(trace.read(value, () if isinstance(value, HostScalar) else index), kind)
+                    operand = trace.read(value, () if isinstance(value, HostScalar) else index)
+                    if value.dtype is fitting:
+                        operand = e.round_to(operand, fitting)
+                        fitting = None
+                    operand = e.cast(operand, kind)
                 elif isinstance(value, sympy.Expr):
                     operand = e.size(value, kind)
                 else:

@@ -378,6 +378,20 @@ def test_what_jumps_sees_values_of_16_bits() -> None:
         assert torch.equal(eager, compiled)
 
 
+def test_what_shows_more_than_16_bits_sees_values_of_16_bits() -> None:
+    x, y = torch.randn(30, 40).bfloat16(), torch.randn(30, 40).bfloat16()
+    wide, double = torch.randn(30, 40), torch.randn(30, 40).double()
+
+    def fn(x: Tensor, y: Tensor, wide: Tensor, double: Tensor) -> list[Tensor]:
+        return [x * y + wide, double - x * y, torch.where(x > 0, x * y, wide), x * y > wide,
+                torch.maximum(x + y, double)]
+
+    for eager, compiled in zip(fn(x, y, wide, double), run(fn, x, y, wide, double), strict=True):
+        assert torch.equal(eager, compiled)
+    found = run(lambda x, y: (x * y).sum(-1, dtype=torch.float32), x, y)
+    torch.testing.assert_close(found, (x * y).sum(-1, dtype=torch.float32), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("source", [torch.int32, torch.float32])
 def test_reductions_that_are_asked_for_16_bits_take_operands_of_16_bits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -130,3 +131,19 @@ def test_complex_parameters(backend: str) -> None:
 
     found = trained(lambda step: jitpy.jit(step, backend=backend))
     torch.testing.assert_close(found, trained(lambda step: step))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("fn", [torch.fft.hfft, torch.fft.hfft2, torch.fft.hfftn])
+def test_transforms_of_a_pending_conjugation(fn: Any, dtype: torch.dtype) -> None:
+    """Kernels get a copy that autograd does not see."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        y = fn(x * 2)
+        (gradient,) = torch.autograd.grad((y * torch.arange(y.numel()).reshape(y.shape)).sum(), x)
+        return gradient
+
+    x = torch.randn(3, 7, dtype=dtype)
+    with jitpy.config.patch(raise_errors=True):
+        torch.testing.assert_close(jitpy.jit(step)(x), step(x))

@@ -1,4 +1,4 @@
-"""Gradients of Fourier transforms: transforms the other way."""
+"""Gradients of Fourier transforms, transforms the other way, and of conjugation."""
 
 from __future__ import annotations
 
@@ -37,3 +37,9 @@ def _complex_to_real(p: Pullback, g: Node, x: Node, dim: Sequence[int], normaliz
     twice = p.mul(p.call("aten.slice.Tensor", half, last, 1, end, 1), 2)
     rest = p.call("aten.slice.Tensor", half, last, end, half.tensor.shape[last], 1)
     return (p.call("aten.cat.default", [p.call("aten.slice.Tensor", half, last, 0, 1, 1), twice, rest], last),)
+
+
+@rule("aten._conj.default", complex=True)
+def _conjugate(p: Pullback, g: Node, x: Node) -> Grads:
+    # not a pending one: what torch's formulas do to a gradient was written down for one without
+    return (p.call("aten.conj_physical.default", g),)

@@ -193,6 +193,9 @@ class Tape(CaptureMode):
         self.values: list[torch.Tensor] = list(inputs)
         self.template = Template()
         self.inputs = len(inputs)
+        #: copies that kernels get where a conjugation or negation is pending: made below autograd, which has the
+        #: kernel's result depend on their sources
+        self.resolved: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -244,6 +247,9 @@ class Tape(CaptureMode):
                 func(*args, **kwargs)
         result = _run(func, args, kwargs, self.env)
         record.results = tuple(self._number(t) for t in tensors_of(result))
+        if func is _aten.clone.default and (args[0].is_conj() or args[0].is_neg()):
+            if torch.is_grad_enabled() and (args[0].requires_grad or self.numbers.get(id(args[0])) in self.resolved):
+                self.resolved.update(record.results)
         if not facts.mutated:
             record.spec = _spec(result)
         self.template.records.append(record)
@@ -297,10 +303,11 @@ class Tape(CaptureMode):
         for record in template.records:
             own = iter(record.results)
             if not record.facts.mutated:
-                record.spec = _with_grad(record.spec, own, self.values)
+                record.spec = _with_grad(record.spec, own, self.values, self.resolved)
             elif None in record.facts.returns:
                 fresh = record.facts.returns.count(None)
-                record.spec = (*_with_grad(record.spec[:fresh], own, self.values), *record.spec[fresh:])
+                record.spec = (
+                    *_with_grad(record.spec[:fresh], own, self.values, self.resolved), *record.spec[fresh:])
         template.result = refer_result(result)
         needed: set[int] = set()
         _collect(template.result, needed)
@@ -585,12 +592,13 @@ def _spec(value: Any) -> Any:
     return None
 
 
-def _with_grad(spec: Any, results: Iterator[int], values: list[torch.Tensor]) -> Any:
+def _with_grad(spec: Any, results: Iterator[int], values: list[torch.Tensor], resolved: set[int]) -> Any:
     """The spec of a call's result with `requires_grad` where autograd has recorded it."""
     if isinstance(spec, TensorSpec):
-        return spec.with_(requires_grad=True) if _has_history(values[next(results)]) else spec
+        number = next(results)
+        return spec.with_(requires_grad=True) if number in resolved or _has_history(values[number]) else spec
     if isinstance(spec, tuple):
-        return tuple(_with_grad(s, results, values) for s in spec)
+        return tuple(_with_grad(s, results, values, resolved) for s in spec)
     return None
 
 
