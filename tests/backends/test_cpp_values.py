@@ -415,3 +415,17 @@ def test_any_and_all_along_no_axis(keepdim: bool) -> None:
             found = jitpy.jit(lambda x, op=op: op(x * 1, dim=(), keepdim=keepdim))(x)
             assert torch.equal(found, x.bool())
             assert found.stride() == op(x * 1, dim=(), keepdim=keepdim).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_floats_that_become_integers_and_floats_again(dtype: torch.dtype) -> None:
+    """Not `trunc`: zeros have no sign then, and what is out of range or NaN becomes some integer."""
+    x = torch.tensor([math.inf, -math.inf, math.nan, 1e20, -1e20, 3e9, -0.3, 2.7, -2.7, 0.0, -0.0] * 8, dtype=dtype)
+
+    def fn(x: Tensor) -> list[Tensor]:
+        return [made for whole in (torch.int32, torch.int64, torch.int16, torch.uint8)
+                for made in (x.to(whole).float(), x.to(whole).double(), torch.where(x > 0, x.to(whole), 0).float())]
+
+    for found, wanted in zip(run(fn, x), fn(x), strict=True):
+        assert torch.equal(found, wanted)
+        assert torch.equal(found.signbit(), wanted.signbit())

@@ -38,6 +38,15 @@ def _piece(name: str, text: str) -> None:
 
 
 _piece(
+    "whole",
+    """
+// A float as an integer. A compiler that knew `no_bits` would take (float)(int64_t)x for trunc(x), which differs for
+// NaN, what is out of range, and below zero.
+int32_t no_bits = 0;
+template <typename I, typename F> static inline I whole(F x) { return (I)x | (I)no_bits; }
+""",
+)
+_piece(
     "omp_get_thread_num",
     """
 extern "C" int omp_get_thread_num(void) noexcept;

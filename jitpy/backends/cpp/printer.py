@@ -216,6 +216,8 @@ def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"({TYPES[target]})(int32_t){text}"
     if source.is_floating_point and target is torch.uint8:
         return f"(uint8_t)(int64_t){text}"
+    if source.is_floating_point and target in (torch.int32, torch.int64):
+        return f"whole<{TYPES[target]}>({text})"
     return f"({TYPES[target]}){text}"
 
 
