@@ -307,7 +307,9 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
                     mutate(ex, x)
                     x.items = x.items * times
                     return x
-                return ListValue(x.items * times) if isinstance(x, ListValue) else TupleValue(x.items * times)
+                if isinstance(x, ListValue):
+                    return ListValue(x.items * times)
+                return TupleValue(x.items * times, None, type(torch.Size() * 1) if x.cls is torch.Size else tuple)
     if name == "ADD" and a.cls is b.cls is str and not (isinstance(a, ConstValue) and isinstance(b, ConstValue)):
         return text(ex, joined, a, b)
     if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):

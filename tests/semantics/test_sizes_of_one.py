@@ -1,4 +1,5 @@
-"""Sizes that come to 0 or 1 in some calls, where that decides whose memory a result is; lengths of ranges of floats."""
+"""Sizes that come to 0 or 1 in some calls, where that decides whose memory a result is; strides and lengths of results
+whose sizes are computed."""
 
 import torch
 
@@ -75,6 +76,39 @@ def ranges_up_to_floats(mask):
 @case(*MASKS)
 def ranges_with_steps_that_are_computed(mask):
     return torch.arange(0, 5, mask[0].item() + 0.5), torch.arange(mask[1].item() * 1.0, 9), torch.arange(mask[2] / 2)
+
+
+WITH_GRADIENTS = tuple(lambda n=n: (torch.linspace(-1, 1, n * 4).view(n, 4).requires_grad_(),) for n in (3, 5, 4))
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@case(*WITH_GRADIENTS, fullgraph=True)
+def a_size_by_data_beside_a_gradient_of_its_own(x):
+    positive = x.detach()[x.detach() > 0]
+    return Doubled.apply(x) + positive.view(-1, positive.shape[0]).sum(), positive.contiguous()
+
+
+@case(*ROWS)
+def repeated_sizes(x):
+    size = x[3:].shape
+    return size * 2, 2 * size, (size + (1,)) * 0, type(True * size[1:]), (1,) * 2
+
+
+@case(lambda: (torch.tensor([[0, 1, 2], [2, 1, 0]]),), lambda: (torch.tensor([[1, 0], [3, 3]]),))
+def classes_that_lie_across(classes):
+    hot = torch.nn.functional.one_hot(classes.T, 4)
+    flat = hot.view(-1)
+    flat.add_(1)
+    return hot, flat, torch.nn.functional.one_hot(classes[None].permute(2, 0, 1))
 
 
 test_all = make_test(__name__)

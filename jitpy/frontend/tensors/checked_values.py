@@ -56,7 +56,9 @@ def one_hot(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
         recorder.sizes.require(sympy.Gt(count, 0), "one_hot of so many classes")
     numbers = recorder.record(_aten.arange.default, (count,), {"dtype": torch.int64, "device": classes.spec.device})
     hits = recorder.record(_aten.eq.Tensor, (recorder.record(_aten.unsqueeze.default, (classes, -1), {}), numbers), {})
-    return recorder.record(_aten._to_copy.default, (hits,), {"dtype": torch.int64})
+    # eager's result is row-major, whatever the classes are
+    form = {"dtype": torch.int64, "memory_format": torch.contiguous_format}
+    return recorder.record(_aten._to_copy.default, (hits,), form)
 
 
 _OneHot = torch.ops.aten.one_hot
