@@ -173,6 +173,57 @@ def a_function_that_shows_warnings_set_behind_one():
     return fn
 
 
+class Lines:
+    def __init__(self):
+        self.parts = []
+
+    def write(self, text):
+        self.parts.append(text)
+
+    def flush(self):
+        pass
+
+
+@case(one)
+def printed_to_an_object_that_the_program_reads(x):
+    lines = Lines()
+    with contextlib.redirect_stdout(lines):
+        print("a")
+        x = x + 1
+        graph_break()
+        print("b")
+        count = len(lines.parts)
+        lines.parts.append("|")
+        print("c")
+        graph_break()  # or the end of the block were reason enough to print at once
+    return x, count, lines.parts
+
+
+@case(one, factory=True)
+def printed_to_an_object_that_is_read_elsewhere():
+    lines, plain = Lines(), io.StringIO()
+    parts = lines.parts
+
+    def inner(x):
+        graph_break()
+        x = x * 2
+        print("b")
+        parts.append(len(parts))
+        print("c")
+        count = len(parts)
+        graph_break()
+        return x, count
+
+    def fn(x):
+        with contextlib.redirect_stdout(plain):
+            first = inner(x)
+        with contextlib.redirect_stdout(lines):
+            second = inner(x)
+        return first, second, list(parts), plain.getvalue()
+
+    return fn
+
+
 class OnlyEnter:
     def __enter__(self):
         return 1

@@ -10,6 +10,7 @@ import io
 import logging
 import sys
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ..executor import Executor, Frame, stands_for_c
 from ..finish.resume import origin_code
 from ..source import attr, constant, item
 from ..values.base import (
+    CONST_TYPES,
     NONE,
     ConstValue,
     DictValue,
@@ -90,7 +92,42 @@ def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
     if "file" not in kwargs or kwargs["file"].cls is type(None):
         goes_through(ex, [(sys, "stdout")], GraphBreak("unsupported_call", "print() before sys.stdout becomes another"))
+        _keep_unseen(ex)
     return _print(ex, args, kwargs)
+
+
+def _writes_in_c(module: Any) -> bool:
+    """Guard predicate: no code of the program's sees what is printed."""
+    stream = module.stdout
+    return stream is None or isinstance(stream, (io.TextIOWrapper, io.StringIO)) and \
+        not isinstance(type(stream).write, types.FunctionType)
+
+
+class _SameStdout:
+    """Guard predicate: what is printed goes to that object."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = weakref.ref(stream)
+
+    def __call__(self, module: Any) -> bool:
+        return module.stdout is self.stream()
+
+
+def _keep_unseen(ex: Executor) -> None:
+    """What is printed is written behind the graph: where that runs code in Python, the program must not look at the
+    stream or at what it holds."""
+    stream, source = sys.stdout, constant(sys, "sys")
+    if _writes_in_c(sys):
+        ex.world.guard(source, "python", _writes_in_c)
+        return
+    refused = GraphBreak("unsupported_call", "print() to an object of the program's")
+    attributes = getattr(stream, "__dict__", {})
+    held = [stream, attributes, *(v for v in attributes.values() if type(v) not in CONST_TYPES)]
+    if type(stream).__weakrefoffset__ == 0 or any(ex.world.value_of(one) is not None for one in held):
+        raise refused
+    ex.world.guard(source, "python", _SameStdout(stream))
+    for one in held:
+        ex.world.hidden.setdefault(id(one), Restart(ex.step_to_break(), refused))
 
 
 # -- what calls behind the graph meet -------------------------------------------------------------------------
