@@ -46,6 +46,8 @@ class Limits:
     buffers: int = 40
     #: what an addition weighs against a byte, when recomputing is weighed against storing
     bytes_per_operation: float = 0.5
+    #: what a kernel more weighs, in bytes
+    bytes_per_kernel: int = 1 << 13
     #: work per element above which a value is never recomputed
     cost: int = 40
     #: rows below which stages that depend on each other are kept apart: too few to share among threads, ...
@@ -658,13 +660,18 @@ class Fusion:
 
     def _traffic(self, value: Value, probe: Probe, outside: list[Value], stays: bool) -> tuple[float, float]:
         """Bytes moved if `value` is stored for the readers `outside`, and if these compute it themselves; arithmetic
-        counts as bytes. `stays`: it is computed for its own group in any case."""
+        counts as bytes, and so do a load, as an addition, and a kernel. What is read several times comes from a cache
+        then, so that its memory is read once. `stays`: it is computed for its own group in any case."""
         operands = list(dict.fromkeys(operand for operand, _ in probe.reads))
         points = [self._elements_read(r, value) for r in outside]
-        stored = self.bytes(value) + sum(points) * value.dtype.itemsize
-        again = sum(min(self.bytes(o), p * o.dtype.itemsize) for o in operands for p in points)
+
+        def moved(what: Value) -> int:
+            return sum(min(self.bytes(what), p * what.dtype.itemsize) for p in points)
+
+        stored = self.bytes(value) + moved(value) + self.limits.bytes_per_operation * sum(points)
+        stored += 0 if stays else self.limits.bytes_per_kernel
         computed = sum(points) - (0 if stays else self.env.hint(value.numel))
-        return stored, again + self.limits.bytes_per_operation * probe.cost * computed
+        return stored, sum(map(moved, operands)) + self.limits.bytes_per_operation * probe.cost * computed
 
     def _drop_member(self, value: Value, group: Group) -> None:
         readers = list(self.readers.get(value, ()))
