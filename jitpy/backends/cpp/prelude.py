@@ -392,14 +392,15 @@ _piece(
     """
 // e to the x, within 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent in two halves.
 static inline float exp_f32(float x) {
-  x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  x = x < -105.0f ? -105.0f : x > 89.0f ? 89.0f : x;
   const float n = __builtin_rintf(x * 1.44269504f);
   float r = multiply_add(n, -0.693359375f, x);
   r = multiply_add(n, 2.12194440e-4f, r);
   const float p = exp_near_0_f32(r);
   const int32_t whole = (int32_t)n, half = whole >> 1;
   const float scale1 = __builtin_bit_cast(float, (half + 127) << 23);
-  const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23);
+  // times zero where nothing is left: a product that underflows takes the processor a hundred times as long
+  const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23 & ~((whole + 150) >> 31));
   return p * scale1 * scale2;
 }
 """,
