@@ -6,7 +6,8 @@ tensors. For the others, the engine whose compiled code is innermost on the stac
 long as the code object and the jitted function that the engine serves.
 
 What `torch.utils.checkpoint` calls runs without the hook: it is run again in the backward pass, mostly when no jitted
-call is on the stack, and has to keep the same tensors both times.
+call is on the stack, and has to keep the same tensors both times. So does what torch compiles for its higher-order
+operations.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
+from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
 from . import config
 from .frontend import hook
@@ -50,6 +52,7 @@ _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _TRITON = f"{_SITE}triton{os.sep}"
 _CHECKPOINTS = torch.utils.checkpoint.__file__
+_COMPILES = _maybe_compile_and_run_fn.__code__
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
 _selected = False
@@ -120,7 +123,7 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
         return None
     if code.co_flags & _SUSPENDED:
         return None
-    if code.co_filename == _CHECKPOINTS:
+    if code.co_filename == _CHECKPOINTS or code is _COMPILES:
         return _without_hook
     if _is_library(code.co_filename):
         return None

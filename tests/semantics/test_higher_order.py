@@ -183,6 +183,63 @@ def scan_running_sum(x):
     return scan(lambda carry, item: (carry + item, carry * 1), x[0] * 0, x, dim=0)
 
 
+def matrix():
+    return (torch.randn(3, 4),)
+
+
+@case(matrix, breaks=("higher_order",))
+def scan_backwards_along_columns(x):
+    from torch._higher_order_ops import scan
+
+    return scan(lambda carry, item: (carry + item, carry * item), x[:, 0] * 0, x, dim=1, reverse=True)
+
+
+@case(matrix, breaks=("higher_order",))
+def scan_of_structures(x):
+    from torch._higher_order_ops import scan
+
+    def body(carry, item):
+        return {"a": carry["a"] + item[0]}, {"b": carry["a"] * item[1], "c": [carry["a"].sin()]}
+
+    carry, out = scan(body, {"a": x[:, 0] * 0}, (x, x * 2), dim=1, reverse=True)
+    return carry["a"] + 1, out
+
+
+@case(lambda: (torch.randn(3, 4).requires_grad_(),))
+def scan_closure_gradient(x):
+    from torch._higher_order_ops import scan
+
+    scale = x[:, 0].exp()
+    carry, out = scan(lambda carry, item: (carry * scale, {"z": carry * item * scale}), scale.sin(), x.detach(), dim=-1)
+    return carry + 1, out["z"].cos()
+
+
+@case(matrix)
+def associative_scan_of_structures(x):
+    from torch._higher_order_ops import associative_scan
+
+    def combine(a, b):
+        return {"a": a["a"] * b["a"], "b": a["b"] * b["a"] + b["b"]}
+
+    return associative_scan(combine, {"a": x, "b": x + 1}, dim=-1, reverse=True, combine_mode="generic")
+
+
+@case(matrix, breaks=("higher_order",))
+def map_of_structures(x):
+    from torch._higher_order_ops import map as over_rows
+
+    return over_rows(lambda row, scale: {"a": row * scale, "b": [row.sum()]}, x, x.sum())
+
+
+@case(matrix, fullgraph=True, factory=True)
+def region_compiled_by_itself():
+    @torch.compiler.nested_compile_region
+    def region(x):
+        return x * 2
+
+    return lambda x: region(x) + 1
+
+
 test_all = make_test(__name__)
 
 

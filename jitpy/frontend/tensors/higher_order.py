@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
 from ...ir import Graph, Node, Op, TensorSpec, map_nodes
 from ...ir.algebra import sympy
@@ -188,6 +189,16 @@ def _add(ex: Executor, name: str, target: Callable[..., Any], inputs: tuple[Any,
 
 def _graphs_of(target: Any) -> tuple[Graph, ...]:
     return (target.true, target.false) if isinstance(target, Branches) else (target.condition, target.body)
+
+
+# -- torch._higher_order_ops: scan, associative_scan, map -----------------------------------------------------
+
+
+@builtin(_maybe_compile_and_run_fn)
+def compile_and_run(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """What they do at their core, in plain Python too: torch compiles it. (Called without that, their operators rely
+    on Dynamo, which flattens what the functions return.)"""
+    raise _refusal("torch compiles it as a whole")
 
 
 # -- tracing a body -----------------------------------------------------------------------------------------

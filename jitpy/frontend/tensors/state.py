@@ -591,7 +591,6 @@ refuses(
     torch.use_deterministic_algorithms,
 )
 
-_constant(True, torch.compiler.is_dynamo_compiling)
 _constant(
     False,
     torch.jit.is_scripting,
