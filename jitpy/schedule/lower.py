@@ -77,7 +77,7 @@ class Lowering:
         """Lower every node of the graph."""
         for node in self.graph.inputs:
             if isinstance(node.spec, ScalarSpec):
-                self.values[node] = HostScalar(node, node.spec.kind) if node.spec.kind is not complex else None
+                self.values[node] = HostScalar(node, node.spec.kind)
             else:
                 self.values[node] = Stored(node.tensor, node)
             self._place(self.values[node])
@@ -193,7 +193,7 @@ class Lowering:
     def _stored_part(self, spec: Any, node: Node, part: int | None) -> Lowered:
         if isinstance(spec, TensorSpec):
             return self._place(Stored(spec, node, part))
-        if isinstance(spec, ScalarSpec) and spec.kind is not complex:
+        if isinstance(spec, ScalarSpec):
             return self._place(HostScalar(node, spec.kind))
         if isinstance(spec, tuple):
             raise NotCovered("nested results")

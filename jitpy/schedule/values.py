@@ -61,12 +61,13 @@ class Stored(Value):
 
 
 class HostScalar(Value):
-    """A Python number known when the graph runs: `node` makes it. A weak operand in type promotion."""
+    """A Python number known when the graph runs: `node` makes it. A weak operand in type promotion. Complex ones are
+    for calls only."""
 
     __slots__ = ("node", "kind")
 
     def __init__(self, node: Node, kind: type) -> None:
-        super().__init__((), {int: INT, bool: INT, float: torch.float64}[kind], node.name)
+        super().__init__((), {int: INT, bool: INT, float: torch.float64, complex: torch.complex128}[kind], node.name)
         self.node = node
         self.kind = kind
         self.nodes.append(node)

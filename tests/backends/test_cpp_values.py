@@ -429,3 +429,15 @@ def test_floats_that_become_integers_and_floats_again(dtype: torch.dtype) -> Non
     for found, wanted in zip(run(fn, x), fn(x), strict=True):
         assert torch.equal(found, wanted)
         assert torch.equal(found.signbit(), wanted.signbit())
+
+
+def test_complex_numbers_that_the_graph_reads_are_numbers_for_calls() -> None:
+    def fn(x: Tensor, n: Tensor) -> Any:
+        c = n.item()
+        return c, x * c, c * 2 + 1, torch.full((2,), c), torch.where(x > 0, x, c), x.add(x + 0j, alpha=c)
+
+    jitted = jitpy.jit(fn, fullgraph=True)
+    for n in (torch.tensor(1 + 2j), torch.tensor(-3j), torch.tensor(2 + 0j)):
+        x = torch.tensor([1.0, -2.0])
+        for found, expected in zip(jitted(x, n), fn(x, n), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
