@@ -109,7 +109,10 @@ class KernelPrinter:
         return found
 
     def load(self, value: Value, index: str) -> str:
-        text = f"{self.pointers[value]}[{index}]"
+        return self.loaded(value, f"{self.pointers[value]}[{index}]")
+
+    def loaded(self, value: Value, text: str) -> str:
+        """What an element of `value` is, given how memory holds it."""
         if value.dtype is torch.bfloat16:
             return f"float_of_bf16({text})"
         if value.dtype is torch.float16:

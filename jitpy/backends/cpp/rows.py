@@ -13,6 +13,7 @@ import torch
 from ...ir.algebra import sympy
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order
+from ...schedule.index import Axis
 from ...schedule.loops import Kernel, Reduce
 from ...schedule.values import Value
 from .emitter import KernelText, Text, Units
@@ -22,6 +23,8 @@ from .reductions import ReductionPrinter, combine_text, initial
 
 #: Length of a row from which float32 sums are kept in float64 lanes.
 LONG_ROW = 1 << 15
+#: Bytes of the widest vectors.
+VECTOR_BYTES = 64
 #: Length of a line of a row from which its float32 sum is made before it is added to the row's.
 LINE = 256
 #: Bytes of a row's buffer that may lie on the stack.
@@ -32,6 +35,14 @@ CHUNK_ROWS = 16
 
 class RowPrinter(ReductionPrinter):
     """Rows in registers and first-level cache."""
+
+    def _lanes_of_halves(self, exprs: set[Expr], vector: Axis) -> int:
+        """Lanes that fill a vector of the narrowest elements where some have 16 bits, if rows are that long: these
+        are read faster as they are than widened ahead."""
+        sizes = {e.attr[0].dtype.itemsize for e in exprs if e.op == "load"}
+        if 2 not in sizes:
+            return 0
+        return max((VECTOR_BYTES // n for n in sizes if self.kernel.hint(vector.size) >= VECTOR_BYTES // n), default=0)
 
     def _row_accumulator(self, reduction: Reduce, length: Dim) -> torch.dtype:
         if (
@@ -158,14 +169,33 @@ class RowPrinter(ReductionPrinter):
         in_lines = {r for r, d in zip(reductions, dtypes, strict=True) if d is not r.dtype and self._sums_lines(r)}
         lanes = self.lane_count(vector.size, [r.dtype if r in in_lines else d
                                               for r, d in zip(reductions, dtypes, strict=True)])
+        lanes = max(lanes, self._lanes_of_halves(inner, vector))
         totals = [self.declare_lanes(r, d, str(lanes), length) for r, d in zip(reductions, dtypes, strict=True)]
         with self.loops(others):
             v, n = vector.name, self.size(vector.size)
             accumulators = [self.declare_lanes(r, r.dtype, str(lanes), length) if r in in_lines else total
                             for r, total in zip(reductions, totals, strict=True)]
 
+            narrow = {e: self.fresh("w") for e in needed if e in inner and _is_narrow(e, vector, lanes)}
+            for name in narrow.values():
+                self.text.add(f"int32_t {name}[{lanes}];")
+
+            def lane_loop(count: str, place: str) -> None:
+                for expr, name in narrow.items():
+                    value, index = expr.attr
+                    with self.text.block(f"for (int64_t l = 0; l < {count}; ++l)"):
+                        self.text.add(f"const int64_t {v} = {place};")
+                        self.text.add(f"{name}[l] = {self.pointers[value]}[{self.printer.index(index, names)}];")
+                self.simd()
+                with self.text.block(f"for (int64_t l = 0; l < {count}; ++l)"):
+                    self.text.add(f"const int64_t {v} = {place};")
+                    body()
+
             def body() -> None:
                 inner_names = dict(names)
+                for expr, wide in narrow.items():
+                    name = inner_names[expr] = self.fresh()
+                    self.text.add(f"const {TYPES[expr.dtype]} {name} = {self.loaded(expr.attr[0], f'{wide}[l]')};")
                 self.emit(roots, inner_names)
                 for expr, name in fresh_caches:
                     if expr in inner_names:
@@ -183,21 +213,25 @@ class RowPrinter(ReductionPrinter):
                 bound = n if whole else f"{n} - {lanes - 1}"
                 self.text.add(f"int64_t {block} = 0;")
                 with self.text.block(f"for (; {block} < {bound}; {block} += {lanes})"):
-                    self.simd()
-                    with self.text.block(f"for (int64_t l = 0; l < {lanes}; ++l)"):
-                        self.text.add(f"const int64_t {v} = {block} + l;")
-                        body()
+                    lane_loop(str(lanes), f"{block} + l")
             if not whole:
-                start = "0" if short else f"{block}"
-                self.simd()
-                with self.text.block(f"for (int64_t l = 0; l < {n} - {start}; ++l)"):
-                    self.text.add(f"const int64_t {v} = {start} + l;" if not short else f"const int64_t {v} = l;")
-                    body()
+                lane_loop(n if short else f"{n} - {block}", "l" if short else f"{block} + l")
             for accumulator, total in zip(accumulators, totals, strict=True):
                 if accumulator is not total:
                     self.text.add(f"for (int64_t l = 0; l < {lanes}; ++l) {total.name}[l] += {accumulator.name}[l];")
         for reduction, total in zip(reductions, totals, strict=True):
             outer[reduction.result] = self.fold(reduction, total, lanes)
+
+
+def _is_narrow(expr: Expr, vector: Axis, lanes: int) -> bool:
+    """Whether a load along the row takes elements of which a vector holds more than there are lanes. GCC makes no
+    vectors of such loops, or tiny ones: the elements are widened in a loop ahead."""
+    if expr.op != "load" or expr.args:
+        return False
+    value, index = expr.attr
+    size = value.dtype.itemsize
+    return (size <= 2 and size * lanes < VECTOR_BYTES and index.coefficient(vector) == 1
+            and all(isinstance(atom, Axis) for atom, _ in index.terms))
 
 
 class CrossedPrinter(RowPrinter, PartialsPrinter):
