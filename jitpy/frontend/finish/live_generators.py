@@ -15,7 +15,6 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ..builtins.generators import is_guarded
 from ..builtins.iteration import EnumerateIterator, RestIterator, ZipIterator
 from ..calls import builtin
 from ..code import n_params, param_names
@@ -139,7 +138,7 @@ class Parts:
         frame = value.frame
         if is_polyfill(value.func.code) and value.func.code.co_filename != iterators.__file__:
             return None  # may hold what is real while tracing only
-        if frame is None or value.running or not value.started or is_guarded(frame) or \
+        if frame is None or value.running or not value.started or \
                 any(isinstance(v, ExcInfoValue) for v in frame.stack) or first_argument(frame, self.world) is not None:
             return None
         layout = tuple("null" if isinstance(v, NullValue) else "value" for v in frame.stack)

@@ -109,17 +109,7 @@ class Rebuild:
 
     def build(self, values: Iterable[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
         """`combine` makes an iterator of its parts."""
-        rest, made = iter(values), []
-
-        def build(recipe: Recipe) -> Any:
-            if recipe.kind == "value":
-                return next(rest)
-            if recipe.kind == "same":
-                return made[recipe.number]
-            made.append(combine(recipe, [build(part) for part in recipe.parts]))
-            return made[-1]
-
-        return build(self.recipe)
+        return _build(self.recipe, iter(values), [], combine)
 
     def combine(self, recipe: Recipe, parts: list[Any]) -> Any:
         """In plain Python."""
@@ -134,6 +124,16 @@ class Rebuild:
         cells = len(point.cells)
         return suspended(self.codes[point], self.globals[point.globals_id], recipe.names, tuple(parts[:cells]),
                          parts[cells:])
+
+
+def _build(recipe: Recipe, rest: Iterator[Any], made: list[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
+    """No closure: a cycle would keep what is made until the garbage collector comes."""
+    if recipe.kind == "value":
+        return next(rest)
+    if recipe.kind == "same":
+        return made[recipe.number]
+    made.append(combine(recipe, [_build(part, rest, made, combine) for part in recipe.parts]))
+    return made[-1]
 
 
 def rebuilt(how: Rebuild, values: tuple[Any, ...]) -> Any:

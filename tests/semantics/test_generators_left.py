@@ -1,0 +1,113 @@
+"""Generators that are left inside `try` or `with`, behind a graph break. PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jitpy import graph_break
+from tests.semantics.harness import case, make_test
+
+
+def one() -> tuple[Any, ...]:
+    return (torch.randn(4),)
+
+
+def closing(log, name="closed"):
+    try:
+        for i in range(5):
+            yield i
+    finally:
+        log.append(name)
+
+
+@case(one)
+def loop_left_behind_a_break(x):
+    log = []
+    for i in closing(log):
+        x = x + i
+        graph_break()
+        if i == 1:
+            break
+    log.append("behind")
+    return x * 2, log
+
+
+@case(one)
+def loop_left_by_an_exception_behind_a_break(x):
+    log = []
+    try:
+        for i in closing(log):
+            x = x + i
+            graph_break()
+            if i == 2:
+                raise ValueError
+    except ValueError:
+        log.append("caught")
+    graph_break()
+    return x * 2, log
+
+
+@case(one)
+def loop_left_in_a_callee_behind_a_break(x):
+    log = []
+
+    def add(x):
+        for i in closing(log):
+            x = x + i
+            graph_break()
+            if i == 1:
+                break
+        log.append("end of the callee")
+        return x
+
+    x = add(x) * 2
+    graph_break()
+    log.append("end")
+    return x, log
+
+
+@case(one)
+def loops_left_again_and_again(x):
+    log = []
+    for number in range(3):
+        for a, (b, c) in zip(closing(log, "first"), enumerate(closing(log, "second"))):
+            x = x + a * b - c
+            graph_break()
+            if a == number:
+                break
+        log.append(number)
+    return x, log
+
+
+@case(one)
+def loop_left_within_with_and_yield_from(x):
+    log = []
+
+    class Manager:
+        def __enter__(self):
+            log.append("enter")
+            return 2
+
+        def __exit__(self, kind, error, traceback):
+            log.append(kind)
+
+    def outer():
+        with Manager() as scale:
+            for i in closing(log):
+                yield x * i * scale
+            yield from closing(log, "never")
+
+    total = x
+    for y in outer():
+        total = total + y
+        graph_break()
+        if float(total.sum()) != 0 and len(log) < 3 and y is not None:
+            log.append("leaves")
+            break
+    log.append("behind")
+    return total, log
+
+
+test_all = make_test(__name__)
