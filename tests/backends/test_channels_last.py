@@ -284,3 +284,17 @@ def test_batch_statistics_of_images_far_from_zero() -> None:
     assert found.stride() == plain.stride()
     error = (found - wanted).abs().max()
     assert error <= 2 * (plain - wanted).abs().max() + 1e-5
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_padded_images_of_changing_sizes_have_gradients_of_gradients(mode: str) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.conv2d(F.pad(x, (1, 1, 1, 1), mode=mode), w)
+        first = torch.autograd.grad(y.square().sum(), (x, w), create_graph=True)
+        return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), (x, w))
+
+    jitted = jitpy.jit(fn)
+    for n, height, width in ((2, 8, 8), (3, 9, 7), (4, 5, 6)):
+        x = torch.randn(n, 4, height, width, dtype=torch.double).to(memory_format=torch.channels_last).requires_grad_()
+        w = torch.randn(6, 4, 3, 3, dtype=torch.double).to(memory_format=torch.channels_last).requires_grad_()
+        check(jitted(x, w), fn(x, w), 1e-8)

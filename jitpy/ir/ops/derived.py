@@ -193,16 +193,20 @@ def _derive_static(
             return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     try:
         result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
-        found = describe(result, inputs, device)
-        if op.name == _NORM_BACKWARD and device.type == "cuda" and len(args) > 7 and args[7] is False:
-            return replace(found, spec=_with_row_major_image(found.spec))
-        stride = _other_stride(op, args, found.spec, device) if isinstance(found.spec, TensorSpec) else None
-        return found if stride is None else replace(found, spec=found.spec.with_(stride=stride))
+        return as_laid_out(op, SizeEnv(), args, describe(result, inputs, device), device)
     except NotCovered:
         raise
     except Exception as error:
         # Not every meta kernel exists, and some are stricter than eager: the real kernel has the last word.
         return _run_for_real(op, args, kwargs, grad_enabled, error)
+
+
+def as_laid_out(op: Op, env: SizeEnv, args: tuple[Any, ...], found: Derived, device: torch.device) -> Derived:
+    """What a meta kernel told, with the strides that the device's kernel gives its results."""
+    if op.name == _NORM_BACKWARD and device.type == "cuda" and len(args) > 7 and args[7] is False:
+        return replace(found, spec=_with_row_major_image(found.spec))
+    stride = _other_stride(op, env, args, found.spec, device) if isinstance(found.spec, TensorSpec) else None
+    return found if stride is None else replace(found, spec=found.spec.with_(stride=stride))
 
 
 def _with_row_major_image(spec: Any) -> Any:
@@ -212,7 +216,7 @@ def _with_row_major_image(spec: Any) -> Any:
 
 
 def _other_stride(
-    op: Op, args: tuple[Any, ...], spec: TensorSpec, device: torch.device
+    op: Op, env: SizeEnv, args: tuple[Any, ...], spec: TensorSpec, device: torch.device
 ) -> tuple[Dim, ...] | None:
     """The strides of a result where the device's kernel lays it out in another way than the meta kernel says."""
     if op.name in _ROW_MAJOR or device.type == "cuda" and op.name in _ROW_MAJOR_ON_GPUS:
@@ -220,7 +224,7 @@ def _other_stride(
     if device.type != "cpu" or op.name not in _AS_IMAGE_ON_CPU or "circular" in args:
         return None
     image = args[_AS_IMAGE_ON_CPU[op.name]]
-    is_image = len(spec.shape) == 4 and is_channels_last_strides(SizeEnv(), image.shape, image.stride)
+    is_image = len(spec.shape) == 4 and is_channels_last_strides(env, image.shape, image.stride)
     return channels_last_stride(spec.shape) if is_image else None
 
 

@@ -371,7 +371,7 @@ def derive_symbolic(
             return type(value)(symbols(v) for v in value)
         return value
 
-    if derived.is_misreported(op, derived.common_device(op, args, kwargs), args):
+    if derived.is_misreported(op, device, args):
         return _at_hints(op, env, args, kwargs, grad_enabled)
     if suspicious and unbacked:
         raise SizeUnknown(f"{op.name}: whether this raises depends on data")
@@ -393,7 +393,7 @@ def derive_symbolic(
             raise SizeUnknown(f"{op.name}: {type(error).__name__}: {error}") from error
         # Eager's own complaint, or shape code that does not take symbols: the static rule tells which.
         return _at_hints(op, env, args, kwargs, grad_enabled)
-    return _described(derived.describe(result, inputs, device))
+    return derived.as_laid_out(op, env, args, _described(derived.describe(result, inputs, device)), device)
 
 
 def _at_hints(
