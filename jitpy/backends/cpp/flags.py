@@ -12,6 +12,11 @@ COMMON = (
     # without errno GCC makes sin(atan(x)) and cos(atan(x)) of roots and comparisons, which lose a NaN
     "-fno-builtin-atan",
     "-fno-builtin-atanf",
+    # sin and cos of one number would become one call, of which there are no vectors
+    "-fno-builtin-sin",
+    "-fno-builtin-sinf",
+    "-fno-builtin-cos",
+    "-fno-builtin-cosf",
     "-fno-trapping-math",
     "-ffp-contract=off",
     "-fwrapv",
