@@ -110,4 +110,64 @@ def loop_left_within_with_and_yield_from(x):
     return total, log
 
 
+@case(one)
+def deleted_behind_a_break(x):
+    log = []
+    lines = closing(log)
+    x = x + next(lines)
+    graph_break()
+    x = x + next(lines)
+    del lines
+    log.append("behind")
+    return x * 2, log
+
+
+@case(one)
+def variable_of_a_callee_behind_a_break(x):
+    log = []
+
+    def add(x):
+        lines = closing(log)
+        x = x + next(lines)
+        graph_break()
+        lines = None
+        log.append("end of the callee")
+        return x + 1
+
+    x = add(x) * 2
+    graph_break()
+    log.append("end")
+    return x, log
+
+
+@case(one)
+def one_generator_holds_the_other(x):
+    log = []
+
+    def doubled(lines):
+        for i in lines:
+            yield i * 2
+
+    first = closing(log)
+    second = doubled(first)
+    x = x + next(first) + next(second)
+    graph_break()
+    x = x + next(first) * next(second) + next(second)
+    graph_break()
+    return x + next(second) * next(first), log
+
+
+@case(one)
+def generator_in_a_variable_is_seen(x):
+    import itertools
+
+    log = []
+    lines, more, chained = closing(log), closing(log), itertools.chain([1, 2], [3])
+    x = x + next(lines) + next(chained) + next(more)
+    graph_break()
+    kinds = [type(lines).__name__, lines.gi_running, type(chained).__name__, lines.__name__]
+    graph_break()
+    return x + next(lines), lines, kinds, chained, [more]
+
+
 test_all = make_test(__name__)

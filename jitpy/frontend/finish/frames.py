@@ -20,7 +20,7 @@ from ..builtins.caches import changed_result
 from ..builtins.effects import lost_way
 from ..builtins.generators import abandoned
 from ..code import Ins, all_positional, param_names
-from ..executor import Executor, Frame, is_library
+from ..executor import Executor, Frame, is_library, is_polyfill
 from ..front_calls import FrontCall, call_in_front, is_late, lost_bet, put_back, reads_late, states_of
 from ..polyfills.classes import build_class
 from ..polyfills.construct import looked_up
@@ -434,11 +434,14 @@ class Finisher:
             if id(value) not in loops:
                 keep(value)
         self.recipes = {}
+        passed_on: set[int] = set()
         for value in loops.values():
             parts = live_generators.Parts(self.world, value)
-            if not parts.has_generator or any(map(emitter.has_built, parts.taken)):
+            taken = set(map(id, parts.taken))
+            if not parts.has_generator or any(map(emitter.has_built, parts.taken)) or taken & passed_on:
                 keep(value)
                 continue
+            passed_on |= taken
             self.globals_by_id.update(parts.spaces)
             emitter.emit("BUILD_TUPLE", emitter.load_many(parts.values))
             names[id(value)] = emitter.store_temp()
@@ -446,12 +449,15 @@ class Finisher:
         return names
 
     def _loops(self, live: list[Any], frames: list[Frame], pops: int) -> dict[int, Value]:
-        """The iterators on the stack to which nothing else among what is live refers."""
+        """The iterators on the stack, and generators in variables, to which nothing else among what is live refers."""
         count = collections.Counter(map(id, live))
         operands = set(map(id, frames[-1].stack[len(frames[-1].stack) - pops:]))
-        return {id(value): value for frame in frames for value in frame.stack
-                if isinstance(value, (GeneratorValue, IteratorValue)) and count[id(value)] == 1
-                and id(value) not in operands and id(value) not in self.shared}
+        alone = [value for frame in frames for value in frame.stack
+                 if isinstance(value, (GeneratorValue, IteratorValue))]
+        alone += [value for frame in frames for value in frame.locals.values()
+                  if isinstance(value, GeneratorValue) and not is_polyfill(value.func.code)]
+        return {id(value): value for value in alone
+                if count[id(value)] == 1 and id(value) not in operands and id(value) not in self.shared}
 
     def _point(self, frame: Frame, stack: list[Value], index: int, inner: ResumePoint | None,
                raises: bool = False) -> ResumePoint:
@@ -462,11 +468,12 @@ class Finisher:
         space = frame.globals.real_dict
         self.globals_by_id[id(space)] = space
         code, place = origin_of(frame.code, index)
+        names = sorted(n for n in frame.locals if not n.startswith("___"))
+        made = tuple((n, self.recipes[id(frame.locals[n])][0]) for n in names if id(frame.locals[n]) in self.recipes)
         # An outer frame's place is where the call's result arrives: behind the call instruction.
         return ResumePoint(code, place + 1 if inner is not None else place, tuple(layout),
-                           tuple(sorted(n for n in frame.locals if not n.startswith("___"))),
-                           tuple(_cell_order(frame)), id(space), inner, raises,
-                           first=first_argument(frame, self.world) is not None)
+                           tuple(names), tuple(_cell_order(frame)), id(space), inner, raises,
+                           first=first_argument(frame, self.world) is not None, made=made)
 
     def _outer_points(self, frames: list[Frame], inner: ResumePoint) -> ResumePoint:
         """Wrap the innermost point in those of the frames around it."""

@@ -46,6 +46,7 @@ class ResumePoint:
     raises    an exception is passed last, and raised here instead of going on
     yields    `index` is the yield at which a generator is suspended: the function makes that generator, and its first
               `next` takes it to the yield
+    made      the local variables whose iterators are passed in parts
     """
 
     code: types.CodeType
@@ -58,6 +59,7 @@ class ResumePoint:
     raises: bool = False
     yields: bool = False
     first: bool = False
+    made: tuple[tuple[str, Recipe], ...] = ()
 
     def parameters(self, prefix: str = "") -> list[str]:
         """Parameter names: the first argument, own stack and locals, the inner point's values (and its closure), the
@@ -366,17 +368,24 @@ def _prologue(point: ResumePoint, target: Label, line: int, globals_by_id: dict[
         out.append(Instr("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(closure_name(point.code, name)),
                          lineno=line))
         out.append(Instr("STORE_FAST", name, lineno=line))
+    for name, recipe in point.made:
+        out += _call(rebuilt, Rebuild(recipe, globals_by_id), _take(name, line), line)
+        out.append(Instr("STORE_FAST", name, lineno=line))
     for i, kind in enumerate(point.layout):
         if kind == "null":
             out.append(Instr("PUSH_NULL", lineno=line))
             continue
-        name = f"___s{i}"
-        load = [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]  # `locals()` looks
+        load = _take(f"___s{i}", line)
         out += load if kind == "value" else _call(rebuilt, Rebuild(kind, globals_by_id), load, line)
     if point.yields:
         out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
     out.append(Instr("JUMP_FORWARD", target, lineno=line))
     return out
+
+
+def _take(name: str, line: int) -> list[Any]:
+    """Push the variable and delete it: `locals()` looks."""
+    return [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]
 
 
 def _call(function: Any, first: Any, second: list[Any], line: int) -> list[Any]:
