@@ -51,30 +51,35 @@ def with_gradients(graph: Graph, compile: Compile, begin: Begin | None = None) -
         logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
         return eager.compile_graph(graph, {})
     if not parts:
-        return _differentiable(graph, compile, begin)
+        return _differentiable(graph, compile, begin)[0]
     logs.log("fusion", lambda: f"{graph.name} runs in {len(parts)} parts: its results are computed from each other")
     return _joined(graph, parts, [_differentiable(part.graph, compile, begin) for part in parts])
 
 
-def _differentiable(graph: Graph, compile: Compile, begin: Begin | None) -> Callable[..., tuple[Any, ...]]:
-    """A graph no results of which are computed from each other."""
+def _differentiable(graph: Graph, compile: Compile, begin: Begin | None) -> tuple[Callable[..., tuple[Any, ...]], bool]:
+    """A graph no results of which are computed from each other, and whether these have the strides of their specs:
+    those of eager's kernels may have others."""
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
-        return _with_odd_views(graph, compile)
+        return _with_odd_views(graph, compile), True
     from ..autograd import compile_differentiable
     from . import eager
 
     try:
-        return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}), begin)
+        return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}), begin), True
     except NotCovered as reason:
         logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
-        return eager.compile_graph(graph, {})
+        return eager.compile_graph(graph, {}), False
 
 
-def _joined(graph: Graph, parts: list[Part], compiled: list[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
-    """The compiled parts of a graph as one callable."""
+def _joined(graph: Graph, parts: list[Part], compiled: list[tuple[Callable[..., Any], bool]],
+            ) -> Callable[..., tuple[Any, ...]]:
+    """The compiled parts of a graph, and whether their results have the strides of their specs, as one callable."""
     from ..runtime.executable import make_executable
     from ..runtime.plan import CallStep, FreeStep, Plan, SlotRef
+    from .planner import with_stride
+    from .size_table import SizeTable
 
+    table = SizeTable(graph)
     slots = {node: k for k, node in enumerate(graph.inputs)}
     calls: list[CallStep] = []
     former: dict[Node, int] = {}
@@ -84,19 +89,29 @@ def _joined(graph: Graph, parts: list[Part], compiled: list[Callable[..., Any]])
             # earlier parts may keep it, and the last one writes to it
             former[node] = next(numbers)
             calls.append(CallStep(_copy, (SlotRef(slots[node]),), {}, (former[node],), grad=False))
-    for part, run in zip(parts, compiled, strict=True):
-        places = slots if part is parts[-1] else {**slots, **former}
+    conform: dict[Node, int] = {}  # what later parts read in place of a result
+    for part, (run, as_specs) in zip(parts, compiled, strict=True):
+        places = {**slots, **conform} if part is parts[-1] else {**slots, **conform, **former}
         slots.update(zip(part.results, numbers, strict=False))
         calls.append(CallStep(run, tuple(SlotRef(places[node]) for node in part.reads), {},
                               tuple(slots[node] for node in part.results), multiple=True))
+        for node in () if as_specs or part is parts[-1] else part.results:
+            spec = node.spec
+            if isinstance(spec, TensorSpec) and len(spec.stride) > 1:
+                conform[node] = next(numbers)
+                stride = tuple(map(table.ref, spec.stride))
+                calls.append(CallStep(with_stride, (SlotRef(slots[node]), stride), {}, (conform[node],)))
     outputs = tuple(slots[node] for node in graph.outputs)
     steps: list[Any] = []
     kept = {*range(len(graph.inputs)), *outputs}
     for call in reversed(calls):
-        done = sorted({ref.slot for ref in call.args} - kept)
+        done = sorted({ref.slot for ref in call.args if isinstance(ref, SlotRef)} - kept)
         kept.update(done)
         steps += [FreeStep(tuple(done)), call] if done else [call]
-    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps[::-1], autograd=True))
+    table.finish()
+    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps[::-1], symbols=table.symbols,
+                                n_sizes=len(table), size_function_py=table.python_function(),
+                                size_entries=table.start_entries, n_symbols=table.n_symbols, autograd=True))
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

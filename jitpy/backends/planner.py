@@ -425,7 +425,7 @@ class Planner(Arrangement):
             return
         before, slot = self.slots[made], self._new_slot()
         stride = tuple(map(self.table.ref, made.stride))
-        self.steps.append(CallStep(_with_stride, (SlotRef(before), stride), {}, (slot,)))
+        self.steps.append(CallStep(with_stride, (SlotRef(before), stride), {}, (slot,)))
         self.steps.append(FreeStep((before,)))
         self.slots[made] = slot
 
@@ -485,7 +485,7 @@ def _is_plain_matmul(node: Node) -> bool:
     return a >= b >= 2
 
 
-def _with_stride(tensor: torch.Tensor | None, stride: tuple[int, ...]) -> torch.Tensor | None:
+def with_stride(tensor: torch.Tensor | None, stride: tuple[int, ...]) -> torch.Tensor | None:
     """The tensor itself if it has these strides (axes of size 1 do not count), else a copy that has them. Without
     elements any strides will do. A gradient that its mask leaves out is None."""
     if tensor is None or tensor.stride() == stride or not tensor.numel() or all(

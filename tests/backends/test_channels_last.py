@@ -298,3 +298,16 @@ def test_padded_images_of_changing_sizes_have_gradients_of_gradients(mode: str) 
         x = torch.randn(n, 4, height, width, dtype=torch.double).to(memory_format=torch.channels_last).requires_grad_()
         w = torch.randn(6, 4, 3, 3, dtype=torch.double).to(memory_format=torch.channels_last).requires_grad_()
         check(jitted(x, w), fn(x, w), 1e-8)
+
+
+def test_gradients_of_gradients_are_laid_out_as_eager_lays_them_out() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = torch.autograd.grad(F.conv3d(x, w).relu().square().sum(), (x, w), create_graph=True)
+        return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), (x, w))
+
+    jitted = jitpy.jit(fn)
+    for shape in ((2, 3, 4, 5, 6), (1, 3, 5, 4, 4), (3, 3, 4, 4, 7)):
+        x = torch.randn(shape, dtype=torch.double).to(memory_format=torch.channels_last_3d).requires_grad_()
+        w = torch.randn(2, 3, 2, 2, 2, dtype=torch.double).to(memory_format=torch.channels_last_3d).requires_grad_()
+        for found, expected in zip(jitted(x, w), fn(x, w), strict=True):
+            torch.testing.assert_close(found, expected)
