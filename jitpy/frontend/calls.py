@@ -183,12 +183,6 @@ def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> 
     return ConstValue(not code.co_filename.startswith(_AS_IN_EAGER) or code is _CAPTURE_CHECK)
 
 
-@builtin(torch.compiler.is_dynamo_compiling)
-def _is_dynamo_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """True; but not for those of torch's higher-order operations, which rely on what Dynamo does about them then."""
-    return ConstValue(not ex.frames[-1].code.co_filename.startswith(_HIGHER_ORDER))
-
-
 @builtin(torch.device.__exit__)
 def _leave_device(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The end of a `with` block: what was raised in it does not matter."""
@@ -196,7 +190,6 @@ def _leave_device(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> 
 
 
 _AS_IN_EAGER = tuple(os.path.dirname(package.__file__) + os.sep for package in (torch.optim, torch.nn.modules))
-_HIGHER_ORDER = os.path.dirname(torch._higher_order_ops.__file__) + os.sep
 #: asks whether a CUDA graph is being captured
 _CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check.__code__
 

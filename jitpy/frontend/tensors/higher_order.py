@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
 from ...ir import Graph, Node, Op, TensorSpec, map_nodes
@@ -199,6 +200,12 @@ def compile_and_run(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
     """What they do at their core, in plain Python too: torch compiles it. (Called without that, their operators rely
     on Dynamo, which flattens what the functions return.)"""
     raise _refusal("torch compiles it as a whole")
+
+
+@builtin(invoke_subgraph_placeholder)
+def call_region(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A function under `torch.compiler.nested_compile_region`, as in plain Python. Only Dynamo sees more in it."""
+    return call(ex, args[0], args[1:], kwargs)
 
 
 # -- tracing a body -----------------------------------------------------------------------------------------

@@ -591,6 +591,7 @@ refuses(
     torch.use_deterministic_algorithms,
 )
 
+_constant(True, torch.compiler.is_dynamo_compiling)
 _constant(
     False,
     torch.jit.is_scripting,
