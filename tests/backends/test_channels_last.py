@@ -311,3 +311,21 @@ def test_gradients_of_gradients_are_laid_out_as_eager_lays_them_out() -> None:
         w = torch.randn(2, 3, 2, 2, 2, dtype=torch.double).to(memory_format=torch.channels_last_3d).requires_grad_()
         for found, expected in zip(jitted(x, w), fn(x, w), strict=True):
             torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: F.pad(x, (1,) * (2 * x.dim() - 4), mode="reflect"),
+    lambda x: F.pad(x, (1,) * (2 * x.dim() - 4), mode="replicate"),
+    lambda x: F.channel_shuffle(x, 2),
+], ids=["reflect", "replicate", "channel_shuffle"])
+def test_results_lie_as_images_do(fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    for shapes in (((2, 4, 8, 8), (3, 4, 9, 7), (1, 4, 5, 6)), ((2, 4, 4, 5, 6), (3, 4, 5, 4, 4))):
+        order = torch.channels_last if len(shapes[0]) == 4 else torch.channels_last_3d
+        jitted = jitpy.jit(lambda x: fn(x.sin()).cos())
+        for shape in shapes:
+            x, y = (torch.ones(shape).cumsum(1).to(memory_format=order).requires_grad_() for _ in range(2))
+            found, expected = jitted(x), fn(y.sin()).cos()
+            check(found, expected)
+            (found**2).sum().backward()
+            (expected**2).sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)

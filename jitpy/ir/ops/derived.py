@@ -68,6 +68,11 @@ _AS_IMAGE_ON_CPU = {
     "aten.replication_pad2d.default": 0,
     "aten.reflection_pad2d_backward.default": 1,
     "aten.replication_pad2d_backward.default": 1,
+    "aten.reflection_pad3d.default": 0,
+    "aten.replication_pad3d.default": 0,
+    "aten.reflection_pad3d_backward.default": 1,
+    "aten.replication_pad3d_backward.default": 1,
+    "aten.channel_shuffle.default": 0,
 }
 
 #: Ops whose results are row-major where the meta kernel keeps channels last; those on GPUs alone.
@@ -224,7 +229,7 @@ def _other_stride(
     if device.type != "cpu" or op.name not in _AS_IMAGE_ON_CPU or "circular" in args:
         return None
     image = args[_AS_IMAGE_ON_CPU[op.name]]
-    is_image = len(spec.shape) == 4 and is_channels_last_strides(env, image.shape, image.stride)
+    is_image = len(spec.shape) in (4, 5) and is_channels_last_strides(env, image.shape, image.stride)
     return channels_last_stride(spec.shape) if is_image else None
 
 
