@@ -329,3 +329,14 @@ def test_results_lie_as_images_do(fn: Callable[[torch.Tensor], torch.Tensor]) ->
             (found**2).sum().backward()
             (expected**2).sum().backward()
             torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_transposed_convolutions_of_changing_sizes() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, stride=2).relu()
+
+    jitted = jitpy.jit(fn)
+    for shape in ((2, 4, 8, 8), (3, 4, 9, 7), (1, 4, 5, 6)):
+        x = torch.randn(shape).to(memory_format=torch.channels_last)
+        w = torch.randn(4, 5, 3, 3).to(memory_format=torch.channels_last)
+        check(jitted(x, w), fn(x, w))

@@ -74,6 +74,8 @@ _AS_IMAGE_ON_CPU = {
     "aten.replication_pad3d_backward.default": 1,
     "aten.channel_shuffle.default": 0,
 }
+#: The same for images alone, where image or weight is.
+_TRANSPOSED = ("aten.conv_transpose2d.input", "aten.convolution.default")
 
 #: Ops whose results are row-major where the meta kernel keeps channels last; those on GPUs alone.
 _ROW_MAJOR = frozenset({"aten.glu_backward.default"})
@@ -226,6 +228,9 @@ def _other_stride(
     """The strides of a result where the device's kernel lays it out in another way than the meta kernel says."""
     if op.name in _ROW_MAJOR or device.type == "cuda" and op.name in _ROW_MAJOR_ON_GPUS:
         return contiguous_stride(spec.shape)
+    if device.type == "cpu" and op.name in _TRANSPOSED and len(spec.shape) == len(args[0].shape) == 4:
+        is_image = any(is_channels_last_strides(env, x.shape, x.stride) for x in args[:2])
+        return channels_last_stride(spec.shape) if is_image else None
     if device.type != "cpu" or op.name not in _AS_IMAGE_ON_CPU or "circular" in args:
         return None
     image = args[_AS_IMAGE_ON_CPU[op.name]]
