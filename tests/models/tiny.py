@@ -6,12 +6,24 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 Inputs = Callable[[int, int], dict[str, Any]]
+
+
+def _version() -> tuple[int, ...]:
+    try:
+        return tuple(map(int, importlib.metadata.version("transformers").split(".")[:2]))
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+
+
+#: whether Funnel counts its positions with tensors: seen in 5.17; 5.24 does it in Python
+FLOAT_POSITIONS = _version() < (5, 24)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,7 +315,8 @@ MODELS: dict[str, Tiny] = {
             "d_inner": 64,
         },
         masked_tokens,
-        unrolled="pooling by Python slices",
+        broken="how many positions there are is computed from floats in tensors" if FLOAT_POSITIONS else "",
+        unrolled="" if FLOAT_POSITIONS else "pooling by Python slices",
     ),
     "xlnet": Tiny(
         "XLNetModel",

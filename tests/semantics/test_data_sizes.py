@@ -609,6 +609,15 @@ def ranges_of_floats(x):
     )
 
 
+@case(*BOUNDS, lambda: (torch.tensor([1.0, 0, 1]),), lambda: (torch.tensor([0.0, 0, 1]),))
+def products_of_as_many_as_there_are(x):
+    """How the elements of a product lie is seen from there being more than one; else plain Python runs."""
+    rows = torch.arange(0, x[0].item(), 1.0)[:, None] * torch.arange(4.0)
+    spread = torch.einsum("td,dnh->tnh", rows, torch.ones(4, 2, 3))
+    turned = (rows[:, :, None] * torch.ones(4, 3)).transpose(0, 2)
+    return torch.einsum("inh,tnh->nit", torch.ones(5, 2, 3), spread), turned.reshape(3, -1), turned.reshape(3, 4, -1)
+
+
 @case(lambda: (torch.tensor([1.0, 5.0]),), lambda: (torch.tensor([5.0, 1.0]),))
 def ranges_of_floats_that_end_before_they_begin(x):
     return torch.arange(x[0], x[1]) + 1

@@ -17,7 +17,7 @@ from ..algebra import sympy
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
-from .layout import Shape, format_stride, has_format, is_static, less, normalize_dim
+from .layout import Shape, format_stride, has_format, is_static, less, normalize_dim, theorem
 from .table import Invalid, define
 
 Index = Sequence[Any]
@@ -69,6 +69,23 @@ def resolve_shape(env: SizeEnv, numel: Dim, shape: Sequence[Any]) -> Shape:
     return tuple(sizes)
 
 
+def _has_room(env: SizeEnv, taken: Dim, have: Dim) -> bool:
+    """Whether a run of axes has more elements than were assigned. What is left of a size that depends on data is taken
+    for larger than 1, which the graph checks: with 0 or 1 eager finds views, and strides, where there are none else."""
+    if env.is_unbacked(taken) or env.is_unbacked(have):
+        left, over = sympy.fraction(sympy.sympify(have) / taken)
+        if over == 1 and env.is_unbacked(left):
+            return env.require(sympy.Gt(left, 1), "a view")
+    return less(env, taken, have)
+
+
+def _as_many(env: SizeEnv, a: Dim, b: Dim) -> bool:
+    """Whether two numbers of elements are equal; also where only their quotient tells."""
+    if type(a) is int and type(b) is int or a == b:
+        return a == b
+    return theorem(env, sympy.Ne(a, b)) is not True and env.equal(a, b, "a view")
+
+
 def view_stride(env: SizeEnv, x: TensorSpec, shape: Shape) -> Shape | None:
     """The strides with which `shape` views x's memory; None where only a copy will do."""
     old, stride = x.shape, x.stride
@@ -87,13 +104,13 @@ def view_stride(env: SizeEnv, x: TensorSpec, shape: Shape) -> Shape | None:
     taken: Dim = 1  # elements of the new axes assigned to that run
     for axis in range(len(old) - 1, -1, -1):
         have = have * old[axis]
-        if axis and (old[axis - 1] == 1 or env.equal(stride[axis - 1], have * base, "a view")):
+        if axis and (old[axis - 1] == 1 or _as_many(env, stride[axis - 1], have * base)):
             continue
-        while position >= 0 and (shape[position] == 1 or less(env, taken, have)):
+        while position >= 0 and (shape[position] == 1 or _has_room(env, taken, have)):
             result[position] = taken * base
             taken = taken * shape[position]
             position -= 1
-        if not env.equal(taken, have, "a view"):
+        if not _as_many(env, taken, have):
             return None
         if axis:
             base, have, taken = stride[axis - 1], 1, 1
