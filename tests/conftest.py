@@ -46,12 +46,21 @@ def _earlier_objects_are_left_alone() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """Every test starts from the same random state."""
+def _seed() -> None:
+    """The random state that each file is imported with and each test starts from; `JITPY_TEST_SEED=n` tries others."""
     import torch
 
-    torch.manual_seed(0)
+    torch.manual_seed(int(os.environ.get("JITPY_TEST_SEED", "0")))
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        _seed()  # models and tensors that a file makes while it is imported
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    _seed()
 
 
 @pytest.fixture(autouse=True)

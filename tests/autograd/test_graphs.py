@@ -119,7 +119,7 @@ def test_symbolic_batches(fn: Callable[..., Any], nodes: list[Any]) -> None:
     for batch in (3, 5, 7, 4):
         x = torch.randn(batch, 8)
         wanted, found = (torch.autograd.grad(run(x), parameters) for run in (fn, compiled))
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     assert len(nodes) == 2  # one for the first size, one for all
 
 
