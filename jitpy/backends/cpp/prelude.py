@@ -399,7 +399,7 @@ static inline float exp_f32(float x) {
   const float p = exp_near_0_f32(r);
   const int32_t whole = (int32_t)n, half = whole >> 1;
   const float scale1 = __builtin_bit_cast(float, (half + 127) << 23);
-  // times zero where nothing is left: a product that underflows takes the processor a hundred times as long
+  // times zero where nothing is left: products that underflow made a masked softmax six times as slow
   const float scale2 = __builtin_bit_cast(float, (whole - half + 127) << 23 & ~((whole + 150) >> 31));
   return p * scale1 * scale2;
 }

@@ -661,8 +661,8 @@ class Finisher:
 
 def _close_over_others(a: Frame, b: Frame) -> bool:
     """Whether two frames of one code object are those of different functions: a decorator's, around other ones."""
-    return any(_function_in(cell) is not _function_in(b.cells[name]) for name, cell in a.cells.items()
-               if name in b.cells and _function_in(cell) is not None and _function_in(b.cells[name]) is not None)
+    pairs = [(_function_in(cell), _function_in(b.cells[name])) for name, cell in a.cells.items() if name in b.cells]
+    return any(x is not None and y is not None and x is not y for x, y in pairs)
 
 
 def _function_in(cell: CellValue) -> types.FunctionType | None:
