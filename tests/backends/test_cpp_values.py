@@ -117,6 +117,24 @@ def test_float_to_integer(target: torch.dtype) -> None:
     assert torch.equal(found, (x + 0).to(target))
 
 
+@pytest.mark.parametrize("simd", ["scalar", "auto"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_constants_that_no_integer_holds(dtype: torch.dtype, simd: str) -> None:
+    """Compilers convert these otherwise than the processor does; one constant among others is enough."""
+    x = torch.linspace(-5, 5, 37).to(dtype)
+
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        special = [x.masked_fill(x > 1, value) for value in (math.inf, -math.inf, math.nan, 1e10, 1e30)]
+        special.append((x.masked_fill(x > 1, math.nan) * 2).clamp(min=-8))
+        targets = torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64
+        return tuple(value.to(target) for value in special for target in targets)
+
+    with config.patch(simd=simd):
+        results = run(fn, x)
+    for found, wanted in zip(results, fn(x), strict=True):
+        assert torch.equal(found, wanted)
+
+
 def test_integers_wrap_and_divide_as_eager() -> None:
     for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         info = torch.iinfo(dtype)

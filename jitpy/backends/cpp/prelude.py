@@ -41,9 +41,14 @@ _piece(
     "whole",
     """
 // A float as an integer. A compiler that knew `no_bits` would take (float)(int64_t)x for trunc(x), which differs for
-// NaN, what is out of range, and below zero.
+// NaN, what is out of range, and below zero; and would convert such constants (also those that x is chosen from) by
+// itself, to numbers that the processor's instructions do not give.
 int32_t no_bits = 0;
-template <typename I, typename F> static inline I whole(F x) { return (I)x | (I)no_bits; }
+static inline float opaque(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(int32_t, x) | no_bits); }
+static inline double opaque(double x) {
+  return __builtin_bit_cast(double, __builtin_bit_cast(int64_t, x) | (int64_t)no_bits);
+}
+template <typename I, typename F> static inline I whole(F x) { return (I)opaque(x) | (I)no_bits; }
 """,
 )
 _piece(

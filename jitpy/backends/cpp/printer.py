@@ -213,9 +213,9 @@ def _choice(dtype: torch.dtype, condition: str, chosen: str, other: str) -> str:
 def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
     """A conversion as eager does it on this kind of machine."""
     if source.is_floating_point and target in (torch.int8, torch.int16):
-        return f"({TYPES[target]})(int32_t){text}"
+        return f"({TYPES[target]})whole<int32_t>({text})"
     if source.is_floating_point and target is torch.uint8:
-        return f"(uint8_t)(int64_t){text}"
+        return f"(uint8_t)whole<int64_t>({text})"
     if source.is_floating_point and target in (torch.int32, torch.int64):
         return f"whole<{TYPES[target]}>({text})"
     return f"({TYPES[target]}){text}"
