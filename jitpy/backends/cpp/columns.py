@@ -95,15 +95,15 @@ class ColumnPrinter(PartialsPrinter):
                 self.text.add(f"for (int64_t l = 0; l < {width}; ++l) {totals[reduction]}[l] = 0;")
         axes = kernel.reduced
 
+        def column(inner_names: dict[Expr, str]) -> None:
+            self.emit(roots, inner_names)
+            for reduction, lanes in zip(reductions, accumulators, strict=True):
+                self.combine(reduction, lanes, "l", self.printer.ref(reduction.expr, inner_names), inner_names)
+            for store in stores:
+                self.store(store.value, store.index, store.expr, inner_names)
+
         def body() -> None:
-            self.simd()
-            with self.lane_loop(vector):
-                inner_names = dict(names)
-                self.emit(roots, inner_names)
-                for reduction, lanes in zip(reductions, accumulators, strict=True):
-                    self.combine(reduction, lanes, "l", self.printer.ref(reduction.expr, inner_names), inner_names)
-                for store in stores:
-                    self.store(store.value, store.index, store.expr, inner_names)
+            self.in_columns(vector, roots, stores, names, column)
 
         def flush() -> None:
             with self.text.block("for (int64_t l = 0; l < lanes; ++l)"):
@@ -173,6 +173,15 @@ class ChunkedColumnPrinter(ColumnPrinter):
         width = min(2048, (vector.size + 15) // 16 * 16) if isinstance(vector.size, int) else 2048
         inner_stores = [s for s in kernel.stores if self.is_inner(s)]
 
+        roots = [r.expr for r in kernel.reductions] + [s.expr for s in inner_stores]
+
+        def column(names: dict[Expr, str]) -> None:
+            self.emit(roots, names)
+            for reduction, lane in zip(kernel.reductions, lanes, strict=True):
+                self.combine(reduction, lane, "l", self.printer.ref(reduction.expr, names), names)
+            for store in inner_stores:
+                self.store(store.value, store.index, store.expr, names)
+
         # the part that reduces one chunk
         self.text = Text(depth=1)
         self.begin_checks()
@@ -188,14 +197,7 @@ class ChunkedColumnPrinter(ColumnPrinter):
                 ]
                 with self.text.block(f"for (int64_t {f} = {f}_first; {f} < {f}_last; ++{f})"):
                     with self.loops(inner_axes):
-                        self.simd()
-                        with self.lane_loop(vector):
-                            names: dict[Expr, str] = {}
-                            self.emit([r.expr for r in kernel.reductions] + [s.expr for s in inner_stores], names)
-                            for reduction, lane in zip(kernel.reductions, lanes, strict=True):
-                                self.combine(reduction, lane, "l", self.printer.ref(reduction.expr, names), names)
-                            for store in inner_stores:
-                                self.store(store.value, store.index, store.expr, names)
+                        self.in_columns(vector, roots, inner_stores, {}, column)
                 for number, lane in enumerate(lanes):
                     line = f"{self.line(partials, number)} + {v}_begin"
                     self.text.add(f"{TYPES[lane.dtype]}* const {lane.name}_row = {line};")

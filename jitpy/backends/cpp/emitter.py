@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,8 +13,9 @@ from ...ir.sizes_expr import floordiv
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, order
 from ...schedule.index import Axis, Index
-from ...schedule.loops import Kernel
+from ...schedule.loops import Kernel, Store
 from ...schedule.values import HostScalar, Value
+from .halves import BLOCK, NAMES, UNIT, loads_in_order, narrowing, stores_in_order, unrounded, widening
 from .prelude import STORAGE, TYPES
 from .printer import ExprPrinter, literal
 
@@ -31,7 +32,7 @@ class Text:
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:
-        self.add(head + " {")
+        self.add(head + " {" if head else "{")
         self.depth += 1
         yield
         self.depth -= 1
@@ -90,6 +91,8 @@ class KernelPrinter:
             self.operands.append(value)
         self.printer = ExprPrinter(self.size, self.load, kernel.vector)
         self.counter = 0
+        #: where the loop in progress keeps what is converted behind it
+        self.held: dict[tuple[Value, Index], str] = {}
         self.checks = any(e.op == "check" for e in kernel.stage)
         for k, axis in enumerate(kernel.parallel):
             axis.name = f"i{k}"
@@ -113,17 +116,13 @@ class KernelPrinter:
 
     def loaded(self, value: Value, text: str) -> str:
         """What an element of `value` is, given how memory holds it."""
-        if value.dtype is torch.bfloat16:
-            return f"float_of_bf16({text})"
-        if value.dtype is torch.float16:
-            return f"float_of_f16({text})"
+        if value.dtype in NAMES:
+            return f"float_of_{NAMES[value.dtype]}({text})"
         return f"({text} != 0)" if value.dtype is torch.bool else text
 
     def stored(self, value: Value, text: str) -> str:
-        if value.dtype is torch.bfloat16:
-            return f"bf16_of_float({text})"
-        if value.dtype is torch.float16:
-            return f"f16_of_float({text})"
+        if value.dtype in NAMES:
+            return f"{NAMES[value.dtype]}_of_float({text})"
         return f"(uint8_t)({text} ? 1 : 0)" if value.dtype is torch.bool else text
 
     def fresh(self, stem: str = "t") -> str:
@@ -222,8 +221,108 @@ class KernelPrinter:
             names[expr] = name
 
     def store(self, value: Value, index: Index, expr: Expr, names: dict[Expr, str]) -> None:
-        text = self.stored(value, self.printer.ref(expr, names))
-        self.text.add(f"{self.pointers[value]}[{self.printer.index(index, names)}] = {text};")
+        source = unrounded(expr, value.dtype)
+        text = self.printer.ref(source if source in names else expr, names)
+        held = self.held.get((value, index))
+        if held is not None:
+            self.text.add(f"{held} = {text};")
+        else:
+            self.text.add(f"{self.pointers[value]}[{self.printer.index(index, names)}] = {self.stored(value, text)};")
+
+    @contextlib.contextmanager
+    def lanes(
+        self,
+        axis: Axis,
+        lane: str,
+        place: Callable[[str], Sequence[str]],
+        count: str,
+        width: int,
+        roots: list[Expr],
+        stores: Sequence[Store],
+        names: dict[Expr, str],
+    ) -> Iterator[dict[Expr, str]]:
+        """A loop over `count` lanes, at most `width`, in which `roots` are computed and `stores` done; it yields the
+        names that its body begins with.
+
+        `place` gives the declarations of a lane's point of `axis`. 16-bit floats that lie in order along it are
+        converted as a block in front of the loop and behind it.
+        """
+        by_blocks = width % UNIT == 0 and not (count.isdigit() and int(count) < UNIT)
+        loads = {e: self.fresh("w") for e in loads_in_order(order(roots, names), axis, names) if by_blocks}
+        held = {s: self.fresh("h") for s in stores_in_order(stores, axis, names) if by_blocks}
+        for name in (*loads.values(), *held.values()):
+            self.text.add(f"alignas(64) float {name}[{width}];")
+        whole = count.isdigit() and int(count) % UNIT == 0
+
+        def convert(calls: list[str]) -> None:
+            if calls:
+                with self.text.block(""):
+                    for line in place("0"):
+                        self.text.add(line)
+                    for call in calls:
+                        self.text.add(call)
+
+        def call(function: str, source: str, target: str) -> str:
+            return f"{function}<{count}>({source}, {target});" if whole else f"{function}({source}, {target}, {count});"
+
+        def memory(value: Value, index: Index) -> str:
+            return f"{self.pointers[value]} + {self.printer.index(index, names)}"
+
+        convert([call(widening(e.attr[0].dtype), memory(*e.attr), name) for e, name in loads.items()])
+        self.simd()
+        with self.text.block(f"for (int64_t {lane} = 0; {lane} < {count}; ++{lane})"):
+            for line in place(lane):
+                self.text.add(line)
+            inner = dict(names)
+            for expr, name in loads.items():
+                inner[expr] = self.fresh()
+                self.text.add(f"const float {inner[expr]} = {name}[{lane}];")
+            self.held = {(s.value, s.index): f"{name}[{lane}]" for s, name in held.items()}
+            yield inner
+            self.held = {}
+        convert([call(narrowing(s.value.dtype, s.expr), name, memory(s.value, s.index)) for s, name in held.items()])
+
+    def in_lanes(
+        self,
+        axis: Axis,
+        lane: str,
+        bounds: tuple[str, str],
+        place: Callable[[str], Sequence[str]],
+        roots: list[Expr],
+        stores: Sequence[Store],
+        names: dict[Expr, str],
+        body: Callable[[dict[Expr, str]], None],
+    ) -> None:
+        """A loop over `lane` within `bounds`, by blocks where 16-bit floats lie in order; the rest is as in `lanes`."""
+        first, last = bounds
+        by_blocks = self.kernel.hint(axis.size) >= BLOCK and (
+            loads_in_order(order(roots, names), axis, names) or stores_in_order(stores, axis, names))
+        if not by_blocks:
+            self.simd()
+            with self.text.block(f"for (int64_t {lane} = {first}; {lane} < {last}; ++{lane})"):
+                for line in place(lane):
+                    self.text.add(line)
+                body(dict(names))
+            return
+        block = f"{lane}_block"
+
+        def in_block(k: str) -> list[str]:
+            here = f"{block} + {k}"
+            return [f"const int64_t {lane} = {here};", *place(lane)]
+
+        with self.text.block(""):
+            self.text.add(f"int64_t {block} = {first};")
+            with self.text.block(f"for (; {block} + {BLOCK} <= {last}; {block} += {BLOCK})"):
+                with self.lanes(axis, "k", in_block, str(BLOCK), BLOCK, roots, stores, names) as inner:
+                    body(inner)
+            if first.isdigit() and last.isdigit():
+                left = (int(last) - int(first)) % BLOCK
+                count = str(left) if left else ""
+            else:
+                count = f"{last} - {block}"
+            if count:
+                with self.lanes(axis, "k", in_block, count, BLOCK, roots, stores, names) as inner:
+                    body(inner)
 
     def simd(self) -> None:
         self.text.add("#pragma omp simd reduction(|:bad)" if self.checks else "#pragma omp simd")

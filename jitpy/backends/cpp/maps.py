@@ -55,9 +55,8 @@ class MapPrinter(KernelPrinter):
         self.emit([e for e in wanted if e in uses], names)
 
     def _vector_loop(self, axis: Axis, first: str, last: str, names: dict[Expr, str]) -> None:
-        self.simd()
-        with self.text.block(f"for (int64_t {axis.name} = {first}; {axis.name} < {last}; ++{axis.name})"):
-            self._bodies(dict(names))
+        roots, stores = self.kernel.roots(), self.kernel.stores
+        self.in_lanes(axis, axis.name, (first, last), lambda lane: [], roots, stores, names, self._bodies)
 
     def _bodies(self, names: dict[Expr, str]) -> None:
         self.emit(self.kernel.roots(), names)

@@ -4,7 +4,7 @@ that results do not depend on the number of threads."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -121,6 +121,18 @@ class PartialsPrinter(ReductionPrinter):
             self.text.add(f"const int64_t {vector.name} = {vector.name}_begin + l;")
             yield
 
+    def in_columns(
+        self,
+        vector: Axis,
+        roots: list[Expr],
+        stores: list[Store],
+        names: dict[Expr, str],
+        body: Callable[[dict[Expr, str]], None],
+    ) -> None:
+        """As `lane_loop`, with 16-bit floats converted by blocks."""
+        point = f"const int64_t {vector.name} = {vector.name}_begin + l;"
+        self.in_lanes(vector, "l", ("0", "lanes"), lambda lane: [point], roots, stores, names, body)
+
     def columns_here(self, vector: Axis, width: int, declared: bool = False) -> None:
         """Declare `lanes`, the number of columns from `{vector}_begin` on."""
         v, n = vector.name, self.size(vector.size)
@@ -135,14 +147,15 @@ class PartialsPrinter(ReductionPrinter):
         """What has one element per column, made of results in `arrays`."""
         if not stores:
             return
-        self.simd()
-        with self.lane_loop(vector):
-            names: dict[Expr, str] = {}
-            for expr, name in arrays.items():
-                kind = TYPES[expr.dtype]
-                names[expr] = (
-                    f"({kind}){name}[l]" if expr.dtype is torch.bool or expr.dtype is torch.int64 else f"{name}[l]"
-                )
-            self.emit([s.expr for s in stores], names)
+        names: dict[Expr, str] = {}
+        for expr, name in arrays.items():
+            cast = f"({TYPES[expr.dtype]})" if expr.dtype in (torch.bool, torch.int64) else ""
+            names[expr] = f"{cast}{name}[l]"
+        roots = [s.expr for s in stores]
+
+        def column(inner_names: dict[Expr, str]) -> None:
+            self.emit(roots, inner_names)
             for store in stores:
-                self.store(store.value, store.index, store.expr, names)
+                self.store(store.value, store.index, store.expr, inner_names)
+
+        self.in_columns(vector, roots, stores, names, column)

@@ -158,12 +158,13 @@ class RowPrinter(ReductionPrinter):
                 self.store(store.value, store.index, store.expr, inner_names)
 
         if not reductions:
+            def write(inner_names: dict[Expr, str]) -> None:
+                self.emit(roots, inner_names)
+                finish(inner_names)
+
             with self.loops(others):
-                self.simd()
-                with self.loop(vector):
-                    inner_names = dict(names)
-                    self.emit(roots, inner_names)
-                    finish(inner_names)
+                bounds = "0", self.size(vector.size)
+                self.in_lanes(vector, vector.name, bounds, lambda lane: [], roots, stores, names, write)
             return
         dtypes = [self._row_accumulator(r, length) for r in reductions]
         in_lines = {r for r, d in zip(reductions, dtypes, strict=True) if d is not r.dtype and self._sums_lines(r)}
@@ -180,19 +181,20 @@ class RowPrinter(ReductionPrinter):
             for name in narrow.values():
                 self.text.add(f"int32_t {name}[{lanes}];")
 
-            def lane_loop(count: str, place: str) -> None:
+            def lane_loop(count: str, start: str) -> None:
                 for expr, name in narrow.items():
                     value, index = expr.attr
                     with self.text.block(f"for (int64_t l = 0; l < {count}; ++l)"):
-                        self.text.add(f"const int64_t {v} = {place};")
+                        self.text.add(f"const int64_t {v} = {f'{start} + l' if start else 'l'};")
                         self.text.add(f"{name}[l] = {self.pointers[value]}[{self.printer.index(index, names)}];")
-                self.simd()
-                with self.text.block(f"for (int64_t l = 0; l < {count}; ++l)"):
-                    self.text.add(f"const int64_t {v} = {place};")
-                    body()
 
-            def body() -> None:
-                inner_names = dict(names)
+                def lane_place(lane: str) -> list[str]:
+                    return [f"const int64_t {v} = {f'{start} + {lane}' if start else lane};"]
+
+                with self.lanes(vector, "l", lane_place, count, lanes, roots, stores, names) as inner_names:
+                    body(inner_names)
+
+            def body(inner_names: dict[Expr, str]) -> None:
                 for expr, wide in narrow.items():
                     name = inner_names[expr] = self.fresh()
                     self.text.add(f"const {TYPES[expr.dtype]} {name} = {self.loaded(expr.attr[0], f'{wide}[l]')};")
@@ -213,9 +215,10 @@ class RowPrinter(ReductionPrinter):
                 bound = n if whole else f"{n} - {lanes - 1}"
                 self.text.add(f"int64_t {block} = 0;")
                 with self.text.block(f"for (; {block} < {bound}; {block} += {lanes})"):
-                    lane_loop(str(lanes), f"{block} + l")
+                    lane_loop(str(lanes), block)
             if not whole:
-                lane_loop(n if short else f"{n} - {block}", "l" if short else f"{block} + l")
+                left = str(vector.size % lanes) if isinstance(vector.size, int) else f"{n} - {block}"
+                lane_loop(left, "" if short else block)
             for accumulator, total in zip(accumulators, totals, strict=True):
                 if accumulator is not total:
                     self.text.add(f"for (int64_t l = 0; l < {lanes}; ++l) {total.name}[l] += {accumulator.name}[l];")

@@ -7,7 +7,6 @@ import contextlib
 import torch
 
 from ...ir.spec import prod
-from ...schedule.expr import Expr
 from ...schedule.loops import Kernel, Reduce
 from .emitter import KernelText, Text, ceil_div
 from .prelude import TYPES
@@ -106,8 +105,8 @@ class WholePrinter(ReductionPrinter):
                 start, stop = "0", self.size(vector.size)
             self.text.add(f"int64_t {v}_block = {start};")
             with self.text.block(f"for (; {v}_block + {lanes} <= {stop}; {v}_block += {lanes})"):
-                self._vector_loop(str(lanes), running)
-            self._vector_loop(f"{stop} - {v}_block", running)
+                self._vector_loop(str(lanes), lanes, running)
+            self._vector_loop(f"{stop} - {v}_block", lanes, running)
         for k, (reduction, lane) in enumerate(zip(kernel.reductions, running, strict=True)):
             folded = self.fold(reduction, lane, lanes)
             if reduction.kind.startswith("arg"):
@@ -116,14 +115,16 @@ class WholePrinter(ReductionPrinter):
             else:
                 self.text.add(f"p{k}[chunk] = {folded};")
 
-    def _vector_loop(self, count: str, running: list[Lanes]) -> None:
+    def _vector_loop(self, count: str, lanes: int, running: list[Lanes]) -> None:
         kernel = self.kernel
         v = kernel.reduced[-1].name
-        self.simd()
-        with self.text.block(f"for (int64_t l = 0; l < {count}; ++l)"):
-            self.text.add(f"const int64_t {v} = {v}_block + l;")
-            names: dict[Expr, str] = {}
-            self.emit([r.expr for r in kernel.reductions], names)
+        roots = [r.expr for r in kernel.reductions]
+
+        def place(lane: str) -> list[str]:
+            return [f"const int64_t {v} = {v}_block + {lane};"]
+
+        with self.lanes(kernel.reduced[-1], "l", place, count, lanes, roots, [], {}) as names:
+            self.emit(roots, names)
             for reduction, lane in zip(kernel.reductions, running, strict=True):
                 self.combine(reduction, lane, "l", self.printer.ref(reduction.expr, names), names)
 
