@@ -59,7 +59,6 @@ from .wrapped_functions import function_defaults
 _FUNCTION_LIKE = (types.FunctionType,)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-_LAZY_MODULES = (type(torch.ops), torch._ops._OpNamespace)
 _object_getattribute = object.__getattribute__
 _module_getattr = torch.nn.Module.__getattr__
 
@@ -92,7 +91,9 @@ def find_attr(ex: Executor, value: Value, name: str) -> Any:
         if isinstance(value.obj, type):
             return _load_class_attr(ex, value, name)
         if isinstance(value.obj, types.ModuleType):
-            return _load_module_attr(ex, value, name)
+            from .module_attributes import load_module_attr
+
+            return load_module_attr(ex, value, name)
         if is_local(value) and not hasattr(threading.local, name):
             found = ex.world.dict_get(attributes_of_local(ex.world, value), name)
             if found is None:
@@ -401,28 +402,6 @@ def _load_class_attr(ex: Executor, value: PyValue, name: str) -> Any:
     raise attribute_error(ex, value, name)
 
 
-def _load_module_attr(ex: Executor, value: PyValue, name: str) -> Any:
-    module = ex.world.pin(value)
-    if isinstance(module, _LAZY_MODULES):
-        hasattr(module, name)  # what was not asked for before is put into the module now
-    space = ex.world.module_dict(module)
-    found = ex.world.dict_get(space, name)
-    if found is not None:
-        return found
-    if name == "__dict__":
-        return space
-    if name == "__class__":
-        return ex.world.const_object(type(module))
-    hook = ex.world.dict_get(space, "__getattr__")
-    if hook is not None:
-        from .calls import call
-
-        return call(ex, hook, [const(name)], {})
-    if name not in vars(module) and hasattr(module, name):
-        return ex.world.const_object(getattr(module, name))
-    raise attribute_error(ex, value, name)
-
-
 def _load_super_attr(ex: Executor, value: SuperValue, name: str) -> Any:
     mro = ex.world.mro(value.mro_of)
     if name == "__class__":
@@ -635,13 +614,10 @@ def _exception_attribute(ex: Executor, value: ExceptionValue, name: str) -> Valu
 # -- writing ------------------------------------------------------------------------------------------------
 
 
-def _writes_to_dict(module: types.ModuleType, name: str) -> bool:
-    """Whether a module keeps an attribute in its `__dict__`; those of a class of their own (`torch.backends.cudnn`) may
-    have setters."""
-    cls = type(module)
-    plain = cls.__setattr__ is types.ModuleType.__setattr__ and cls.__delattr__ is types.ModuleType.__delattr__
-    found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
-    return plain and not hasattr(type(found), "__set__")
+def _is_module_that_keeps(ex: Executor, value: PyValue, name: str) -> bool:
+    from .module_attributes import writes_to_dict
+
+    return isinstance(value.obj, types.ModuleType) and writes_to_dict(ex, value, name)
 
 
 def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
@@ -650,7 +626,7 @@ def store_attr(ex: Executor, value: Value, name: str, new: Value) -> Any:
 
     world = ex.world
     if isinstance(value, PyValue):
-        if isinstance(value.obj, types.ModuleType) and _writes_to_dict(value.obj, name):
+        if _is_module_that_keeps(ex, value, name):
             world.dict_set(world.module_dict(world.pin(value)), name, new, const(name))
             return None
         if isinstance(value, ClassValue):
@@ -799,7 +775,7 @@ def delete_attr(ex: Executor, value: Value, name: str) -> Any:
 
     world = ex.world
     if isinstance(value, PyValue):
-        if isinstance(value.obj, types.ModuleType) and _writes_to_dict(value.obj, name):
+        if _is_module_that_keeps(ex, value, name):
             space = world.module_dict(world.pin(value))
             if world.dict_get(space, name) is None:
                 raise ex.throw(AttributeError, f"'module' object has no attribute {name!r}")

@@ -98,6 +98,7 @@ def builtin(*objects: Any) -> Callable[[Any], Any]:
 def to_payload(ex: Executor, value: Any) -> Any:
     """What the recorder takes for a Value."""
     if isinstance(value, BoxedValue):
+        no_torch_function(ex, value)
         value = value.plain
     if isinstance(value, ConstValue):
         return value.value
@@ -125,6 +126,15 @@ def to_payload(ex: Executor, value: Any) -> Any:
     raise unsupported(value, "a torch operation")
 
 
+def no_torch_function(ex: Executor, *operands: Value) -> None:
+    """A break where the class of an operand, which is no tensor, says itself what torch makes of it; else that it does
+    not is guarded."""
+    for value in operands:
+        if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
+                ex.world.class_lookup(value.cls, "__torch_function__") is not MISSING:
+            raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
+
+
 def _opaque_payload(ex: Executor, value: PyValue) -> Any:
     """An object that tracing knows by identity only, for a torch call: what it holds must not change."""
     obj = value.obj
@@ -134,6 +144,7 @@ def _opaque_payload(ex: Executor, value: PyValue) -> Any:
         return ex.world.pin(value).item()
     if is_number(obj) or is_array(obj):
         raise GraphBreak("unsupported_value", f"a numpy {type(obj).__name__} in a torch operation")
+    no_torch_function(ex, value)
     return ex.world.pin(value)
 
 

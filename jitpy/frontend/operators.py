@@ -25,6 +25,7 @@ from .calls import (
     fold_numpy_numbers,
     is_index_sized,
     lift,
+    no_torch_function,
     number_value,
     range_items,
     record,
@@ -34,15 +35,7 @@ from .calls import (
 from .executor import Executor, is_polyfill
 from .guards import MISSING
 from .keys import check_known, is_compared_by_c, set_keys
-from .operator_methods import (
-    Attempt,
-    Names,
-    asks_program,
-    attempts,
-    refusal,
-    sequence_attempt,
-    sequence_type,
-)
+from .operator_methods import Attempt, Names, asks_program, attempts, refusal, sequence_attempt, sequence_type
 from .polyfills import construct
 from .source import ConstSource
 from .tensors.computed_sizes import answer_of, number_of
@@ -121,6 +114,8 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        no_torch_function(ex, a, b)
     if is_boxed(a) or is_boxed(b):
         left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
         right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
@@ -559,6 +554,8 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        no_torch_function(ex, a, b)
     if isinstance(a, UnreadTuple) or isinstance(b, UnreadTuple):
         ex.world.pin(a if isinstance(a, UnreadTuple) else b)  # type: ignore[arg-type]
     if isinstance(a, BoxedValue) or isinstance(b, BoxedValue):

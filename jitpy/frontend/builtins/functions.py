@@ -35,6 +35,7 @@ from ..calls import (
 from ..executor import Executor, Frame, TracedException
 from ..finish.resume import origin_code
 from ..guards import MISSING
+from ..module_attributes import module_getattribute
 from ..operators import (
     BINARY,
     COMPARE,
@@ -178,6 +179,11 @@ def _object_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return object_getattribute(ex, args[0], name)
     except attributes._NoAttribute:
         raise attributes.attribute_error(ex, args[0], name) from None
+
+
+@builtin(types.ModuleType.__getattribute__)
+def _module_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return module_getattribute(ex, args[0], _name(ex, args[1]))
 
 
 @builtin(vars)

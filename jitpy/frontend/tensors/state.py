@@ -519,6 +519,8 @@ _of_settings(
     torch.is_anomaly_check_nan_enabled,
     torch._C._get_float32_matmul_precision,
     torch._C._get_deterministic_algorithms_warn_only,
+    torch._C._get_deterministic_fill_uninitialized_memory,
+    torch._C._get_qengine,
     torch._C._get_cudnn_enabled,
     torch._C._get_cudnn_benchmark,
     torch._C._get_cudnn_deterministic,

@@ -1,0 +1,162 @@
+"""Modules whose class is one of its own (`torch.backends.cudnn`), and operands that get a `__torch_function__`: the
+class may change between calls."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from tests.semantics.harness import case, make_test
+from tests.semantics.test_changes_between_calls import Change, World, outcomes
+
+CHANGED: dict[str, tuple[Any, tuple[Change, ...]]] = {}
+
+
+def changed(*changes: Change) -> Any:
+    def register(make: Any) -> Any:
+        CHANGED[make.__name__] = make, changes
+        return make
+
+    return register
+
+
+def _module(cls: type = types.ModuleType, **items: Any) -> types.ModuleType:
+    made = types.ModuleType("made")
+    made.__class__ = cls
+    vars(made).update(items)
+    return made
+
+
+def _kind(**items: Any) -> type:
+    return type("Kind", (types.ModuleType,), items)
+
+
+@changed(lambda w: setattr(w.m, "__class__", _kind(k=property(lambda m: 21))),
+         lambda w: setattr(w.m, "__class__", _kind(k=30)),
+         lambda w: delattr(w.m, "k"),
+         lambda w: setattr(w.m, "__class__", types.ModuleType),
+         lambda w: setattr(w.m, "__getattr__", lambda name: 6))
+def class_of_a_module():
+    m = _module(k=2)
+    return lambda x: x * m.k, World(m=m)
+
+
+def _count(module):
+    module.__dict__["n"] = module.__dict__.get("n", 0) + 1
+    return module.__dict__["n"]
+
+
+@changed(lambda w: vars(w.m).update(n=10), lambda w: setattr(w.cls, "k", property(lambda m: 100)))
+def property_of_a_module():
+    cls = _kind(k=property(_count))
+    m = _module(cls)
+    return lambda x: x * m.k, World(m=m, cls=cls)
+
+
+@changed(lambda w: setattr(w.cls, "k", 5),
+         lambda w: delattr(w.cls, "k"),
+         lambda w: setattr(w.cls, "__getattr__", lambda m, name: 9),
+         lambda w: setattr(w.cls, "__getattribute__", lambda m, name: 10))
+def attribute_of_the_class_of_a_module():
+    cls = _kind(k=3)
+    m = _module(cls)
+    return lambda x: x * m.k, World(cls=cls)
+
+
+@changed(lambda w: delattr(w.m, "abc"))
+def module_that_loads_on_demand():
+    loads = []
+
+    def load(module, name):
+        loads.append(name)
+        setattr(module, name, len(name))
+        return len(name)
+
+    m = _module(_kind(__getattr__=load))
+    return lambda x: (x + m.abc + m.abcd, list(loads), m.abc), World(m=m)
+
+
+@changed(lambda w: setattr(torch.backends.cudnn, "benchmark", True),
+         lambda w: setattr(torch.backends.cudnn, "benchmark", False),
+         lambda w: setattr(torch.backends.mkldnn, "deterministic", True),
+         lambda w: setattr(torch.backends.mkldnn, "deterministic", False))
+def settings_of_backends():
+    def fn(x):
+        if torch.backends.cudnn.benchmark:
+            x = x + 5
+        return x + (50 if torch.backends.mkldnn.deterministic else 1)
+
+    return fn, World()
+
+
+_answer = classmethod(lambda cls, function, types, args, kwargs=None: function.__name__)
+
+
+@changed(lambda w: setattr(w.cls, "__torch_function__", _answer), lambda w: delattr(w.cls, "__torch_function__"))
+def operands_with_a_torch_function():
+    class Other:
+        def __eq__(self, other):
+            return "equal"
+
+        def __rmatmul__(self, other):
+            return "product"
+
+    other = Other()
+    return lambda x: (x @ other, x == other, other == x), World(cls=Other)
+
+
+@changed(lambda w: setattr(w.cls, "__torch_function__", _answer), lambda w: delattr(w.cls, "__torch_function__"))
+def numbers_with_a_torch_function():
+    class Number(int):
+        pass
+
+    n = Number(1)
+    return lambda x: (torch.add(x, n), x + n, x < n, x.sum(n)), World(cls=Number)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("name", CHANGED)
+def test_changes_are_seen(name: str, backend: str) -> None:
+    make, changes = CHANGED[name]
+    assert outcomes(make, changes, backend) == outcomes(make, changes, None)
+
+
+one = lambda: (torch.ones(2),)  # noqa: E731
+
+
+@case(one, fullgraph=True)
+def facts_about_backends(x):
+    found = [torch.backends.cudnn.is_available(), torch.backends.mkldnn.is_available(), torch.backends.cudnn.allow_tf32,
+             torch.backends.opt_einsum.enabled, torch.backends.quantized.engine, torch.backends.__name__,
+             torch.utils.deterministic.fill_uninitialized_memory, hasattr(torch, "no_such_thing")]
+    return torch._VF.tanh(x), found, torch.backends.cudnn.enabled
+
+
+@case(one)
+def what_all_modules_have(x):
+    return x + 1, torch.__repr__()[:8], torch.__class__ is types.ModuleType, torch.__doc__ is torch.__doc__
+
+
+@case(one)
+def what_modules_lack(x):
+    found = []
+    for look in (lambda: types.nope, lambda: torch.nope, lambda: torch.backends.cudnn.nope, lambda: torch._VF.nope):
+        try:
+            look()
+        except AttributeError as error:
+            found.append((str(error), error.name))
+    return x + 1, found
+
+
+@case(one)
+def settings_written_in_a_block(x):
+    with torch.backends.cudnn.flags(enabled=False, benchmark=True):
+        inside = torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark
+        y = x + 1
+    return y, inside, torch.backends.cudnn.enabled
+
+
+test_all = make_test(__name__)
