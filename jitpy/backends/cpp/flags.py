@@ -20,6 +20,8 @@ COMMON = (
     "-fno-trapping-math",
     "-ffp-contract=off",
     "-fwrapv",
+    # results may lie where operands of another type did
+    "-fno-strict-aliasing",
     "-fno-semantic-interposition",
     "-fno-exceptions",
     "-fno-rtti",

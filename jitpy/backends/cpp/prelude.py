@@ -204,18 +204,15 @@ _piece(
 // N elements side by side, a multiple of 16.
 template <int N> static inline void widen_bf16(const uint16_t* from, float* to) {
 #if defined(__AVX512F__)
-  typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
-  typedef uint32_t Words __attribute__((vector_size(64)));
-  typedef Words Floats __attribute__((may_alias));
+  typedef uint16_t Halves __attribute__((vector_size(32), aligned(2), may_alias));
+  typedef uint32_t Words __attribute__((vector_size(64), may_alias));
   for (int k = 0; k < N; k += 16)
-    *(Floats*)(to + k) = __builtin_convertvector(*(const Halves*)(from + k), Words) << 16;
+    *(Words*)(to + k) = __builtin_convertvector(*(const Halves*)(from + k), Words) << 16;
 #elif defined(__AVX2__)
-  typedef short Halves __attribute__((vector_size(16)));
-  typedef Halves Memory __attribute__((aligned(2), may_alias));
-  typedef int Words __attribute__((vector_size(32)));
-  typedef Words Floats __attribute__((may_alias));
+  typedef short Halves __attribute__((vector_size(16), aligned(2), may_alias));
+  typedef int Words __attribute__((vector_size(32), may_alias));
   for (int k = 0; k < N; k += 8)
-    *(Floats*)(to + k) = (Words)__builtin_ia32_pmovzxwd256(*(const Memory*)(from + k)) << 16;
+    *(Words*)(to + k) = (Words)__builtin_ia32_pmovzxwd256(*(const Halves*)(from + k)) << 16;
 #else
   for (int k = 0; k < N; ++k) to[k] = float_of_bf16(from[k]);
 #endif
@@ -231,19 +228,17 @@ _piece(
 // The upper 16 bits of N words side by side, of floats that bfloat16 holds exactly; N is a multiple of 16.
 template <int N> static inline void upper_halves(const float* from, uint16_t* to) {
 #if defined(__AVX512F__)
-  typedef uint16_t Halves __attribute__((vector_size(32)));
-  typedef Halves Memory __attribute__((aligned(2)));
+  typedef uint16_t Halves __attribute__((vector_size(32), aligned(2), may_alias));
   typedef uint32_t Words __attribute__((vector_size(64), may_alias));
   for (int k = 0; k < N; k += 16)
-    *(Memory*)(to + k) = __builtin_convertvector(*(const Words*)(from + k) >> 16, Halves);
+    *(Halves*)(to + k) = __builtin_convertvector(*(const Words*)(from + k) >> 16, Halves);
 #elif defined(__AVX2__)
   typedef uint32_t Words __attribute__((vector_size(32), may_alias));
   typedef int Signed __attribute__((vector_size(32)));
-  typedef long long Quarters __attribute__((vector_size(32)));
-  typedef Quarters Memory __attribute__((aligned(2), may_alias));
+  typedef long long Quarters __attribute__((vector_size(32), aligned(2), may_alias));
   for (int k = 0; k < N; k += 16) {
     const Signed a = (Signed)(*(const Words*)(from + k) >> 16), b = (Signed)(*(const Words*)(from + k + 8) >> 16);
-    *(Memory*)(to + k) = __builtin_ia32_permdi256((Quarters)__builtin_ia32_packusdw256(a, b), 0xd8);
+    *(Quarters*)(to + k) = __builtin_ia32_permdi256((Quarters)__builtin_ia32_packusdw256(a, b), 0xd8);
   }
 #else
   for (int k = 0; k < N; ++k) to[k] = (uint16_t)(__builtin_bit_cast(uint32_t, from[k]) >> 16);
@@ -278,10 +273,9 @@ _piece(
 // N elements side by side, a multiple of 16.
 template <int N> static inline void widen_f16(const uint16_t* from, float* to) {
 #ifdef __F16C__
-  typedef short Halves __attribute__((vector_size(16)));
-  typedef Halves Memory __attribute__((aligned(2), may_alias));
-  typedef float Floats __attribute__((vector_size(32)));
-  for (int k = 0; k < N; k += 8) *(Floats*)(to + k) = __builtin_ia32_vcvtph2ps256(*(const Memory*)(from + k));
+  typedef short Halves __attribute__((vector_size(16), aligned(2), may_alias));
+  typedef float Floats __attribute__((vector_size(32), may_alias));
+  for (int k = 0; k < N; k += 8) *(Floats*)(to + k) = __builtin_ia32_vcvtph2ps256(*(const Halves*)(from + k));
 #else
   for (int k = 0; k < N; ++k) to[k] = float_of_f16(from[k]);
 #endif
@@ -297,10 +291,9 @@ _piece(
 // To nearest, ties to even: N floats, a multiple of 16.
 template <int N> static inline void narrow_f16(const float* from, uint16_t* to) {
 #ifdef __F16C__
-  typedef short Halves __attribute__((vector_size(16)));
-  typedef Halves Memory __attribute__((aligned(2), may_alias));
-  typedef float Floats __attribute__((vector_size(32)));
-  for (int k = 0; k < N; k += 8) *(Memory*)(to + k) = __builtin_ia32_vcvtps2ph256(*(const Floats*)(from + k), 0);
+  typedef short Halves __attribute__((vector_size(16), aligned(2), may_alias));
+  typedef float Floats __attribute__((vector_size(32), may_alias));
+  for (int k = 0; k < N; k += 8) *(Halves*)(to + k) = __builtin_ia32_vcvtps2ph256(*(const Floats*)(from + k), 0);
 #else
   for (int k = 0; k < N; ++k) to[k] = f16_of_float(from[k]);
 #endif
