@@ -255,7 +255,17 @@ def _decompose(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
             spec = part.tensor
             if is_dense(low.env, spec.shape, spec.stride):
                 value.stride = spec.stride  # in memory it lies as its operands do
+    _check_dtypes(node, node.spec, result)
     return map_nodes(result, low.values.__getitem__)
+
+
+def _check_dtypes(node: Node, spec: Any, made: Any) -> None:
+    """What reads the node's value reads memory of its spec's dtype."""
+    if isinstance(spec, tuple):
+        for part, value in zip(spec, made, strict=True):
+            _check_dtypes(node, part, value)
+    elif isinstance(spec, TensorSpec) and isinstance(made, Node) and made.tensor.dtype is not spec.dtype:
+        raise AssertionError(f"{node.op.name} is {made.tensor.dtype}, and not {spec.dtype} as its rule says")
 
 
 _FACETS = (("index", _index), ("reduction", _reduction), ("scan", _scan), ("fill", _fill), ("element", _element))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -51,6 +54,34 @@ def test_gradients(dtype: torch.dtype, kept: torch.dtype) -> None:
                                strict=True):
         assert found.dtype is expected.dtype
         torch.testing.assert_close(found, expected, rtol=2e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-2)
+
+
+LAYOUTS = {
+    "rows": lambda: torch.randn(5, 6, 7),
+    "other axis": lambda: torch.randn(5, 7, 6).transpose(1, 2),
+    "channels last": lambda: torch.randn(3, 6, 4, 4).to(memory_format=torch.channels_last),
+    "channels last of volumes": lambda: torch.randn(2, 6, 2, 3, 2).to(memory_format=torch.channels_last_3d),
+    "batches inside": lambda: torch.randn(4, 6, 3, 4).transpose(0, 2),
+    "columns": lambda: torch.randn(6, 8).t(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype, kept", [*KINDS, (torch.float16, torch.float16)])
+def test_training_in_any_layout(dtype: torch.dtype, kept: torch.dtype, layout: str) -> None:
+    def step(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        y = nn.functional.batch_norm(x, mean, var, weight, bias, training=True)
+        return y.detach(), torch.autograd.grad((y.float() * x.float()).sum(), x)[0], mean, var
+
+    def run(fn: Callable[..., Any]) -> Any:
+        torch.manual_seed(0)
+        return fn(LAYOUTS[layout]().to(dtype), *(torch.rand(6).to(kept) + 0.5 for _ in range(4)))
+
+    tolerance = 2e-2 if dtype.itemsize == 2 else 1e-4
+    for found, expected in zip(run(jitpy.jit(step)), run(step), strict=True):
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("number", [torch.tensor(2.7), torch.tensor(-3), torch.tensor(True), torch.tensor(float("nan")),

@@ -457,7 +457,7 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
             if env is not _STATIC and facts.returns == ("self",) and not facts.inplace_view
             else _NO_RULE
         )
-    if any(t.is_neg() or (t.is_conj() if func in _FOURIER else t.dtype.is_complex)
+    if any(t.is_neg() or t.is_conj() or facts.is_view and t.dtype.is_complex
            for t in tensors_of((args, tuple(kwargs.values())))):
         return _NO_RULE  # only a real view op knows about pending conjugations
     try:

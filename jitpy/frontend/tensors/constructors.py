@@ -127,8 +127,19 @@ def _polygamma_in_place(recorder: Recorder, self: TracedTensor, n: int) -> Trace
     return self
 
 
+def _randint_like(recorder: Recorder, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Python's function has no history, the operator would have one: of a derivative that is not implemented."""
+    from .calls import record_call
+
+    if type(input) is not TracedTensor or not input.spec.requires_grad:
+        return DECLINED
+    return record_call(recorder, torch.randint_like, (recorder.record(_aten.detach.default, (input,), {}), *args),
+                       kwargs)
+
+
 CONSTRUCTORS: dict[Any, Callable[..., Any]] = {
     torch.tensor: tensor,
+    torch.randint_like: _randint_like,
     torch._C.TensorBase.polygamma_: _polygamma_in_place,
     _Tensor.__rsub__: _calls(torch.rsub),
     _Tensor.__rpow__: _calls(torch.pow, swapped=True),

@@ -57,7 +57,14 @@ MISREPORTED = frozenset(
 
 #: The same, where it is the kernel of the CPU that keeps channels last, and that of other devices does not.
 _MISREPORTED_ON_CPU = frozenset(
-    {"aten.pixel_shuffle.default", "aten.pixel_unshuffle.default", "aten.roll.default"}
+    {
+        "aten.pixel_shuffle.default",
+        "aten.pixel_unshuffle.default",
+        "aten.roll.default",
+        "aten.normal.Tensor_float",
+        "aten.normal.float_Tensor",
+        "aten.normal.Tensor_Tensor",
+    }
 )
 
 #: Ops whose kernels on the CPU have results in channels-last where an argument (by number) is, and whose meta kernels
@@ -85,9 +92,20 @@ _NORM_BACKWARD = "aten.native_batch_norm_backward.default"
 #: Where torch's own operators are.
 _NAMESPACES = frozenset(("aten", "prims", "prim"))
 
-#: Composite ops that look at their data, to check it or to choose between ways to the same result: the sizes of the
-#: result do not depend on it.
-READ_THEIR_DATA = frozenset(f"aten.{name}" for name in ("cov.default", "corrcoef.default", "istft.default"))
+#: Ops that look at their data, to check it or to choose between ways to the same result: the sizes of the result do
+#: not depend on it.
+READ_THEIR_DATA = frozenset(
+    f"aten.{name}"
+    for name in (
+        "cov.default",
+        "corrcoef.default",
+        "istft.default",
+        "embedding_bag.default",
+        "embedding_bag.padding_idx",
+        "_embedding_bag.default",
+        "_embedding_bag_forward_only.default",
+    )
+)
 
 _CACHE: dict[Any, Derived] = {}
 _CACHE_LIMIT = 4096
@@ -195,7 +213,7 @@ def _derive_static(
     device = common_device(op, args, kwargs)
     if is_misreported(op, device, args):
         return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
-    if suspicious:
+    if suspicious or is_doubtful(op, device, args):
         with contextlib.suppress(NotCovered):
             return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     try:
@@ -248,6 +266,20 @@ def is_misreported(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:
         op.name in _MISREPORTED_ON_CPU
         and device.type == "cpu"
         and not all(is_contiguous(x.shape, x.stride) for x in tensors)
+    )
+
+
+def is_doubtful(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:
+    """Whether the meta kernel, often Python, may promote operands or order axes otherwise than the kernel of the CPU:
+    where floating-point operands have several dtypes, and in elementwise ops on what is not laid out in one way."""
+    if device.type != "cpu" or getattr(op.target, "namespace", "") not in _NAMESPACES:
+        return False
+    tensors: list[TensorSpec] = []
+    _collect(args, tensors)
+    if len({x.dtype for x in tensors if x.shape and (x.dtype.is_floating_point or x.dtype.is_complex)}) > 1:
+        return True
+    return torch.Tag.pointwise in op.target.tags and not (
+        len({(x.dtype, x.shape) for x in tensors}) <= 1 and all(is_contiguous(x.shape, x.stride) for x in tensors)
     )
 
 

@@ -342,9 +342,11 @@ def _batch_norm(
     )
 
 
-def _batch_norm_specs(x: TensorSpec, *parameters: TensorSpec | None) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """The result, mean and scale: meta kernels say float32 of 16-bit statistics."""
-    if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride) or not is_float(x.dtype):
+def _batch_norm_specs(
+    env: SizeEnv, x: TensorSpec, *parameters: TensorSpec | None
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The result, mean and scale: meta kernels say float32 of 16-bit statistics, and keep any order of axes."""
+    if len(x.shape) < 2 or not is_float(x.dtype):
         raise NotCovered("batch_norm")
     dtype = next((p.dtype for p in parameters if p is not None), x.dtype)
     for parameter in parameters:
@@ -355,7 +357,9 @@ def _batch_norm_specs(x: TensorSpec, *parameters: TensorSpec | None) -> tuple[Te
     if x.device.type != "cpu" or any(type(size) is int and size == 0 for size in x.shape):
         raise NotCovered("batch_norm")
     statistics = contiguous_spec(dtype, (x.shape[1],), x.device)
-    return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device), statistics, statistics
+    is_image = not is_contiguous(x.shape, x.stride) and is_channels_last_strides(env, x.shape, x.stride)
+    stride = channels_last_stride(x.shape) if is_image else contiguous_stride(x.shape)
+    return TensorSpec(x.dtype, x.shape, stride, x.device), statistics, statistics
 
 
 def _functional_specs(
@@ -371,7 +375,7 @@ def _functional_specs(
 ) -> tuple[TensorSpec, ...]:
     if not training:
         raise NotCovered("batch_norm that updates nothing")
-    found = _batch_norm_specs(x, weight, bias, running_mean, running_var)
+    found = _batch_norm_specs(env, x, weight, bias, running_mean, running_var)
     return *found, found[1], found[1]
 
 
@@ -383,7 +387,7 @@ define(
 )
 define(
     "aten._native_batch_norm_legit.no_stats",
-    infer=lambda env, x, weight, bias, training, momentum, eps: _batch_norm_specs(x, weight, bias),
+    infer=lambda env, x, weight, bias, training, momentum, eps: _batch_norm_specs(env, x, weight, bias),
     decompose=_batch_norm_no_statistics,
     differentiable=(True, False, False),
 )

@@ -375,8 +375,9 @@ def derive_symbolic(
         return _at_hints(op, env, args, kwargs, grad_enabled)
     if suspicious and unbacked:
         raise SizeUnknown(f"{op.name}: whether this raises depends on data")
-    if suspicious:
-        _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
+    doubtful = derived.is_doubtful(op, device, args) and not unbacked
+    if suspicious or doubtful:
+        fixed, _ = _fixed_result(op, env, args, kwargs, grad_enabled)  # raises eager's error, if that is what it is
     try:
         with shapes(env, op.name):
             result, inputs = derived.call(
@@ -393,7 +394,20 @@ def derive_symbolic(
             raise SizeUnknown(f"{op.name}: {type(error).__name__}: {error}") from error
         # Eager's own complaint, or shape code that does not take symbols: the static rule tells which.
         return _at_hints(op, env, args, kwargs, grad_enabled)
-    return derived.as_laid_out(op, env, args, _described(derived.describe(result, inputs, device)), device)
+    found = derived.as_laid_out(op, env, args, _described(derived.describe(result, inputs, device)), device)
+    if doubtful and _of_hints(env, found.spec) != _of_hints(env, fixed.spec):
+        return _at_hints(op, env, args, kwargs, grad_enabled)
+    return found
+
+
+def _of_hints(env: SizeEnv, spec: Any) -> Any:
+    """What counts of a spec, for the sizes of this call."""
+    if isinstance(spec, tuple):
+        return tuple(_of_hints(env, part) for part in spec)
+    if not isinstance(spec, TensorSpec):
+        return None
+    steps = zip(map(env.hint, spec.shape), map(env.hint, spec.stride), strict=True)
+    return spec.dtype, tuple((size, stride if size > 1 else 0) for size, stride in steps)
 
 
 def _at_hints(
