@@ -27,6 +27,7 @@ from .builtins.stand_ins import make_stand_in, original_type
 from .code import has_own_builtins, is_readable
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
+from .operator_methods import ASKED, method_of_program
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
 from .polyfills.classes import call_type
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
@@ -126,13 +127,19 @@ def to_payload(ex: Executor, value: Any) -> Any:
     raise unsupported(value, "a torch operation")
 
 
-def no_torch_function(ex: Executor, *operands: Value) -> None:
+def beside_tensor(ex: Executor, a: Value, b: Value) -> None:
+    """What an operator of a tensor asks first."""
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        no_torch_function(ex, a)
+        no_torch_function(ex, b)
+
+
+def no_torch_function(ex: Executor, value: Value) -> None:
     """A break where the class of an operand, which is no tensor, says itself what torch makes of it; else that it does
     not is guarded."""
-    for value in operands:
-        if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
-                ex.world.class_lookup(value.cls, "__torch_function__") is not MISSING:
-            raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
+    if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
+            ex.world.class_lookup(value.cls, "__torch_function__") is not MISSING:
+        raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
 
 
 def _opaque_payload(ex: Executor, value: PyValue) -> Any:
@@ -305,7 +312,7 @@ def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -
         return call(ex, ex.world.const_object(hook), [fn, *args], kwargs)
     if hook is not MISSING:
         raise unsupported(fn, "a call")
-    raise ex.throw(TypeError, f"{fn.cls.__name__!r} object is not callable")
+    raise ex.throw(TypeError, f"{type_name(fn.cls)!r} object is not callable")
 
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -380,6 +387,7 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     if hashable:
         polyfill = POLYFILLS.get(obj)
         if polyfill is not None:
+            check_arguments(fn, obj, args, kwargs)
             return call(ex, world.const_object(polyfill), args, kwargs)
     if is_torch_callable(obj) or hashable and obj in ALLOWED:
         return record(ex, obj, args, kwargs)
@@ -478,7 +486,8 @@ def deep_constant(ex: Executor, value: Value) -> Any:
         return {k: deep_constant(ex, v) for k, v in ex.world.plain_items(value)}
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
         return value.cls(deep_constant(ex, v) for v in value.items.values())
-    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)):
+    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)) and \
+            not method_of_program(ex.world, value, *ASKED):
         return ex.world.pin(value)
     raise NotConstant
 

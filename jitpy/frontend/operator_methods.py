@@ -8,9 +8,12 @@ repeat by *sequence slots*, which are asked behind all number slots, and which a
 from __future__ import annotations
 
 import collections
+import enum
 import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from .guards import MISSING
 from .polyfills import STAND_IN_ORIGINALS
@@ -68,6 +71,27 @@ def asks_program(world: World, names: Names, a: Value, b: Value) -> bool:
 def _in_python(world: World, value: Value, *names: str | None) -> bool:
     return bool(value.cls.__flags__ & _HEAP_TYPE) and not isinstance(value, TensorValue) and any(
         name is not None and by_program(world.class_lookup(value.cls, name)) for name in names)
+
+
+#: methods that functions in C call on what they are given
+ASKED = tuple(f"__{name}__" for name in (
+    "str repr format bool len iter next contains getitem eq ne lt le gt ge hash index int float complex neg pos invert "
+    "abs round add radd sub rsub mul rmul and rand or ror xor rxor").split())
+
+
+def method_of_program(world: World, value: Value, *names: str) -> types.FunctionType | None:
+    """The first method of these names that the program wrote for a class or a member of an enumeration."""
+    if not value.cls.__flags__ & _HEAP_TYPE or value.cls.__module__ in _LIBRARY:
+        return None
+    for name in names:
+        found = world.class_lookup(value.cls, name)
+        if isinstance(found, types.FunctionType) and found.__globals__ is not vars(enum):
+            return found
+    return None
+
+
+#: modules whose metaclasses programs do not change
+_LIBRARY = frozenset({"abc", "enum", "typing"})
 
 
 def sequence_type(value: Value) -> type | None:
@@ -145,7 +169,7 @@ def refusal(one: Attempt, slot: bool) -> str | None:
         return None
     assert kind is not None
     if is_subtype(right.cls, kind) or kind is bytes and sequence_type(right) is None and \
-            not isinstance(right, (ConstValue, SymValue)):
+            not isinstance(right, (ConstValue, SymValue)) or left.cls is torch.Size:
         raise unsupported(right, "concatenation")
     if kind is bytes:
         return f"can't concat {type_name(right.cls)} to bytes"

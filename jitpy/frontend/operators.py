@@ -21,11 +21,11 @@ from .builtins.stand_ins import changed
 from .builtins.texts import TextValue, format_percent, joined, text
 from .calls import (
     as_int,
+    beside_tensor,
     call,
     fold_numpy_numbers,
     is_index_sized,
     lift,
-    no_torch_function,
     number_value,
     range_items,
     record,
@@ -35,7 +35,17 @@ from .calls import (
 from .executor import Executor, is_polyfill
 from .guards import MISSING
 from .keys import check_known, is_compared_by_c, set_keys
-from .operator_methods import Attempt, Names, asks_program, attempts, refusal, sequence_attempt, sequence_type
+from .operator_methods import (
+    ASKED,
+    Attempt,
+    Names,
+    asks_program,
+    attempts,
+    method_of_program,
+    refusal,
+    sequence_attempt,
+    sequence_type,
+)
 from .polyfills import construct
 from .source import ConstSource
 from .tensors.computed_sizes import answer_of, number_of
@@ -114,14 +124,13 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        no_torch_function(ex, a, b)
+    beside_tensor(ex, a, b)
     if is_boxed(a) or is_boxed(b):
         left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
         right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
         if any(map(_is_of_torch_or_numpy, (a, b))) and not is_boxed(left) and not is_boxed(right):
             return binary(ex, name, left, right, inplace)
-        flags = _flags(ex, function, a, b)
+        flags = _flags(ex, function, BINARY[name][1:], a, b)
         return _operate(ex, name, a, b, inplace) if flags is None else flags
     if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
         return numpy_operations().operate(ex, name, a, b, inplace=inplace)
@@ -144,7 +153,7 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
             is_constant_number(b) and isinstance(a, ConstValue):
         return numpy_operations().operate(ex, name, a, b)
-    result = _flags(ex, function, a, b)
+    result = _flags(ex, function, BINARY[name][1:], a, b)
     if result is None and not asks_program(ex.world, _names(name, inplace), a, b):
         result = _container_binary(ex, name, a, b, inplace)
     if result is not None:
@@ -159,9 +168,10 @@ def _is_of_torch_or_numpy(value: Value) -> bool:
     return isinstance(value, (TensorValue, ArrayValue)) or isinstance(value, PyValue) and is_number(value.obj)
 
 
-def _flags(ex: Executor, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
+def _flags(ex: Executor, function: Callable[..., Any], names: tuple[str, ...], a: Value, b: Value) -> Value | None:
     """An operator of flags' members, which are pure."""
-    if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag):
+    if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag) and \
+            not any(method_of_program(ex.world, value, *names) for value in (a, b)):
         return fold_constants(ex, function, ex.world.pin(a), ex.world.pin(b))
     return None
 
@@ -345,8 +355,8 @@ def constant_of(ex: Executor, value: Value) -> Any:
         known = pin(ex.recorder, value.traced, f"use as a constant, {ex.loc()}")
         if known is not None:
             return known
-    if isinstance(value, TextValue) or \
-            isinstance(value, PyValue) and isinstance(value.obj, (type, enum.Enum, types.ModuleType)):
+    if isinstance(value, TextValue) or isinstance(value, PyValue) and isinstance(
+            value.obj, (type, enum.Enum, types.ModuleType)) and not method_of_program(ex.world, value, *ASKED):
         return ex.world.pin(value)
     return _refuse(value)
 
@@ -554,8 +564,7 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        no_torch_function(ex, a, b)
+    beside_tensor(ex, a, b)
     if isinstance(a, UnreadTuple) or isinstance(b, UnreadTuple):
         ex.world.pin(a if isinstance(a, UnreadTuple) else b)  # type: ignore[arg-type]
     if isinstance(a, BoxedValue) or isinstance(b, BoxedValue):
@@ -810,7 +819,8 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
             result = ex.recorder.call(torch.Tensor.__bool__, (value.traced,), {}, ex.loc())
         assert isinstance(result, (bool, TracedScalar))
         return result
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue, RangeValue, DictViewValue, ObjectValue)):
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue, RangeValue, DictViewValue, ObjectValue)) or \
+            isinstance(value, PyValue) and method_of_program(ex.world, value, "__bool__", "__len__"):
         for name in ("__bool__", "__len__"):
             found = ex.world.class_lookup(value.cls, name)
             if isinstance(found, types.FunctionType):
@@ -825,15 +835,11 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
             if found is not MISSING:
                 return truth_or_number(ex, length(ex, value))
         return True
-    if isinstance(value, PyValue):
-        obj = value.obj
-        cls = type(obj)
-        if not hasattr(cls, "__bool__") and not hasattr(cls, "__len__"):
-            return True
-        if isinstance(obj, (type, enum.Enum, str)):
-            return bool(ex.world.pin(value))
-        raise unsupported(value, "truth")
-    return True
+    if not isinstance(value, PyValue) or not hasattr(value.cls, "__bool__") and not hasattr(value.cls, "__len__"):
+        return True
+    if isinstance(value.obj, (type, enum.Enum, str)):
+        return bool(ex.world.pin(value))
+    raise unsupported(value, "truth")
 
 
 def length(ex: Executor, value: Value) -> Value:

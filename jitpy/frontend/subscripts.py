@@ -98,7 +98,7 @@ def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
             picked = range(*(as_int(ex, v, "range") for v in (container.start, container.stop, container.step)))[
                 slice_of(ex, key)]
             return RangeValue(const(picked.start), const(picked.stop), const(picked.step))
-        i = as_int(ex, key, "subscript")
+        i = _index_of(ex, key, "range")
         if not -len(items) <= i < len(items):
             raise ex.throw(IndexError, "range object index out of range")
         return items[i]
@@ -135,6 +135,8 @@ def slice_of(ex: Executor, value: SliceValue) -> slice:
     def bound(v: Value) -> Any:
         if isinstance(v, ConstValue) and v.value is None:
             return None
+        if ex.world.class_lookup(v.cls, "__index__") is MISSING:
+            raise ex.throw(TypeError, "slice indices must be integers or None or have an __index__ method")
         return as_int(ex, v, "slice")
 
     step = bound(value.step)
@@ -153,7 +155,7 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
         if isinstance(number, (ConstValue, SymValue)):
             return as_int(ex, number, "subscript")
         raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
-    if isinstance(key, ObjectValue) and hasattr(key.cls, "__index__"):
+    if isinstance(key, ObjectValue) and ex.world.class_lookup(key.cls, "__index__") is not MISSING:
         return as_int(ex, key, "subscript")
     if isinstance(key, PyValue) and is_number(key.obj) and key.obj.dtype.kind in "iu":
         return as_int(ex, key, "subscript")

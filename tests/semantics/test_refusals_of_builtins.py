@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import operator
 
 import pytest
@@ -129,7 +130,62 @@ REFUSED = {
     "a filled byte": lambda x: x.to(torch.uint8).fill_(-1000),
     "a half": lambda x: torch.full((2,), 1e10, dtype=torch.float16),
     "masked": lambda x: x.to(torch.int8).masked_fill(x > 0, 300),
+    "a list as a mapping": lambda x: {**[(1, 2)]},
+    "an object as a mapping": lambda x: {**object()},
+    "a mapping that lacks an attribute": lambda x: {**Keys(AttributeError("lost"))},
+    "keywords of a list": lambda x: _keywords(**[("a", 2)]),
+    "keywords that lack an attribute": lambda x: _keywords(**Keys(AttributeError("lost"))),
+    "items of no iterable": lambda x: [*Never()],
+    "arguments of no iterable": lambda x: _keywords(*Never()),
+    "slices by objects": lambda x: (1, 2)[Slots():],
+    "slices by text": lambda x: [1, 2]["a":],
+    "a range's index": lambda x: range(3)["a"],
+    "index of a float": lambda x: operator.index(1.5),
+    "index of an object": lambda x: operator.index(Slots()),
+    "a search from an object": lambda x: [1].index(1, Slots()),
+    "a search from text": lambda x: (1,).index(1, "a"),
+    "nothing for all": lambda x: all(),
+    "too many for any": lambda x: any([], []),
+    "sizes of text": lambda x: torch.Size(["a"]),
+    "sizes joined": lambda x: x.shape + 1,
+    "a device called": lambda x: x.device(),
+    "a dtype called": lambda x: torch.float32(),
+    "a queue by text": lambda x: collections.deque([1, 2])["a"],
 }
+
+
+class Keys:
+    """A mapping whose items raise."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def keys(self):
+        return ["a"]
+
+    def __getitem__(self, key):
+        raise self.error
+
+
+class Never:
+    __iter__ = None
+
+
+def _keywords(**found):
+    return found
+
+
+@pytest.mark.parametrize("raises", [lambda: collections.deque([1])[3], lambda: functools.reduce(operator.add, 5)])
+def test_errors_have_no_context(raises) -> None:
+    def call(x):
+        y = x * 2
+        try:
+            return raises()
+        except (IndexError, TypeError) as error:
+            return y, str(error), error.__context__, error.__suppress_context__
+
+    jitpy.reset()
+    assert jitpy.jit(call, backend="eager")(torch.ones(1))[1:] == call(torch.ones(1))[1:]
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
@@ -155,7 +211,9 @@ def test_refused_as_in_eager(name: str, backend: str) -> None:
 
 def test_indices_of_objects() -> None:
     def call(x):
-        return [1, 2, 3][Index()], [1, 2, 3][Index() :], operator.index(True), operator.index(Index())
+        return [1, 2, 3][Index()], [1, 2, 3][Index() :], operator.index(True), operator.index(Index()), \
+            collections.deque([1, 2])[Index()], _keywords(**collections.UserDict(z=3))
 
     jitpy.reset()
-    assert [repr(v) for v in jitpy.jit(call, backend="eager")(torch.ones(1))] == ["2", "[2, 3]", "1", "1"]
+    assert [repr(v) for v in jitpy.jit(call, backend="eager")(torch.ones(1))] == ["2", "[2, 3]", "1", "1", "2",
+                                                                                     "{'z': 3}"]

@@ -59,7 +59,8 @@ def set_class_attr(ex: Executor, value: PyValue, name: str, new: Value | None) -
     old = next((owner.__dict__[name] for owner in cls.__mro__ if name in owner.__dict__), None)
     special = name.startswith("__") and name.endswith("__")
     fixed = special or not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE
-    if fixed or _is_descriptor(type(old)) or new is not None and _is_descriptor(new.cls):
+    kinds = (type(old),) if new is None else (type(old), new.cls)
+    if fixed or any(world.has_slot(kind, *_DESCRIPTOR_METHODS) for kind in kinds):
         raise unsupported(value, what)
     writes = world.class_writes.get(cls)
     held = name in cls.__dict__ if writes is None or name not in writes.items else writes.items[name] is not DELETED
@@ -79,10 +80,6 @@ def set_class_attr(ex: Executor, value: PyValue, name: str, new: Value | None) -
         del writes.items[name]
     world.touch(writes)
     return None
-
-
-def _is_descriptor(cls: type) -> bool:
-    return any(hasattr(cls, method) for method in _DESCRIPTOR_METHODS)
 
 
 def _guard_what_it_holds(world: World, cls: type, name: str) -> None:

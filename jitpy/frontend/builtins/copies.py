@@ -113,7 +113,9 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
         return SetValue({key_of(ex, copied): copied for copied in copies}, None, value.cls)
     if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
         return value
-    if isinstance(value, ObjectValue) and type(value) is ObjectValue and _copies_plainly(ex, value.cls):
+    if type(value) is ObjectValue and _is_registered(ex, value.cls):
+        raise unsupported(value, "copy.deepcopy(), for which there is a function of its own,")
+    if type(value) is ObjectValue and _copies_plainly(ex, value.cls):
         made = ObjectValue(value.cls)
         memo[id(value)] = made
         source = attributes.instance_attrs(ex, value)
@@ -154,6 +156,14 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
 def _has_attrs(ex: Executor, value: ObjectValue) -> bool:
     attrs = attributes.instance_attrs(ex, value)
     return attrs is not None and bool(ex.world.dict_items(attrs))
+
+
+def _is_registered(ex: Executor, cls: type) -> bool:
+    """Whether a program told `copyreg` or `copy` how instances are copied."""
+    key = key_of(ex, ex.world.const_object(cls))
+    tables = (copy._deepcopy_dispatch, copyreg.dispatch_table)  # type: ignore[attr-defined]
+    return any([ex.world.dict_get(ex.world.globals_of(table, "copyreg.dispatch_table"), key) is not None
+                for table in tables])
 
 
 def _copies_plainly(ex: Executor, cls: type) -> bool:

@@ -690,7 +690,8 @@ def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         hook = ex.world.class_lookup(value.cls, "__index__")
         if isinstance(hook, types.FunctionType):
             return checked_call(ex, hook, int, "__index__ returned non-int (type %s)", value)
-        return call(ex, load_attr(ex, value, "__index__"), [], {})
+        if hook is not MISSING:
+            return call(ex, load_attr(ex, value, "__index__"), [], {})
     return const(int(as_int(ex, value, "operator.index")))
 
 

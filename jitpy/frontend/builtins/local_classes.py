@@ -123,7 +123,7 @@ def _new_stand_in(ex: Executor, value: Value) -> Any:
             return deep_constant(ex, value)
         except NotConstant:
             return _Anything()
-    if isinstance(value, MethodValue) or not any(hasattr(value.cls, name) for name in _DESCRIPTOR_METHODS):
+    if isinstance(value, MethodValue) or not ex.world.has_slot(value.cls, *_DESCRIPTOR_METHODS):
         return _Anything()
     if type(value) is ObjectValue and value.cls.__new__ is object.__new__ and value.cls is not dataclasses.Field:
         return object.__new__(value.cls)

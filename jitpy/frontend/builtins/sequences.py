@@ -10,8 +10,20 @@ from ...ir.sizes import SizeUnknown
 from ..breaks import GraphBreak
 from ..calls import as_int, builtin, is_index_sized
 from ..executor import Executor
+from ..guards import MISSING
 from ..operators import constant_of, equal, mutate
-from ..values.base import FALSE, NONE, ConstValue, ListValue, TupleValue, Value, const, unsupported
+from ..values.base import (
+    FALSE,
+    NONE,
+    ConstValue,
+    ListValue,
+    ScalarValue,
+    SymValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
 from .growing import change_list, list_item
 from .iteration import each, iterate
 
@@ -33,7 +45,11 @@ def make_tuple(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(torch.Size)
 def make_size(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return TupleValue(iterate(ex, args[0], hinted=True) if args else [], None, torch.Size)
+    sizes = iterate(ex, args[0], hinted=True) if args else []
+    for size in sizes:
+        if not isinstance(size, (ConstValue, SymValue, ScalarValue)) or not issubclass(size.cls, int):
+            raise unsupported(size, "torch.Size()")
+    return TupleValue(sizes, None, torch.Size)
 
 
 @builtin(torch.Size.numel)
@@ -117,15 +133,23 @@ def list_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
+def _bound(ex: Executor, value: Value) -> int:
+    if ex.world.class_lookup(value.cls, "__index__") is MISSING:
+        raise ex.throw(TypeError, "slice indices must be integers or have an __index__ method")
+    return as_int(ex, value, "index")
+
+
 @builtin(list.index, tuple.index)
 def sequence_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = args[0]
     if not isinstance(target, (ListValue, TupleValue)):
         raise unsupported(target, ".index()")
+    bounds = [_bound(ex, a) for a in args[2:4]]
     n = len(target.items)
-    start, stop, _ = slice(*(as_int(ex, a, "index") for a in (*args[2:4], *[const(n)] * (len(args) == 3)))).indices(n) \
-        if len(args) > 3 else (slice(as_int(ex, args[2], "index"), None).indices(n) if len(args) > 2 else (0, n, 1))
+    start, stop, _ = slice(*bounds, *[None] * (2 - len(bounds))).indices(n)
     for i in range(start, stop):
+        if i >= len(target.items):
+            break  # a comparison of the program's made it shorter
         if equal(ex, ex.world.force(target.items[i]), args[1]):
             return const(i)
     kind = "tuple.index(x): x not in tuple" if isinstance(target, TupleValue) else None

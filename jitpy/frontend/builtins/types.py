@@ -15,7 +15,7 @@ from ..executor import Executor
 from ..finish.resume import first_argument
 from ..guards import MISSING
 from ..operators import constant_of
-from ..polyfills import ORIGINALS, stand_in_of
+from ..polyfills import ORIGINALS, construct, stand_in_of
 from ..source import constant
 from ..subscripts import slice_of
 from ..values.base import (
@@ -306,12 +306,12 @@ def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         return ReverseIterator(value)
     if isinstance(value, (DictValue, DictViewValue, RangeValue)):
         return get_iter(ex, TupleValue(iterate(ex, value)[::-1]))
-    if hook is MISSING and hasattr(value.cls, "__getitem__") and isinstance(value, ObjectValue):
+    if hook is MISSING and ex.world.class_lookup(value.cls, "__getitem__") is not MISSING and \
+            isinstance(value, ObjectValue):
         from ..operators import length
-        from ..subscripts import get_item
 
-        n = as_int(ex, length(ex, value), "reversed()")
-        return get_iter(ex, TupleValue([ex.finish_sync(get_item(ex, value, const(i))) for i in range(n - 1, -1, -1)]))
+        last = as_int(ex, length(ex, value), "reversed()") - 1
+        return call(ex, ex.world.const_object(construct.iterate_backwards), [value, const(last)], {})
     raise unsupported(value, "reversed()")
 
 

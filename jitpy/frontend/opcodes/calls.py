@@ -7,8 +7,8 @@ from typing import Any
 from ..builtins.iteration import is_iterable, iterate
 from ..calls import call
 from ..executor import Executor, Frame, opcode
-from ..values.base import DictValue, NullValue, ObjectValue, TupleValue, Value
-from .containers import function_text
+from ..values.base import DictValue, NullValue, TupleValue, Value
+from .containers import function_text, is_no_sequence, merge_mapping
 from .stack import push
 
 
@@ -55,20 +55,16 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
     if flags & 1:
         mapping = frame.stack.pop()
         if not isinstance(mapping, DictValue):
-            if not isinstance(mapping, ObjectValue):
-                called = function_text(ex, frame.stack[-3 if frame.kw_null_last else -2])
-                raise ex.throw(TypeError, f"{called} argument after ** must be a mapping, not {mapping.cls.__name__}")
-            from ..builtins.mappings import dict_update
-
-            merged = DictValue()
-            dict_update(ex, [merged, mapping], {})
-            mapping = merged
+            given, called = mapping, frame.stack[-3 if frame.kw_null_last else -2]
+            mapping = DictValue()
+            merge_mapping(ex, mapping, given, lambda: f"{function_text(ex, called)} argument after ** must be a "
+                                                      f"mapping, not {given.cls.__name__}")
         for key, value in ex.world.dict_items(mapping):
             if not isinstance(key, str):
                 raise ex.throw(TypeError, "keywords must be strings")
             keywords[key] = value
     starred = frame.stack.pop()
-    if not is_iterable(ex, starred):
+    if not is_iterable(ex, starred) and is_no_sequence(ex, starred):
         called = function_text(ex, frame.stack[-2 if frame.kw_null_last else -1])
         raise ex.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
     positional = iterate(ex, starred, hinted=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from ..breaks import GraphBreak
@@ -29,7 +30,7 @@ from ..builtins.mappings import dict_update
 from ..builtins.sequences import list_extend
 from ..builtins.sets import make_set, set_add, set_update
 from ..builtins.texts import joined, text
-from ..executor import Executor, Frame, opcode
+from ..executor import Executor, Frame, TracedException, opcode
 from ..guards import MISSING
 from ..keys import key_of
 from ..operators import constant_of, length
@@ -128,8 +129,14 @@ def _list_extend(ex: Executor, frame: Frame, ins: Any) -> None:
     target = frame.stack[-ins.arg]
     _need(target, ListValue)
     if not is_iterable(ex, value):
-        raise ex.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
+        raise ex.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}"
+                       if is_no_sequence(ex, value) else f"{value.cls.__name__!r} object is not iterable")
     list_extend(ex, target, value)
+
+
+def is_no_sequence(ex: Executor, value: Value) -> bool:
+    """Whether nothing in a value's class speaks of iteration, `__iter__ = None` neither."""
+    return not ex.world.has_slot(value.cls, "__iter__", "__getitem__")
 
 
 @opcode("SET_UPDATE")
@@ -141,9 +148,21 @@ def _set_update(ex: Executor, frame: Frame, ins: Any) -> None:
 @opcode("DICT_UPDATE")
 def _dict_update(ex: Executor, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    if not isinstance(value, ObjectValue):
-        raise ex.throw(TypeError, f"{value.cls.__name__!r} object is not a mapping")
-    dict_update(ex, [frame.stack[-ins.arg], value], {})
+    merge_mapping(ex, frame.stack[-ins.arg], value, lambda: f"{value.cls.__name__!r} object is not a mapping")
+
+
+def merge_mapping(ex: Executor, target: Value, value: Value, refusal: Callable[[], str]) -> None:
+    """Put the items of a mapping into a dict; an AttributeError on the way is taken to mean that it is none."""
+    from ..attributes import has_attr
+
+    if isinstance(value, DictValue) or isinstance(value, ObjectValue) and has_attr(ex, value, "keys"):
+        try:
+            dict_update(ex, [target, value], {})
+            return
+        except TracedException as raised:
+            if not issubclass(raised.value.cls, AttributeError):
+                raise
+    raise ex.throw(TypeError, refusal())
 
 
 @opcode("DICT_MERGE")
@@ -155,10 +174,9 @@ def _dict_merge(ex: Executor, frame: Frame, ins: Any) -> None:
     def called() -> str:
         return function_text(ex, frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)])
 
-    if not isinstance(value, ObjectValue):
-        raise ex.throw(TypeError, f"{called()} argument after ** must be a mapping, not {value.cls.__name__}")
     merged = DictValue()
-    dict_update(ex, [merged, value], {})
+    merge_mapping(ex, merged, value,
+                  lambda: f"{called()} argument after ** must be a mapping, not {value.cls.__name__}")
     for key, item in ex.world.dict_items(merged):
         if ex.world.dict_get(target, key) is not None:
             raise ex.throw(TypeError, f"{called()} got multiple values for keyword argument {key!r}")

@@ -95,7 +95,18 @@ def iterate_getitem(sequence, /):
     while True:
         try:
             item = sequence[index]
-        except IndexError:
+        except (IndexError, StopIteration):
             return
         yield item
         index += 1
+
+
+def iterate_backwards(sequence, index, /):
+    """`reversed` of an object that has only `__getitem__` and `__len__`."""
+    while index >= 0:
+        try:
+            item = sequence[index]
+        except (IndexError, StopIteration):
+            return
+        yield item
+        index -= 1

@@ -144,25 +144,13 @@ class Deque:
         return x in self.items
 
     def __getitem__(self, i, /):
-        _check_index(i)
-        try:
-            return self.items[i]
-        except IndexError:
-            raise IndexError("deque index out of range") from None
+        return self.items[_place(self.items, i)]
 
     def __setitem__(self, i, x, /):
-        _check_index(i)
-        try:
-            self.items[i] = x
-        except IndexError:
-            raise IndexError("deque index out of range") from None
+        self.items[_place(self.items, i)] = x
 
     def __delitem__(self, i, /):
-        _check_index(i)
-        try:
-            del self.items[i]
-        except IndexError:
-            raise IndexError("deque index out of range") from None
+        del self.items[_place(self.items, i)]
 
     def __add__(self, other, /):
         if not _is_deque(other):
@@ -219,9 +207,13 @@ class Deque:
         return f"{name}({self.items!r})" if self.maxlen is None else f"{name}({self.items!r}, maxlen={self.maxlen})"
 
 
-def _check_index(i):
-    if not isinstance(i, int):
+def _place(items, i):
+    if not hasattr(type(i), "__index__"):
         raise TypeError(f"sequence index must be integer, not '{type(i).__name__}'")
+    place = operator.index(i)
+    if not -len(items) <= place < len(items):
+        raise IndexError("deque index out of range")
+    return place
 
 
 def _is_deque(value):

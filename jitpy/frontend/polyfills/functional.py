@@ -13,10 +13,13 @@ _MISSING = object()
 
 @substitute(functools.reduce)
 def reduce(function, iterable, initial=_MISSING, /):
+    iterator = None
     try:
         iterator = iter(iterable)
     except TypeError:
-        raise TypeError("reduce() arg 2 must support iteration") from None
+        pass
+    if iterator is None:  # raised here, it has no context
+        raise TypeError("reduce() arg 2 must support iteration")
     value = initial
     for item in rest_of(iterator):
         value = item if value is _MISSING else function(value, item)

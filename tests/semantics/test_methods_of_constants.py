@@ -1,0 +1,219 @@
+"""Members of enumerations and classes are constants to a trace, but what the program wrote for them is called, each
+time: their truth, operators, texts, subscripts."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import enum
+from typing import Any
+
+import pytest
+import torch
+
+from tests.semantics.harness import case, make_test
+from tests.semantics.test_changes_between_calls import Change, World, outcomes
+
+CHANGED: dict[str, tuple[Any, tuple[Change, ...]]] = {}
+
+
+def changed(*changes: Change) -> Any:
+    def register(make: Any) -> Any:
+        CHANGED[make.__name__] = make, changes
+        return make
+
+    return register
+
+
+one = lambda: (torch.ones(2),)  # noqa: E731
+two = lambda: (torch.ones(3),)  # noqa: E731
+
+
+def _noting(seen, name, answer):
+    """A method that notes its calls; `answer(seen)` is what it returns."""
+
+    def method(self, *args):
+        seen.append(name)
+        return answer(seen)
+
+    return method
+
+
+@case(one, two, factory=True)
+def truth_of_members():
+    seen = []
+
+    class Kind(enum.Enum):
+        A = 1
+        __bool__ = _noting(seen, "bool", lambda s: len(s) % 2 == 1)
+
+    def fn(x):
+        found = [bool(Kind.A), not Kind.A, [1 for _ in range(3) if Kind.A]]
+        return x + 1 if Kind.A else x - 1, found
+
+    return fn, seen
+
+
+@case(one, two, factory=True)
+def texts_of_members():
+    seen = []
+
+    class Kind(enum.Enum):
+        A = 1
+        __str__ = _noting(seen, "str", lambda s: f"<{len(s)}>")
+        __repr__ = _noting(seen, "repr", lambda s: f"<<{len(s)}>>")
+
+    def fn(x):
+        member = Kind.A
+        return (x + 1, str(member), repr(member), f"{member} {member!r}", "{:>5}".format(member), "%s" % member,
+                str([member, {"a": member}]), f"{member:>6}")
+
+    return fn, seen
+
+
+@case(one, two, factory=True)
+def operators_of_flags():
+    seen = []
+
+    class Flag(enum.Flag):
+        A = 1
+        B = 2
+        __or__ = _noting(seen, "or", len)
+        __contains__ = _noting(seen, "contains", lambda s: len(s) > 3)
+        __invert__ = _noting(seen, "invert", len)
+
+    class Plain(enum.Flag):
+        A = 1
+        B = 2
+
+    def fn(x):
+        a, b = Flag.A, Flag.B
+        return x + 1, a | b, a in b, ~a, a & b, Plain.A | Plain.B, Plain.A in Plain.A | Plain.B, ~Plain.A, bool(a & b)
+
+    return fn, seen
+
+
+@case(one, two, factory=True)
+def what_a_metaclass_says():
+    seen = []
+
+    class Meta(type):
+        __bool__ = _noting(seen, "bool", lambda s: len(s) % 2 == 0)
+        __len__ = _noting(seen, "len", len)
+        __str__ = _noting(seen, "str", lambda s: f"<{len(s)}>")
+        __contains__ = _noting(seen, "contains", lambda s: False)
+        __getitem__ = _noting(seen, "getitem", len)
+        __or__ = _noting(seen, "or", len)
+        __format__ = _noting(seen, "format", lambda s: f"<<{len(s)}>>")
+
+    class Made(metaclass=Meta):
+        pass
+
+    def fn(x):
+        return (x + 1 if Made else x - 1, bool(Made), len(Made), str(Made), 1 in Made, Made[2], Made | int, f"{Made:k}",
+                "%s" % Made, "{}".format(Made), [1 for _ in range(2) if not Made])
+
+    return fn, seen
+
+
+@changed(lambda w: setattr(w.cls, "__or__", lambda self, other: 5), lambda w: delattr(w.cls, "__or__"))
+def operators_that_a_flag_gets():
+    class Flag(enum.Flag):
+        A = 1
+        B = 2
+
+    return lambda x: (x + 1, Flag.A | Flag.B), World(cls=Flag)
+
+
+@changed(lambda w: setattr(w.cls, "__set_name__", lambda self, owner, name: setattr(self, "name", name)),
+         lambda w: setattr(w.cls, "__get__", lambda self, owner, cls: "got"))
+def descriptors_that_become_some():
+    class Item:
+        name = None
+
+    def fn(x):
+        item = Item()
+
+        class Made:
+            held = item
+
+        return x + 1, item.name, Made().held if isinstance(Made().held, str) else None
+
+    return fn, World(cls=Item)
+
+
+@changed(lambda w: copyreg.pickle(w.cls, lambda one: (list, ([5],))),
+         lambda w: copyreg.dispatch_table.pop(w.cls),
+         lambda w: setattr(w.cls, "__deepcopy__", lambda self, memo: 7))
+def copies_that_copyreg_knows():
+    class Held:
+        pass
+
+    held = Held()
+    held.part = [1]
+
+    def shown(found):
+        return vars(found) if isinstance(found, Held) else found
+
+    return lambda x: (x + 1, shown(copy.copy(held)), shown(copy.deepcopy(held)), len(copy.deepcopy([held]))), \
+        World(cls=Held)
+
+
+@changed(lambda w: setattr(w.cls, "__index__", lambda self: 1), lambda w: delattr(w.cls, "__index__"))
+def indices_that_become_some():
+    class Place:
+        pass
+
+    place = Place()
+
+    def asked(question):
+        try:
+            return question()
+        except (TypeError, IndexError) as error:
+            return str(error)
+
+    return lambda x: (x + 1, [asked(q) for q in (lambda: [5, 6][place], lambda: (5, 6)[place:], lambda: "ab"[place],
+                                                 lambda: range(3)[place], lambda: [1] * place)]), World(cls=Place)
+
+
+@case(one, two, factory=True)
+def reversed_asks_item_by_item():
+    seen = []
+
+    class Items:
+        def __init__(self):
+            self.items = [1, 2, 3]
+
+        def __len__(self):
+            seen.append("len")
+            return len(self.items)
+
+        def __getitem__(self, i):
+            seen.append(i)
+            return self.items[i]
+
+    def fn(x):
+        held = Items()
+        found = []
+        for item in reversed(held):
+            seen.append(("got", item))
+            held.items[0] = item * 10
+            found.append(x + item)
+        left = reversed(held)
+        found.append(next(left))
+        held.items.clear()
+        return found, [*map(int, left)]
+
+    return fn, seen
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("name", CHANGED)
+def test_changes_are_seen(name: str, backend: str) -> None:
+    make, changes = CHANGED[name]
+    expected = outcomes(make, changes, None)
+    assert outcomes(make, changes, backend) == expected
+    assert len(set(expected)) > 1, "the changes are to be seen"
+
+
+test_all = make_test(__name__)
