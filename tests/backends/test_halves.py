@@ -85,3 +85,19 @@ def test_every_value(dtype: torch.dtype, simd: str) -> None:
         assert torch.equal(result.isnan(), wanted.isnan())
         assert torch.equal(result[numbers], wanted[numbers])
         assert torch.equal(result[numbers].signbit(), wanted[numbers].signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.bool])
+def test_bytes(dtype: torch.dtype, simd: str) -> None:
+    """Rows and columns of bytes are reduced in as many lanes as a vector has of them."""
+    for length in (5, 63, 64, 65, 256, 2100):
+        x = (torch.randint(0, 100, (70, length)) * (torch.rand(70, length) > 0.02)).to(dtype)
+        y = x[:, 1:] != 0
+
+        def fn(x: Tensor, y: Tensor) -> list[Tensor]:
+            both = [z.any(d) for z in (x, y) for d in (0, 1)] + [z.all(d) for z in (x, y) for d in (0, 1)]
+            rest = [x.sum(0), x.sum(1), x.any(), x.all(), y.any(), (x[:, 1:] + 0.5).where(y, -1.0).amax(1)]
+            return both + rest + ([] if dtype is torch.bool else [x.amax(0), x.amax(1), x.amin(), x.argmax(1)])
+
+        for number, (found, wanted) in enumerate(zip(jitpy.jit(fn)(x, y), fn(x, y), strict=True)):
+            assert found.dtype is wanted.dtype and torch.equal(found, wanted), (number, length)

@@ -166,7 +166,7 @@ class ChunkedColumnPrinter(ColumnPrinter):
         chunk, chunks = chunked(first.size, kernel.hint(first.size), most=max(CHUNK_ROWS // lines, 1))
         chunk_axis = Axis(chunks)
         chunk_axis.name = f"{first.name}_chunk"
-        dtypes = [self.accumulator(r) for r in kernel.reductions]
+        dtypes = [self.partial_dtype(r) for r in kernel.reductions]
         partials = Partials(kernel.reductions, dtypes, chunk_axis.name, chunks, others, vector)
         v, f = vector.name, first.name
         n, m = self.size(vector.size), self.size(first.size)
@@ -192,15 +192,13 @@ class ChunkedColumnPrinter(ColumnPrinter):
             self.text.add(f"const int64_t {f}_last = {f}_first + {c} < {m} ? {f}_first + {c} : {m};")
             with self.text.block(f"for (int64_t {v}_begin = 0; {v}_begin < {n}; {v}_begin += {width})"):
                 self.columns_here(vector, width)
-                lanes = [
-                    self.declare_lanes(r, d, str(width), 0) for r, d in zip(kernel.reductions, dtypes, strict=True)
-                ]
+                lanes = [self.declare_lanes(r, self.accumulator(r), str(width), 0) for r in kernel.reductions]
                 with self.text.block(f"for (int64_t {f} = {f}_first; {f} < {f}_last; ++{f})"):
                     with self.loops(inner_axes):
                         self.in_columns(vector, roots, inner_stores, {}, column)
                 for number, lane in enumerate(lanes):
                     line = f"{self.line(partials, number)} + {v}_begin"
-                    self.text.add(f"{TYPES[lane.dtype]}* const {lane.name}_row = {line};")
+                    self.text.add(f"{TYPES[dtypes[number]]}* const {lane.name}_row = {line};")
                     self.text.add(f"for (int64_t l = 0; l < lanes; ++l) {lane.name}_row[l] = {lane.name}[l];")
         self.end_checks()
         reduce_lines = self.text.lines

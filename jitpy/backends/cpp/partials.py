@@ -65,6 +65,11 @@ class Partials:
 class PartialsPrinter(ReductionPrinter):
     """Kernels that reduce columns side by side."""
 
+    def partial_dtype(self, reduction: Reduce) -> torch.dtype:
+        """What lines are kept in: of four bytes or eight, as one lies behind the other."""
+        dtype = self.accumulator(reduction)
+        return torch.int32 if reduction.kind in ("any", "all") else dtype
+
     def line(self, partials: Partials, number: int, whole: bool = False) -> str:
         """Where the current chunk keeps its results of a reduction: a pointer to its line (`whole`), or to the current
         run of the vector axis in it. The text has `partial` and `rows`."""

@@ -410,8 +410,8 @@ template <int N, class T> static inline T fold_min(const T* a) {
 _piece(
     "fold_any",
     """
-template <int N> static inline int fold_any(const int* a) {
-  int result = 0;
+template <int N, class T> static inline T fold_any(const T* a) {
+  T result = 0;
   for (int l = 0; l < N; ++l) result |= a[l];
   return result;
 }
@@ -420,8 +420,8 @@ template <int N> static inline int fold_any(const int* a) {
 _piece(
     "fold_all",
     """
-template <int N> static inline int fold_all(const int* a) {
-  int result = 1;
+template <int N, class T> static inline T fold_all(const T* a) {
+  T result = 1;
   for (int l = 0; l < N; ++l) result &= a[l];
   return result;
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ...ir.spec import Dim
-from ...schedule.expr import Expr
+from ...schedule.expr import Expr, order
 from ...schedule.loops import Reduce, Store
 from .emitter import KernelPrinter
 from .prelude import TYPES
@@ -96,8 +96,11 @@ class ReductionPrinter(KernelPrinter):
         return name
 
     def accumulator(self, reduction: Reduce) -> torch.dtype:
-        """What running values are kept in."""
-        return torch.int32 if reduction.kind in ("any", "all") else reduction.dtype
+        """What running values are kept in: truth values in what has as many lanes as what they are made of."""
+        if reduction.kind not in ("any", "all"):
+            return reduction.dtype
+        read = {e.attr[0].dtype.itemsize for e in order([reduction.expr], {}) if e.op == "load"}
+        return torch.uint8 if read == {1} else torch.int32
 
     def lane_count(self, length: Dim, dtypes: list[torch.dtype]) -> int:
         """How many lanes a row has: one vector if it is short, else adding them up would cost more than the row."""

@@ -36,11 +36,11 @@ CHUNK_ROWS = 16
 class RowPrinter(ReductionPrinter):
     """Rows in registers and first-level cache."""
 
-    def _lanes_of_halves(self, exprs: set[Expr], vector: Axis) -> int:
-        """Lanes that fill a vector of the narrowest elements where some have 16 bits, if rows are that long: these
-        are read faster as they are than widened ahead."""
+    def _lanes_of_narrow(self, exprs: set[Expr], vector: Axis) -> int:
+        """Lanes that fill a vector of the narrowest elements, where some have 16 bits or all 8, if rows are as long:
+        these are read faster as they are than widened ahead."""
         sizes = {e.attr[0].dtype.itemsize for e in exprs if e.op == "load"}
-        if 2 not in sizes:
+        if 2 not in sizes and sizes != {1}:
             return 0
         return max((VECTOR_BYTES // n for n in sizes if self.kernel.hint(vector.size) >= VECTOR_BYTES // n), default=0)
 
@@ -170,7 +170,7 @@ class RowPrinter(ReductionPrinter):
         in_lines = {r for r, d in zip(reductions, dtypes, strict=True) if d is not r.dtype and self._sums_lines(r)}
         lanes = self.lane_count(vector.size, [r.dtype if r in in_lines else d
                                               for r, d in zip(reductions, dtypes, strict=True)])
-        lanes = max(lanes, self._lanes_of_halves(inner, vector))
+        lanes = max(lanes, self._lanes_of_narrow(inner, vector))
         totals = [self.declare_lanes(r, d, str(lanes), length) for r, d in zip(reductions, dtypes, strict=True)]
         with self.loops(others):
             v, n = vector.name, self.size(vector.size)
@@ -250,7 +250,7 @@ class CrossedPrinter(RowPrinter, PartialsPrinter):
         super().__init__(kernel, size_index, grain, in_place)
         self.row_count = prod(tuple(axis.size for axis in kernel.parallel))
         self.chunk, chunks = chunked(self.row_count, kernel.hint(self.row_count), CHUNK_ROWS)
-        dtypes = [self.accumulator(r) for r in kernel.columns]
+        dtypes = [self.partial_dtype(r) for r in kernel.columns]
         self.partials = Partials(kernel.columns, dtypes, "chunk", chunks, kernel.reduced[:-1], kernel.reduced[-1])
 
     def print(self) -> KernelText:
