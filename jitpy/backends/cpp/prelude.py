@@ -9,6 +9,8 @@ import re
 
 import torch
 
+from . import division
+
 #: C++ types of what is computed in.
 TYPES = {
     torch.float32: "float",
@@ -310,24 +312,6 @@ template <class T> static inline T floor_div(T a, T b) {
   const T q = a / b, r = a % b;
   return q - (T)((r != 0) & ((r < 0) != (b < 0)));
 }
-static inline double floor_div(double a, double b) {
-  if (b == 0) return a / b;
-  const double r = __builtin_fmod(a, b);
-  double q = (a - r) / b;
-  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
-  if (q == 0) return __builtin_copysign(0.0, a / b);
-  const double whole = __builtin_floor(q);
-  return q - whole > 0.5 ? whole + 1 : whole;
-}
-static inline float floor_div(float a, float b) {
-  if (b == 0) return a / b;
-  const float r = __builtin_fmodf(a, b);
-  float q = (a - r) / b;
-  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
-  if (q == 0) return __builtin_copysignf(0.0f, a / b);
-  const float whole = __builtin_floorf(q);
-  return q - whole > 0.5f ? whole + 1 : whole;
-}
 """,
 )
 _piece(
@@ -336,14 +320,6 @@ _piece(
 template <class T> static inline T floor_mod(T a, T b) {
   const T r = a % b;
   return (r != 0) & ((r < 0) != (b < 0)) ? (T)(r + b) : r;
-}
-static inline double floor_mod(double a, double b) {
-  const double r = __builtin_fmod(a, b);
-  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
-}
-static inline float floor_mod(float a, float b) {
-  const float r = __builtin_fmodf(a, b);
-  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
 }
 """,
 )
@@ -581,6 +557,8 @@ _piece(
 extern "C" { volatile int64_t index_error = 0; }
 """,
 )
+
+PIECES.update(division.PIECES)
 
 #: Functions of the math library, in float32 and float64. True: glibc's vector library has them.
 _LIBM = {

@@ -40,12 +40,16 @@ _SIMPLE = {
     "isnan": "{0} != {0}",
     "maximum": "pick_max<{T}>({0}, {1})",
     "minimum": "pick_min<{T}>({0}, {1})",
-    "floordiv": "floor_div(({T}){0}, ({T}){1})",
-    "mod": "floor_mod(({T}){0}, ({T}){1})",
     "reciprocal": "1 / {0}",
     "sign": "({T})(({0} > 0) - ({0} < 0))",
 }
-_INTEGER = {"abs": "{0} < 0 ? -{0} : {0}", "fmod": "{0} % {1}", "relu": "{0} > 0 ? {0} : 0"}
+_INTEGER = {
+    "abs": "{0} < 0 ? -{0} : {0}",
+    "fmod": "{0} % {1}",
+    "floordiv": "floor_div(({T}){0}, ({T}){1})",
+    "mod": "floor_mod(({T}){0}, ({T}){1})",
+    "relu": "{0} > 0 ? {0} : 0",
+}
 _FLOAT = {
     "isinf": "__builtin_fabs{f}({0}) == __builtin_inf{f}()",
     "isfinite": "__builtin_fabs{f}({0}) < __builtin_inf{f}()",
@@ -56,7 +60,9 @@ _FLOAT = {
     "ceil": "__builtin_ceil{f}({0})",
     "trunc": "__builtin_trunc{f}({0})",
     "round": "__builtin_rint{f}({0})",
-    "fmod": "__builtin_fmod{f}({0}, {1})",
+    "fmod": "fmod_f{bits}({0}, {1})",
+    "floordiv": "floor_div_f{bits}({0}, {1})",
+    "mod": "floor_mod_f{bits}({0}, {1})",
     "copysign": "__builtin_copysign{f}({0}, {1})",
     "fmax": "({0} >= {1}) | ({1} != {1}) ? {0} : {1}",
     "fmin": "({0} <= {1}) | ({1} != {1}) ? {0} : {1}",
