@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import shutil
@@ -35,6 +36,14 @@ CASES: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "sine and cosine of one number": (lambda x: x.sin() + x.cos(), ROWS),
     "masked softmax": (lambda x: torch.softmax(torch.where(MASK, x, -1e9), -1), ROWS),
     "largest of what a mask leaves": (lambda x: x.masked_fill(MASK, -torch.inf).amax(-1), ROWS),
+    "conditions on relus": (lambda x: torch.logical_and(torch.relu(x), torch.relu(OTHERS)), ROWS),
+    "logaddexp of relus": (lambda x: torch.logaddexp(torch.relu(x), torch.relu(OTHERS)), ROWS),
+    "logarithm of relus": (lambda x: torch.xlogy(torch.relu(x), torch.relu(OTHERS)).sum(-1), ROWS),
+    "logarithm of what is clamped": (lambda x: x.clamp(min=1e-6).log(), ROWS),
+    "logarithm of halves": (lambda x: torch.xlogy(torch.relu(x), x), ROWS.bfloat16()),
+    "conditions on doubles": (lambda x: (x.clamp(0, 1) == 1) | (torch.relu(x) == 0), ROWS.double()),
+    "what a mask leaves": (lambda x: x.abs().masked_fill(MASK, 2.0).log() + (x.tril() == 0), ROWS),
+    "truth values as numbers": (lambda x: (MASK.float() * 2 - (x > 0).float()).sum(-1), ROWS),
     "remainders": (lambda x: x % OTHERS, ROWS),
     "rounded quotients": (lambda x: (x + 1) // (OTHERS.relu() + 0.5) - torch.fmod(x, 0.3), ROWS),
     "softmax of halves": (lambda x: torch.softmax(x * 2, -1), ROWS.bfloat16()),
@@ -65,3 +74,19 @@ def test_loops_become_vectors(name: str, simd: str, tmp_path: Path) -> None:
     told = {int(line.split(":")[1]) for line in made.stderr.splitlines()
             if re.search("loop vectorized using (32|64) byte", line)}
     assert loops and told.intersection(range(loops[0], loops[0] + 4)), made.stderr
+
+
+def test_choices_keep_zeros_signs_and_nan() -> None:
+    numbers = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3e38]
+    for dtype, integer in {torch.float32: torch.int32, torch.float64: torch.int64, torch.bfloat16: torch.int16,
+                           torch.float16: torch.int16}.items():
+        x, y = (t.contiguous() for t in torch.meshgrid(*[torch.tensor(numbers * 6).to(dtype)] * 2, indexing="ij"))
+
+        def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+            return [torch.relu(x), x.clamp(-0.5, 1), x.clamp(min=0.0), torch.where(x > y, x, y),
+                    x.masked_fill(y > 0, -0.0), torch.where(x == y, -0.0, x), x.tril(), (x > y).to(x.dtype),
+                    torch.where(y != y, x, 0.0), F.threshold(x, 0.5, -0.0), torch.nan_to_num(x), F.relu6(y),
+                    torch.logical_and(torch.relu(x), y).to(x.dtype), (x > y).tril().to(x.dtype)]
+
+        for found, wanted in zip(jitpy.jit(fn)(x, y), fn(x, y), strict=True):
+            assert ((found.view(integer) == wanted.view(integer)) | found.isnan() & wanted.isnan()).all()

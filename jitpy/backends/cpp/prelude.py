@@ -130,7 +130,7 @@ struct Scratch {
 _piece(
     "choose",
     """
-// condition ? a : b, where the condition is the same for all lanes.
+// condition ? a : b in bits, of which GCC makes no branch.
 template <class T, class Bits>
 static inline T choose(bool condition, T a, T b) {
   const Bits mask = (Bits)-(Bits)condition;
@@ -151,7 +151,7 @@ _piece(
 static inline uint16_t bf16_of_float(float x) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  return (uint16_t)(x != x ? 0x7fc0 : rounded);
+  return (uint16_t)choose<uint32_t, uint32_t>(x != x, 0x7fc0, rounded);
 }
 """,
 )

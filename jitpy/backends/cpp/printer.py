@@ -11,6 +11,7 @@ import torch
 from ...ir.spec import Dim
 from ...schedule.expr import Expr
 from ...schedule.index import Axis, Index, Remainder, of
+from ...schedule.values import Value
 from .prelude import TYPES
 
 _SIMPLE = {
@@ -99,8 +100,8 @@ def _is_number(expr: Expr) -> bool:
 class ExprPrinter:
     """Prints the expressions of one kernel. `size` gives the text of a size, `load` that of a memory access.
 
-    What a condition that is one for all lanes of the `vector` axis chooses is printed without a branch: compilers do
-    not vectorize loops with such choices.
+    Choices among floats are printed without a branch. Of `relu(x) > 0` GCC would make two ways, as it knows the answer
+    on one of them, and no vectors. Nor does it of choices whose condition is one for all lanes of the `vector` axis.
     """
 
     def __init__(
@@ -164,12 +165,12 @@ class ExprPrinter:
             if len(args) == 3:
                 return f"{args[2]} ? {args[0]} : 0"
             return args[0]
-        if op == "where" and self._is_for_all_lanes(expr):
-            return _choice(expr.dtype, *args)
+        if op == "where" and (self._is_for_all_lanes(expr) or expr.dtype.is_floating_point):
+            return args[1] if _is_the_load(expr) else _choice(expr.dtype, *args)
         kind = expr.args[0].dtype if op != "where" else expr.dtype
         if op in ("maximum", "minimum") and kind.is_floating_point and _is_number(expr.args[1]):
-            # one instruction, which keeps a NaN of the first operand
-            return f"{args[1]} {'>' if op == 'maximum' else '<'} {args[0]} ? {args[1]} : {args[0]}"
+            # keeps a NaN of the first operand
+            return _choice(kind, f"{args[1]} {'>' if op == 'maximum' else '<'} {args[0]}", args[1], args[0])
         suffix = "f" if kind is torch.float32 else ""
         pattern = (
             suffix and _FLOAT32.get(op) or _SIMPLE.get(op) or (_FLOAT if kind.is_floating_point else _INTEGER).get(op)
@@ -185,6 +186,9 @@ class ExprPrinter:
         if not expr.args:
             return self.load(value, self.index(index, names))
         condition = self.ref(expr.args[0], names)
+        if index.within(_extent(value)):
+            text = self.load(value, self.index(index, names))
+            return f"{condition} & {text}" if expr.dtype is torch.bool else _choice(expr.dtype, condition, text, "0")
         place = self._of_lane(expr)
         if place is None:
             return f"{condition} ? {self.load(value, self.index(index, names))} : 0"
@@ -207,8 +211,19 @@ class ExprPrinter:
         if step is None:
             return None
         place = of(self.vector) * step
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride, strict=True))
-        return place if place.within(extent) else None
+        return place if place.within(_extent(value)) else None
+
+
+def _extent(value: Value) -> Dim:
+    """How many places there are from the first element of a value to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride, strict=True))
+
+
+def _is_the_load(expr: Expr) -> bool:
+    """Whether a choice is between what its condition lets a load take, and the 0 that this gives otherwise."""
+    condition, chosen, other = expr.args
+    return (chosen.op == "load" and chosen.args == (condition,)
+            and other.op == "const" and other.attr == 0 and math.copysign(1, other.attr) == 1)
 
 
 def _choice(dtype: torch.dtype, condition: str, chosen: str, other: str) -> str:
@@ -218,6 +233,8 @@ def _choice(dtype: torch.dtype, condition: str, chosen: str, other: str) -> str:
 
 def cast_text(text: str, source: torch.dtype, target: torch.dtype) -> str:
     """A conversion as eager does it on this kind of machine."""
+    if source is torch.bool and target.is_floating_point:  # of which GCC makes vectors, beside operands of all widths
+        return _choice(target, text, literal(1.0, target), literal(0.0, target))
     if source.is_floating_point and target in (torch.int8, torch.int16):
         return f"({TYPES[target]})whole<int32_t>({text})"
     if source.is_floating_point and target is torch.uint8:
