@@ -23,6 +23,10 @@ COMMON = (
     # results may lie where operands of another type did
     "-fno-strict-aliasing",
     "-fno-semantic-interposition",
+    # vectors are made of floats' bits in arrays: GCC 12 lets such arrays of two blocks share their place, and mixes up
+    # what is written to the one and read from the other
+    "-fno-strict-aliasing",
+    "-fstack-reuse=none",
     "-fno-exceptions",
     "-fno-rtti",
     "-w",
