@@ -127,11 +127,20 @@ def to_payload(ex: Executor, value: Any) -> Any:
     raise unsupported(value, "a torch operation")
 
 
-def beside_tensor(ex: Executor, a: Value, b: Value) -> None:
-    """What an operator of a tensor asks first."""
+def beside_tensor(ex: Executor, a: Value, b: Value, names: tuple[str, ...]) -> None:
+    """What an operator of a tensor, whose methods have these names, asks first."""
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        no_torch_function(ex, a)
-        no_torch_function(ex, b)
+        for value in (a, b):
+            no_torch_function(ex, value)
+            own_methods(ex, value, *names)
+
+
+def own_methods(ex: Executor, value: Value, *names: str) -> None:
+    """A break where a program put methods of its own into torch's classes; else that it did not is guarded."""
+    for name in names if isinstance(value, TensorValue) else ():
+        found = ex.world.class_lookup(value.cls, name)
+        if isinstance(found, types.FunctionType) and not (found.__module__ or "").startswith("torch"):
+            raise unsupported(value, f"{type_name(value.cls)}.{name}, which is the program's,")
 
 
 def no_torch_function(ex: Executor, value: Value) -> None:

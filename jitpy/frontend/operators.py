@@ -27,6 +27,7 @@ from .calls import (
     is_index_sized,
     lift,
     number_value,
+    own_methods,
     range_items,
     record,
     recording,
@@ -124,7 +125,7 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     function, dunder, reflected, inplace_dunder = BINARY[name]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
-    beside_tensor(ex, a, b)
+    beside_tensor(ex, a, b, BINARY[name][1:])
     if is_boxed(a) or is_boxed(b):
         left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
         right = whole_plain_part(ex, b) if isinstance(a, TensorValue) else plain_part(ex, b, reflected)
@@ -460,6 +461,7 @@ def _formatted(ex: Executor, template: Value, argument: Value) -> Value:
 def unary(ex: Executor, opname: str, a: Value) -> Any:
     """`-a`, `+a`, `~a`."""
     function, dunder = UNARY[opname]
+    own_methods(ex, a, dunder)
     if isinstance(a, ConstValue):
         return fold_constants(ex, function, a.value)
     if isinstance(a, ArrayValue):
@@ -564,7 +566,7 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(ex, function, a.value, b.value)
-    beside_tensor(ex, a, b)
+    beside_tensor(ex, a, b, COMPARE[symbol][1:])
     if isinstance(a, UnreadTuple) or isinstance(b, UnreadTuple):
         ex.world.pin(a if isinstance(a, UnreadTuple) else b)  # type: ignore[arg-type]
     if isinstance(a, BoxedValue) or isinstance(b, BoxedValue):
@@ -582,7 +584,7 @@ def compare(ex: Executor, symbol: str, a: Value, b: Value) -> Any:
             if plain is not other:
                 return compare(ex, symbol, a, plain) if other is b else compare(ex, symbol, plain, b)
             return _compare_attempts(ex, symbol, a, b)
-        if isinstance(other, (TensorValue, *_NUMBERS)) and _is_number_or_tensor(other):
+        if isinstance(other, TensorValue) or isinstance(other, _NUMBERS) and _is_number(other):
             if isinstance(a, ScalarValue):  # which asks the tensor
                 return record(ex, getattr(operator, reflected), [b, a], {})
             return record(ex, function, [a, b], {})
@@ -662,10 +664,6 @@ def _order(ex: Executor, a: Value, b: Value, dunder: str, reflected: str) -> lis
     if a.cls is not b.cls and is_subtype(b.cls, a.cls):
         return [(b, a, reflected), (a, b, dunder)]
     return [(a, b, dunder), (b, a, reflected)]
-
-
-def _is_number_or_tensor(value: Value) -> bool:
-    return isinstance(value, TensorValue) or _is_number(value)
 
 
 def _compare_numbers(ex: Executor, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:

@@ -16,7 +16,7 @@ from .breaks import GraphBreak
 from .builtins.growing import change_list, has_item, list_item, number_of_items
 from .builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
 from .builtins.plain_parts import answers, is_boxed, plain_part, whole_plain_part
-from .calls import as_int, call, range_items, record
+from .calls import as_int, call, own_methods, range_items, record
 from .executor import Executor
 from .guards import MISSING
 from .keys import key_of
@@ -63,6 +63,7 @@ def get_item(ex: Executor, container: Value, key: Value) -> Any:
     """`container[key]`: a Value or PUSHED."""
     world = ex.world
     if isinstance(container, TensorValue):
+        own_methods(ex, container, "__getitem__")
         return record(ex, torch.Tensor.__getitem__, [container, key], {})
     if isinstance(container, ArrayValue):
         return numpy_operations().get_item(ex, container, key)
@@ -181,6 +182,7 @@ def set_item(ex: Executor, container: Value, key: Value, new: Value) -> Any:
     """`container[key] = new`: None or PUSHED."""
     world = ex.world
     if isinstance(container, TensorValue):
+        own_methods(ex, container, "__setitem__")
         record(ex, torch.Tensor.__setitem__, [container, key, new], {})
         return None
     if isinstance(container, ArrayValue):

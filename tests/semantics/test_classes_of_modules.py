@@ -117,6 +117,39 @@ def numbers_with_a_torch_function():
     return lambda x: (torch.add(x, n), x + n, x < n, x.sum(n)), World(cls=Number)
 
 
+_OPERATORS = ("__add__", "__radd__", "__iadd__", "__eq__", "__lt__", "__neg__", "__setitem__", "__matmul__")
+_OWN = {name: vars(torch.Tensor)[name] for name in _OPERATORS if name in vars(torch.Tensor)}
+
+
+def _patched(*names: str) -> Change:
+    """Give tensors methods for operators of the program's own, or take them away."""
+
+    def change(world: Any) -> None:
+        for name in _OPERATORS:
+            if name in names:
+                setattr(torch.Tensor, name, lambda self, *args, _name=name: (_name, len(args)))
+            elif name in _OWN:
+                setattr(torch.Tensor, name, _OWN[name])
+            elif name in vars(torch.Tensor):
+                delattr(torch.Tensor, name)
+
+    return change
+
+
+@changed(_patched("__add__", "__neg__"), _patched("__radd__", "__iadd__"), _patched("__matmul__"),
+         _patched("__setitem__"), _patched("__lt__"), _patched())
+def operators_of_tensors():
+    def fn(x):
+        y = x.clone()
+        y += 1
+        if isinstance(y, tuple):
+            return y, 1 + x
+        y[0] = 7
+        return x + 1, 1 + x, y, -x, x[0], x @ x.T, x < 2, 2 > x
+
+    return fn, World()
+
+
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", CHANGED)
 def test_changes_are_seen(name: str, backend: str) -> None:
