@@ -44,6 +44,7 @@ CASES: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "conditions on doubles": (lambda x: (x.clamp(0, 1) == 1) | (torch.relu(x) == 0), ROWS.double()),
     "what a mask leaves": (lambda x: x.abs().masked_fill(MASK, 2.0).log() + (x.tril() == 0), ROWS),
     "truth values as numbers": (lambda x: (MASK.float() * 2 - (x > 0).float()).sum(-1), ROWS),
+    "rolled rows": (lambda x: x - torch.roll(x, 3, -1), ROWS),
     "remainders": (lambda x: x % OTHERS, ROWS),
     "rounded quotients": (lambda x: (x + 1) // (OTHERS.relu() + 0.5) - torch.fmod(x, 0.3), ROWS),
     "softmax of halves": (lambda x: torch.softmax(x * 2, -1), ROWS.bfloat16()),
@@ -90,3 +91,21 @@ def test_choices_keep_zeros_signs_and_nan() -> None:
 
         for found, wanted in zip(jitpy.jit(fn)(x, y), fn(x, y), strict=True):
             assert ((found.view(integer) == wanted.view(integer)) | found.isnan() & wanted.isnan()).all()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(37, 256), (5, 300), (1000,), (130, 9)])
+def test_rolled_tensors(shape: tuple[int, ...], dynamic: bool) -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        circular = F.pad(x.view(1, *x.shape), (5, 6), mode="circular")
+        return [torch.roll(x, 3, -1) + 1, torch.roll(x, -5, -1) - torch.roll(x, 7, -1), torch.roll(x, 11) + x,
+                circular * 2, torch.roll(torch.roll(x, 100, -1), 200, -1) * x,
+                torch.roll(x.bfloat16(), 3, -1) * 2, torch.roll(x, 3, -1).bfloat16() * 2,
+                torch.roll(x > 0, 3, -1).float(), torch.fft.fftshift(x, dim=-1) + 1,
+                torch.roll(x, [2] * x.ndim, list(range(x.ndim))) * 2]
+
+    compiled = jitpy.jit(fn, dynamic=dynamic)
+    for more in (0, 3, 70) if dynamic else (0,):
+        x = torch.randn([size + more for size in shape])
+        for found, wanted in zip(compiled(x), fn(x), strict=True):
+            assert torch.equal(found, wanted)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.spec import prod
-from ...schedule.expr import Expr, children, order
-from ...schedule.index import Axis
+from ...ir.spec import Dim, prod
+from ...schedule.expr import Expr, children, index_of, order
+from ...schedule.index import Axis, Index, Quotient, of
 from .emitter import KernelPrinter, Units
 from .prelude import TYPES
 
@@ -12,6 +12,8 @@ from .prelude import TYPES
 TILE = 64
 #: Elements of a block of the vector axis, where the other axes give too few units of work.
 BLOCK = 4096
+#: Neighbours that share a quotient, from which the vector axis is cut where quotients change.
+PIECE = 64
 
 
 class MapPrinter(KernelPrinter):
@@ -56,7 +58,42 @@ class MapPrinter(KernelPrinter):
 
     def _vector_loop(self, axis: Axis, first: str, last: str, names: dict[Expr, str]) -> None:
         roots, stores = self.kernel.roots(), self.kernel.stores
-        self.in_lanes(axis, axis.name, (first, last), lambda lane: [], roots, stores, names, self._bodies)
+
+        def loop(first: str, last: str) -> None:
+            self.in_lanes(axis, axis.name, (first, last), lambda lane: [], roots, stores, names, self._bodies)
+
+        wraps = self._wraps(axis, names)
+        if not wraps:
+            loop(first, last)
+            return
+        start, stop = f"{axis.name}_from", f"{axis.name}_to"
+        with self.text.block(f"for (int64_t {start} = {first}, {stop}; {start} < {last}; {start} = {stop})"):
+            self.text.add(f"{stop} = {last};")
+            for index, divisor in wraps:
+                place, quotient, n = self.fresh("p"), self.fresh("q"), self.size(divisor)
+                self.text.add(f"const int64_t {place} = {start} + {self.printer.index(index - of(axis), names)};")
+                self.text.add(f"const int64_t {quotient} = {place} / {n};")
+                end = f"{start} + ({quotient} + 1) * {n} - {place}"
+                self.text.add(f"{stop} = {end} < {stop} ? {end} : {stop};")
+                self.printer.quotients[index, divisor] = quotient
+            loop(start, stop)
+        for wrap in wraps:
+            del self.printer.quotients[wrap]
+
+    def _wraps(self, axis: Axis, names: dict[Expr, str]) -> list[tuple[Index, Dim]]:
+        """Indices along the vector axis that are divided, as `roll` does: between two changes of their quotients places
+        in memory lie side by side. None where changes are frequent, or of what only the loop computes."""
+        exprs = order(self.kernel.roots(), names)
+        pending = [index for index in map(index_of, exprs) if index is not None] + [s.index for s in self.kernel.stores]
+        found: dict[tuple[Index, Dim], None] = {}
+        while pending:
+            for atom, _ in pending.pop().terms:
+                if isinstance(atom, Quotient) and axis in atom.index.all_axes():
+                    plain = all(isinstance(a, Axis) for a, _ in atom.index.terms)
+                    if not plain or atom.index.coefficient(axis) != 1 or self.kernel.hint(atom.divisor) < PIECE:
+                        return []
+                    found[atom.index, atom.divisor] = None
+        return list(found)
 
     def _bodies(self, names: dict[Expr, str]) -> None:
         self.emit(self.kernel.roots(), names)

@@ -110,6 +110,8 @@ class ExprPrinter:
         self.size = size
         self.load = load
         self.vector = vector
+        #: names of quotients that are known to stay the same where the text stands, by index and divisor
+        self.quotients: dict[tuple[Index, Dim], str] = {}
 
     def ref(self, expr: Expr, names: dict[Expr, str]) -> str:
         """How a computed expression is mentioned."""
@@ -144,8 +146,11 @@ class ExprPrinter:
         if isinstance(atom, Expr):
             text = self.ref(atom, names)
             return text if atom.dtype is torch.int64 else f"(int64_t){text}"
-        sign = "%" if isinstance(atom, Remainder) else "/"
-        return f"(({self.index(atom.index, names)}) {sign} {self.size(atom.divisor)})"
+        inner, divisor = self.index(atom.index, names), self.size(atom.divisor)
+        quotient = self.quotients.get((atom.index, atom.divisor))
+        if quotient is not None:
+            return f"({inner} - {quotient} * {divisor})" if isinstance(atom, Remainder) else quotient
+        return f"(({inner}) {'%' if isinstance(atom, Remainder) else '/'} {divisor})"
 
     def value(self, expr: Expr, names: dict[Expr, str]) -> str:
         """The text that computes `expr` from its operands."""
