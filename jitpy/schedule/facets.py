@@ -166,6 +166,8 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
         raise NotCovered("a view as another dtype")
     if node.op.name in _RESHAPES:
         value = low.reshape(x, node.tensor.shape)
+        if value is x and node.tensor.stride != spec.stride:
+            value = low.view(x, node.tensor.shape, lambda index: index)  # eager's strides of axes of size 1 are new
         return low.copy(value) if copied else value
     return part(node.tensor.shape)
 

@@ -3,6 +3,8 @@ whose sizes are computed."""
 
 import torch
 
+import jitpy
+
 from .harness import case, make_test
 
 ROWS = tuple(lambda n=n: (torch.arange(n * 4.0).view(n, 4),) for n in (6, 5, 7, 4, 3, 8, 4))
@@ -109,6 +111,17 @@ def classes_that_lie_across(classes):
     flat = hot.view(-1)
     flat.add_(1)
     return hot, flat, torch.nn.functional.one_hot(classes[None].permute(2, 0, 1))
+
+
+def test_strides_of_a_row_reshaped_to_its_own_shape():
+    """Eager computes them anew. The row of a column, of what was computed of it, and of what a call returned."""
+    def fn(column, weights):
+        drawn = torch.multinomial(weights, 1).T
+        return column.T.reshape(1, 4), (column.T * 2).reshape(1, 4), drawn.reshape(1, 4), drawn.view(1, 4) + 1
+
+    args = torch.rand(4, 1), torch.rand(4, 5)
+    for found, wanted in zip(jitpy.jit(fn)(*args), fn(*args), strict=True):
+        assert found.stride() == wanted.stride()
 
 
 test_all = make_test(__name__)
