@@ -62,6 +62,21 @@ def test_like_eager(name: str, dynamic: str) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("loss", [_F.mse_loss, _F.l1_loss, _F.smooth_l1_loss])
+def test_losses_of_several_dtypes(loss: Callable[..., Tensor]) -> None:
+    """The first operand's dtype is not always the result's: a loss of integers and floats was cut to integers."""
+    x, y = torch.tensor([3.7, -1.2, 0.4]), torch.tensor([1.3, 2.6, 0.1])
+    operands = [(x.int(), y), (x.double(), y), (x, y.double()), (x, y.long()), (x[0].int(), y[0])]
+    integers = [(x.int(), y.int())] if loss is _F.l1_loss else []
+
+    def fn() -> list[Tensor]:
+        found = [loss(a, b, reduction=reduction) for a, b in operands for reduction in ("none", "sum", "mean")]
+        return found + [loss(a, b, reduction=reduction) for a, b in integers for reduction in ("none", "sum")]
+
+    for found, expected in zip(jitpy.jit(fn)(), fn(), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_random_numbers_like_a_tensor_with_a_history_have_none() -> None:
     x = torch.ones(5, requires_grad=True)
 

@@ -615,21 +615,22 @@ def _elementwise_loss(env: SizeEnv, x: TensorSpec, target: TensorSpec, reduction
     return _reduced_loss(env, elementwise(env, x.dtype, (x, target)), reduction)
 
 
-def _compute(b: Any, *values: Any) -> list[Any]:
-    dtype = compute_dtype(result_type([v.spec for v in values]))
-    return [cast(b, v, dtype) for v in values]
+def _compute(b: Any, x: Any, target: Any) -> tuple[Any, Any, torch.dtype]:
+    """What is computed with, and the dtype of the result."""
+    dtype = result_type((x.spec, target.spec))
+    if not is_float(dtype):
+        raise NotCovered("a loss of integers")
+    return cast(b, x, compute_dtype(dtype)), cast(b, target, compute_dtype(dtype)), dtype
 
 
 def _mse_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
-    dtype = x.spec.dtype
-    x, target = _compute(b, x, target)
+    x, target, dtype = _compute(b, x, target)
     difference = b.call("aten.sub.Tensor", x, target)
     return cast(b, _apply_reduction(b, b.call("aten.mul.Tensor", difference, difference), reduction), dtype)
 
 
 def _l1_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
-    dtype = x.spec.dtype
-    x, target = _compute(b, x, target)
+    x, target, dtype = _compute(b, x, target)
     return cast(
         b, _apply_reduction(b, b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target)), reduction), dtype
     )
@@ -638,8 +639,7 @@ def _l1_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
 def _smooth_l1_parts(b: Any, x: Any, target: Any, reduction: int = 1, beta: float = 1.0) -> Any:
     if beta == 0:
         return _l1_parts(b, x, target, reduction)
-    dtype = x.spec.dtype
-    x, target = _compute(b, x, target)
+    x, target, dtype = _compute(b, x, target)
     distance = b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target))
     near = b.call(
         "aten.div.Tensor", b.call("aten.mul.Tensor", b.call("aten.mul.Tensor", distance, distance), 0.5), beta
