@@ -813,6 +813,7 @@ def truth_or_number(ex: Executor, value: Value) -> bool | TracedScalar:
     if isinstance(value, PyValue) and is_number(value.obj):
         return bool(ex.world.pin(value))
     if isinstance(value, TensorValue):
+        own_methods(ex, value, "__bool__")
         with recording(ex, "bool"):
             result = ex.recorder.call(torch.Tensor.__bool__, (value.traced,), {}, ex.loc())
         assert isinstance(result, (bool, TracedScalar))

@@ -152,6 +152,7 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
                                                                 or isinstance(key.value, int)):
         return as_int(ex, key, "subscript")
     if isinstance(key, TensorValue):
+        own_methods(ex, key, "__index__")
         number = record(ex, torch._C.TensorBase.__index__, [key], {})
         if isinstance(number, (ConstValue, SymValue)):
             return as_int(ex, number, "subscript")

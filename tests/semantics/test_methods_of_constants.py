@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import copyreg
 import enum
+import operator
+import warnings
 from typing import Any
 
 import pytest
@@ -205,6 +207,47 @@ def reversed_asks_item_by_item():
         return found, [*map(int, left)]
 
     return fn, seen
+
+
+class _Number(float):
+    pass
+
+
+def _answering(name, answer):
+    return type("Answering", (), {name: lambda self: answer})()
+
+
+@case(one)
+def numbers_that_special_methods_return(x):
+    found = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for made in (int(_answering("__int__", True)), float(_answering("__float__", _Number(2))),
+                     operator.index(_answering("__index__", True)), hash(_answering("__hash__", True)),
+                     hash(_answering("__hash__", -1)), hash(_answering("__hash__", 2**70))):
+            found.append((made, type(made).__name__))
+    for name, answer, ask in (("__float__", "a", float), ("__float__", 1, float), ("__str__", 1, str),
+                              ("__repr__", 1, str), ("__repr__", 1, repr), ("__hash__", "a", hash)):
+        try:
+            ask(_answering(name, answer))
+        except TypeError as error:
+            found.append(str(error))
+    return x + 1, found, [(str(one.message), one.lineno) for one in caught]
+
+
+_patch = lambda name, method: lambda world: setattr(torch.Tensor, name, method)  # noqa: E731
+_unpatch = lambda name: _patch(name, vars(torch.Tensor).get(name, getattr(torch.Tensor, name)))  # noqa: E731
+
+
+@changed(_patch("__float__", lambda self: 2.5), _unpatch("__float__"),
+         _patch("__int__", lambda self: 7), _unpatch("__int__"),
+         _patch("__abs__", lambda self: 9), _unpatch("__abs__"),
+         _patch("__index__", lambda self: 1), _unpatch("__index__"))
+def numbers_that_tensors_become():
+    def fn(x):
+        return float(x.sum()), int(x.sum()), abs(x), [5, 6, 7][torch.tensor(0)]
+
+    return fn, World()
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

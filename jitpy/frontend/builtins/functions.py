@@ -28,6 +28,7 @@ from ..calls import (
     fold_deep,
     inline_library,
     number_value,
+    own_methods,
     record,
     recording,
     to_payload,
@@ -78,6 +79,7 @@ from ..values.base import (
     TupleValue,
     Value,
     const,
+    type_name,
     unsupported,
 )
 from .generators import resume_sync
@@ -267,6 +269,7 @@ def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         with recording(ex, "bool"):
             return number_value(ex.recorder.scalar_op(bool, value.traced))
     if isinstance(value, TensorValue):
+        own_methods(ex, value, "__bool__")
         return record(ex, torch.Tensor.__bool__, [value], {})
     return const(truth(ex, value))
 
@@ -281,6 +284,7 @@ def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             with recording(ex, "int"):
                 return number_value(ex.recorder.scalar_op(int, value.traced))
         if isinstance(value, TensorValue):
+            own_methods(ex, value, "__int__")
             return record(ex, torch.Tensor.__int__, [value], {})
         if isinstance(value, ObjectValue):
             for name in ("__int__", "__index__"):
@@ -301,8 +305,13 @@ def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
             with recording(ex, "float"):
                 return number_value(ex.recorder.scalar_op(float, value.traced))
         if isinstance(value, TensorValue):
+            own_methods(ex, value, "__float__")
             return record(ex, torch.Tensor.__float__, [value], {})
-        if isinstance(value, ObjectValue) and ex.world.class_lookup(value.cls, "__float__") is not MISSING:
+        hook = ex.world.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
+        if isinstance(hook, types.FunctionType):
+            message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
+            return checked_call(ex, hook, float, message, value)
+        if hook is not MISSING:
             return call(ex, load_attr(ex, value, "__float__"), [], {})
     return fold(ex, float, [const(constant_of(ex, a)) for a in args], {})
 
@@ -317,6 +326,7 @@ def builtin_complex(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, TensorValue):
+        own_methods(ex, value, "__abs__")
         return record(ex, torch.abs, [value], {})
     if isinstance(value, SymValue):
         negative = ex.world.sizes.decide(value.expr < 0, f"abs() at {ex.loc()}")
@@ -364,7 +374,8 @@ def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     hasher = ex.world.class_lookup(value.cls, "__hash__")
     if isinstance(hasher, types.FunctionType):
-        return checked_call(ex, hasher, int, "__hash__ method should return an integer", value)
+        body = ex.world.const_object(construct.checked_hash)
+        return call(ex, body, [ex.world.const_object(hasher), value], {})
     value = plain_part(ex, value, "__hash__")
     if isinstance(value, SymValue):
         value = const(as_int(ex, value, "hash()"))
@@ -518,7 +529,7 @@ def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
     if found is object.__str__:
         found = ex.world.class_lookup(value.cls, "__repr__")
     if isinstance(found, types.FunctionType):
-        return checked_call(ex, found, str, f"{found.__name__} returned non-string (type %s)", value)
+        return checked_call(ex, found, str, f"{name} returned non-string (type %s)", value)
     if isinstance(value, ExceptionValue):
         from .types import exception_text
 

@@ -1,6 +1,9 @@
 """What the interpreter does around methods in Python, in Python, so that a graph break inside of them can be resumed:
 making instances, trying operator methods in turn, looking attributes up."""
 
+import sys
+import warnings
+
 
 def instantiate(cls, /, *args, **kwargs):
     """`type.__call__` for a class whose `__new__` is Python."""
@@ -31,7 +34,23 @@ def checked(kind, message, method, /, *args):
     result = method(*args)
     if not isinstance(result, kind):
         raise TypeError(message % type(result).__name__ if "%s" in message else message)
+    if type(result) is not kind and (kind is int or kind is float):
+        warnings.warn(f"{message % type(result).__name__}.  The ability to return an instance of a strict subclass of "
+                      f"{kind.__name__} is deprecated, and may be removed in a future version of Python.",
+                      DeprecationWarning, stacklevel=2)
+        return kind(result)
     return result
+
+
+def checked_hash(method, obj, /):
+    """What `hash()` makes of what a `__hash__` returns."""
+    result = method(obj)
+    if not isinstance(result, int):
+        raise TypeError("__hash__ method should return an integer")
+    result = int(result)
+    if result == -1:
+        return -2
+    return result if -sys.maxsize - 1 <= result <= sys.maxsize else hash(result)
 
 
 def checked_iterator(method, obj, /):
