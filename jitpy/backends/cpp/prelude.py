@@ -332,6 +332,7 @@ template <int N, class T> static inline T fold_sum(const T* a) {
     return a[0];
   } else {
     T b[N / 2];
+#pragma omp simd
     for (int l = 0; l < N / 2; ++l) b[l] = a[l] + a[l + N / 2];
     return fold_sum<N / 2>(b);
   }
@@ -347,6 +348,7 @@ template <int N, class T> static inline T fold_prod(const T* a) {
     return a[0];
   } else {
     T b[N / 2];
+#pragma omp simd
     for (int l = 0; l < N / 2; ++l) b[l] = a[l] * a[l + N / 2];
     return fold_prod<N / 2>(b);
   }
@@ -362,6 +364,7 @@ template <int N, class T> static inline T fold_max(const T* a) {
     return a[0];
   } else {
     T b[N / 2];
+#pragma omp simd
     for (int l = 0; l < N / 2; ++l) b[l] = pick_max(a[l], a[l + N / 2]);
     return fold_max<N / 2>(b);
   }
@@ -377,6 +380,7 @@ template <int N, class T> static inline T fold_min(const T* a) {
     return a[0];
   } else {
     T b[N / 2];
+#pragma omp simd
     for (int l = 0; l < N / 2; ++l) b[l] = pick_min(a[l], a[l + N / 2]);
     return fold_min<N / 2>(b);
   }

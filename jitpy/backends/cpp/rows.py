@@ -17,6 +17,7 @@ from ...schedule.index import Axis
 from ...schedule.loops import Kernel, Reduce
 from ...schedule.values import Value
 from .emitter import KernelText, Text, Units
+from .halves import loads_in_order
 from .partials import Partials, PartialsPrinter, chunked
 from .prelude import TYPES
 from .reductions import ReductionPrinter, combine_text, initial
@@ -38,8 +39,11 @@ class RowPrinter(ReductionPrinter):
 
     def _lanes_of_narrow(self, exprs: set[Expr], vector: Axis) -> int:
         """Lanes that fill a vector of the narrowest elements, where some have 16 bits or all 8, if rows are as long:
-        these are read faster as they are than widened ahead."""
-        sizes = {e.attr[0].dtype.itemsize for e in exprs if e.op == "load"}
+        these are read faster as they are than widened ahead. Where all are converted by blocks, few lanes will do."""
+        loads = [e for e in exprs if e.op == "load"]
+        if len(loads_in_order(loads, vector, {})) == len(loads):
+            return 0
+        sizes = {e.attr[0].dtype.itemsize for e in loads}
         if 2 not in sizes and sizes != {1}:
             return 0
         return max((VECTOR_BYTES // n for n in sizes if self.kernel.hint(vector.size) >= VECTOR_BYTES // n), default=0)
@@ -229,7 +233,7 @@ class RowPrinter(ReductionPrinter):
 def _is_narrow(expr: Expr, vector: Axis, lanes: int) -> bool:
     """Whether a load along the row takes elements of which a vector holds more than there are lanes. GCC makes no
     vectors of such loops, or tiny ones: the elements are widened in a loop ahead."""
-    if expr.op != "load" or expr.args:
+    if expr.op != "load" or expr.args or loads_in_order([expr], vector, {}):
         return False
     value, index = expr.attr
     size = value.dtype.itemsize
