@@ -120,10 +120,10 @@ def _pull(pull: Pullback, grads: Gradients) -> list[tuple[Node, Node]]:
     try:
         is_covered = node.op.name in COMPLEX or not is_complex(node)
         rule = rule_for(node.op, pull.create_graph) if is_covered else None
-        found = (rule or derived_rule)(pull, *grads, *args, **kwargs)
+        found = _by(rule or derived_rule, pull, grads, args, kwargs)
     except NotCovered:
         # what a rule does not handle is derived
-        found = derived_rule(pull, *grads, *args, **kwargs)
+        found = _by(derived_rule, pull, grads, args, kwargs)
     pairs: list[tuple[Node, Node]] = []
     for argument, grad in zip(args, found, strict=False):
         _pair(pull, argument, grad, pairs)
@@ -131,6 +131,16 @@ def _pull(pull: Pullback, grads: Gradients) -> list[tuple[Node, Node]]:
         for made in pull.created:
             made.meta[REENTRANT] = True
     return pairs
+
+
+def _by(rule: Any, pull: Pullback, grads: Gradients, args: Any, kwargs: Any) -> Any:
+    """What a rule makes. Ops that refuse their arguments do so in eager's backward pass, if that is ever run."""
+    try:
+        return rule(pull, *grads, *args, **kwargs)
+    except NotCovered:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise NotCovered(f"the gradient of {pull.node.op.name}: {type(error).__name__}: {error}") from error
 
 
 def _pair(pull: Pullback, argument: Any, grad: Any, pairs: list[tuple[Node, Node]]) -> None:

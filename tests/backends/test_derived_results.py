@@ -77,6 +77,14 @@ def test_losses_of_several_dtypes(loss: Callable[..., Tensor]) -> None:
         torch.testing.assert_close(found, expected)
 
 
+def test_a_gradient_that_eager_refuses_is_refused_in_the_backward_pass() -> None:
+    x, y = torch.rand(5).half().requires_grad_(), torch.rand(5)
+    found = jitpy.jit(lambda x, y: _F.huber_loss(x, y, reduction="none"))(x, y)
+    assert torch.equal(found, _F.huber_loss(x, y, reduction="none")) and found.requires_grad
+    with pytest.raises(RuntimeError, match="Found dtype Float but expected Half"):
+        found.sum().backward()
+
+
 def test_random_numbers_like_a_tensor_with_a_history_have_none() -> None:
     x = torch.ones(5, requires_grad=True)
 
