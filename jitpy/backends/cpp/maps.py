@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from ...ir.spec import Dim, prod
-from ...schedule.expr import Expr, children, index_of, order
+from ...schedule.expr import Expr, children, index_expressions, index_of, order
 from ...schedule.index import Axis, Index, Quotient, of
+from ...schedule.loops import Store
+from ...schedule.segments import Segment, cuts
 from .emitter import KernelPrinter, Units
+from .halves import UNIT
 from .prelude import TYPES
 
 #: Side of the square tiles of transposing kernels.
@@ -14,6 +17,10 @@ TILE = 64
 BLOCK = 4096
 #: Neighbours that share a quotient, from which the vector axis is cut where quotients change.
 PIECE = 64
+#: Places at most where the vector axis is cut ahead, ...
+CUTS = 8
+#: ... and operations at most in all segments.
+TEXT = 1000
 
 
 class MapPrinter(KernelPrinter):
@@ -25,7 +32,7 @@ class MapPrinter(KernelPrinter):
         names: dict[Expr, str] = {}
         if vector is None:
             with self.units([]) as units:
-                self._bodies(names)
+                self._body(kernel.stores, names)
             return units
         outer = [a for a in kernel.axes if a is not vector]
         if not outer:
@@ -57,12 +64,42 @@ class MapPrinter(KernelPrinter):
         self.emit([e for e in wanted if e in uses], names)
 
     def _vector_loop(self, axis: Axis, first: str, last: str, names: dict[Expr, str]) -> None:
-        roots, stores = self.kernel.roots(), self.kernel.stores
+        """The loop along the vector axis, one for each segment in which conditions and remainders have one form."""
+        places = [0, *self._cuts(axis), axis.size]
+        if len(places) == 2:
+            self._pieces(axis, (first, last), self.kernel.stores, names)
+            return
+        for low, high in zip(places, places[1:], strict=False):
+            assert isinstance(low, int) and isinstance(high, int)
+            here = Segment(axis, low, high)
+            stores = [Store(s.value, here.index(s.index), here.expr(s.expr)) for s in self.kernel.stores]
+            bounds = str(low), str(high)
+            if (first, last) != ("0", self.size(axis.size)):
+                bounds = f"({first} < {low} ? {low} : {first})", f"({last} < {high} ? {last} : {high})"
+            if high - low >= UNIT:
+                self._pieces(axis, bounds, stores, names)
+            else:
+                with self.text.block(
+                    f"for (int64_t {axis.name} = {bounds[0]}; {axis.name} < {bounds[1]}; ++{axis.name})"
+                ):
+                    self._body(stores, dict(names))
+
+    def _cuts(self, axis: Axis) -> list[int]:
+        roots = self.kernel.roots()
+        most = min(CUTS, TEXT // max(1, len(order(roots, {}))))
+        return cuts(roots, axis, most) if self.kernel.hint(axis.size) >= 2 * UNIT else []
+
+    def _pieces(self, axis: Axis, bounds: tuple[str, str], stores: list[Store], names: dict[Expr, str]) -> None:
+        """A loop along the vector axis, by pieces in which quotients stay the same where their places are known only
+        as the kernel runs."""
+        roots = _roots(stores)
 
         def loop(first: str, last: str) -> None:
-            self.in_lanes(axis, axis.name, (first, last), lambda lane: [], roots, stores, names, self._bodies)
+            self.in_lanes(axis, axis.name, (first, last), lambda lane: [], roots, stores, names,
+                          lambda inner: self._body(stores, inner))
 
-        wraps = self._wraps(axis, names)
+        first, last = bounds
+        wraps = self._wraps(axis, stores, names)
         if not wraps:
             loop(first, last)
             return
@@ -80,11 +117,11 @@ class MapPrinter(KernelPrinter):
         for wrap in wraps:
             del self.printer.quotients[wrap]
 
-    def _wraps(self, axis: Axis, names: dict[Expr, str]) -> list[tuple[Index, Dim]]:
+    def _wraps(self, axis: Axis, stores: list[Store], names: dict[Expr, str]) -> list[tuple[Index, Dim]]:
         """Indices along the vector axis that are divided, as `roll` does: between two changes of their quotients places
         in memory lie side by side. None where changes are frequent, or of what only the loop computes."""
-        exprs = order(self.kernel.roots(), names)
-        pending = [index for index in map(index_of, exprs) if index is not None] + [s.index for s in self.kernel.stores]
+        exprs = order(_roots(stores), names)
+        pending = [index for index in map(index_of, exprs) if index is not None] + [s.index for s in stores]
         found: dict[tuple[Index, Dim], None] = {}
         while pending:
             for atom, _ in pending.pop().terms:
@@ -95,9 +132,9 @@ class MapPrinter(KernelPrinter):
                     found[atom.index, atom.divisor] = None
         return list(found)
 
-    def _bodies(self, names: dict[Expr, str]) -> None:
-        self.emit(self.kernel.roots(), names)
-        for store in self.kernel.stores:
+    def _body(self, stores: list[Store], names: dict[Expr, str]) -> None:
+        self.emit(_roots(stores), names)
+        for store in stores:
             self.store(store.value, store.index, store.expr, names)
 
     def _is_across(self, expr: Expr, other: Axis) -> bool:
@@ -148,3 +185,8 @@ class MapPrinter(KernelPrinter):
                     self._invariants(vector, names)
                     self._vector_loop(vector, f"{v}_begin", f"{v}_end", names)
         return units
+
+
+def _roots(stores: list[Store]) -> list[Expr]:
+    """What the stores need, their places included."""
+    return [s.expr for s in stores] + [e for s in stores for e in index_expressions(s.index)]
