@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,9 +22,10 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _whole_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def _whole_float32() -> Iterator[None]:
     """Convolutions that keep all bits: their algorithms may differ from run to run."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 def close(found: Any, expected: Any) -> None:

@@ -79,10 +79,15 @@ def module_that_loads_on_demand():
     return lambda x: (x + m.abc + m.abcd, list(loads), m.abc), World(m=m)
 
 
-@changed(lambda w: setattr(torch.backends.cudnn, "benchmark", True),
-         lambda w: setattr(torch.backends.cudnn, "benchmark", False),
-         lambda w: setattr(torch.backends.mkldnn, "deterministic", True),
-         lambda w: setattr(torch.backends.mkldnn, "deterministic", False))
+def _set(backend, name, value):
+    with torch.backends.__allow_nonbracketed_mutation():  # torch's own tests, where they were imported, forbid it else
+        setattr(backend, name, value)
+
+
+@changed(lambda w: _set(torch.backends.cudnn, "benchmark", True),
+         lambda w: _set(torch.backends.cudnn, "benchmark", False),
+         lambda w: _set(torch.backends.mkldnn, "deterministic", True),
+         lambda w: _set(torch.backends.mkldnn, "deterministic", False))
 def settings_of_backends():
     def fn(x):
         if torch.backends.cudnn.benchmark:

@@ -88,6 +88,7 @@ _TRANSPOSED = ("aten.conv_transpose2d.input", "aten.convolution.default")
 _ROW_MAJOR = frozenset({"aten.glu_backward.default"})
 _ROW_MAJOR_ON_GPUS = frozenset({"aten.pixel_unshuffle.default"})
 _NORM_BACKWARD = "aten.native_batch_norm_backward.default"
+_ATTENTION_ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 #: Where torch's own operators are.
 _NAMESPACES = frozenset(("aten", "prims", "prim"))
@@ -227,7 +228,11 @@ def _derive_static(
 
 
 def as_laid_out(op: Op, env: SizeEnv, args: tuple[Any, ...], found: Derived, device: torch.device) -> Derived:
-    """What a meta kernel told, with the strides that the device's kernel gives its results."""
+    """What a meta kernel told, with the strides and dtypes that the device's kernel gives its results."""
+    if op.name == _ATTENTION_ON_CPU:
+        out, sums, *rest = found.spec  # torch 2.11's meta kernel has float32 logarithms of sums always
+        wide = torch.float64 if out.dtype is torch.float64 else torch.float32
+        return replace(found, spec=(out, sums.with_(dtype=wide), *rest))
     if op.name == _NORM_BACKWARD and device.type == "cuda" and len(args) > 7 and args[7] is False:
         return replace(found, spec=_with_row_major_image(found.spec))
     stride = _other_stride(op, env, args, found.spec, device) if isinstance(found.spec, TensorSpec) else None
