@@ -244,6 +244,9 @@ def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, d
     if factor < 0:
         raise NotCovered("a negative scale")
     root = math.sqrt(factor)
+    dtype = q.tensor.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # in 32 bits, as torch's formula: large scores need them
+        q, k, v = (b.call("aten.to.dtype", x, torch.float32) for x in (q, k, v))
     if is_causal:
         sizes = [q.tensor.shape[-2], k.tensor.shape[-2]]
         ones = b.call("aten.ones.default", sizes, dtype=torch.bool, device=q.tensor.device)
@@ -258,7 +261,8 @@ def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, d
     weights = b.call("aten._safe_softmax.default", scores, -1)
     if dropout:
         weights = _dropout(b, weights, dropout, True)
-    return b.call("aten.matmul.default", weights, v)
+    result = b.call("aten.matmul.default", weights, v)
+    return result if dtype is result.tensor.dtype else b.call("aten.to.dtype", result, dtype)
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import jitpy
 
@@ -108,3 +109,26 @@ def test_other_masks_stay():
         expected = fn(q, k, v, *args)
         assert expected.isnan().any()
         torch.testing.assert_close(jitpy.jit(fn)(q, k, v, *args), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["plain", "causal", "masked", "flags"])
+def test_large_scores_of_what_torchs_kernel_refuses(kind, dtype):
+    """Keys whose last axis is not contiguous go by the formula, which torch computes in 32 bits."""
+    mask = {"masked": torch.randn(16, 16).to(dtype), "flags": torch.rand(16, 16) > 0.3}.get(kind)
+
+    def fn(q, k, v):
+        bias = mask.to(q.dtype) if kind == "masked" else mask
+        return F.scaled_dot_product_attention(q, k, v, bias, is_causal=kind == "causal")
+
+    inputs = [(torch.randn(2, 4, 16, 32) * size).to(dtype) for size in (8, 8, 1)]
+    inputs[1] = inputs[1].transpose(2, 3).contiguous().transpose(2, 3)
+    found = []
+    for run, wide in ((jitpy.jit(fn), dtype), (fn, dtype), (fn, torch.float64)):
+        given = [x.to(wide).requires_grad_() for x in inputs]
+        out = run(*given)
+        found.append([out, *torch.autograd.grad(out.sin().sum(), given)])
+    for ours, theirs, exact in zip(*found, strict=True):
+        assert ours.dtype is theirs.dtype
+        error, eager = ((x.double() - exact).abs().max() for x in (ours, theirs))
+        assert error <= 2 * eager + 1e-3

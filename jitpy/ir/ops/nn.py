@@ -582,6 +582,8 @@ def _attention_parts(
         raise NotCovered("attention")
     dtype = q.spec.dtype
     factor = scale if scale is not None else 1 / math.sqrt(q.spec.shape[-1])
+    if dtype in (torch.float16, torch.bfloat16):  # in 32 bits, as torch's formula: large scores need them
+        q, k, v = (cast(b, x, torch.float32) for x in (q, k, v))
     scores = b.call("aten.matmul.default", q, b.call("aten.transpose.int", k, -2, -1))
     scores = b.call("aten.mul.Tensor", scores, factor)
     if mask is not None:
