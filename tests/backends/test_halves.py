@@ -8,6 +8,10 @@ import pytest
 import torch
 
 import jitpy
+from jitpy.backends.cpp.halves import in_order
+from jitpy.schedule.expr import ScalarBuilder
+from jitpy.schedule.index import Axis, Index
+from jitpy.schedule.values import Value
 
 Tensor = torch.Tensor
 #: fewer than a block, whole blocks, and what is left over
@@ -101,3 +105,13 @@ def test_bytes(dtype: torch.dtype, simd: str) -> None:
 
         for number, (found, wanted) in enumerate(zip(jitpy.jit(fn)(x, y), fn(x, y), strict=True)):
             assert found.dtype is wanted.dtype and torch.equal(found, wanted), (number, length)
+
+
+def test_places_that_only_the_loop_computes() -> None:
+    """An index that needs a value which is not there ahead of the loop is none of a block, in a quotient neither."""
+    e, axis, value = ScalarBuilder(), Axis(64), Value((64, 64), torch.bfloat16, "x")
+    row = Index(((e.load(Value((), torch.int64, "row"), Index(), torch.int64), 1),))
+    for place in (row * 64, row // 3 * 64):
+        names = {atom: "t1" for atom, _ in row.terms}
+        assert in_order(value, place + Index(((axis, 1),)), axis, names)
+        assert not in_order(value, place + Index(((axis, 1),)), axis, {})

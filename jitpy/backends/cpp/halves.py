@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ...schedule.expr import Expr
+from ...schedule.expr import Expr, index_expressions
 from ...schedule.index import Axis, Index
 from ...schedule.loops import Store
 from ...schedule.values import Value
@@ -26,7 +26,7 @@ def in_order(value: Value, index: Index, axis: Axis, names: dict[Expr, str]) -> 
     return (
         value.dtype in NAMES
         and index.coefficient(axis) == 1
-        and all(not isinstance(atom, Expr) or atom in names for atom, _ in index.terms)
+        and all(expr in names for expr in index_expressions(index))
     )
 
 
