@@ -10,17 +10,12 @@ import pytest
 import torch
 
 from tests.semantics.harness import case, make_test
-from tests.semantics.test_changes_between_calls import Change, World, outcomes
+from tests.semantics.test_changes_between_calls import Change, World, check_changes, registering
 
 CHANGED: dict[str, tuple[Any, tuple[Change, ...]]] = {}
 
 
-def changed(*changes: Change) -> Any:
-    def register(make: Any) -> Any:
-        CHANGED[make.__name__] = make, changes
-        return make
-
-    return register
+changed = registering(CHANGED)
 
 
 def _module(cls: type = types.ModuleType, **items: Any) -> types.ModuleType:
@@ -158,8 +153,7 @@ def operators_of_tensors():
 @pytest.mark.parametrize("backend", ["eager", "codegen"])
 @pytest.mark.parametrize("name", CHANGED)
 def test_changes_are_seen(name: str, backend: str) -> None:
-    make, changes = CHANGED[name]
-    assert outcomes(make, changes, backend) == outcomes(make, changes, None)
+    check_changes(*CHANGED[name], backend)
 
 
 one = lambda: (torch.ones(2),)  # noqa: E731
