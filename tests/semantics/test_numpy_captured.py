@@ -451,6 +451,34 @@ def argument_as_tensor(a):
     return torch.as_tensor(a), torch.tensor(a), t + 1
 
 
+@captured(lambda: (np.arange(6.0).reshape(2, 3).T,), lambda: (np.arange(12.0)[::2],), lambda: (np.array(2.0),), one,
+          lambda: (np.arange(4),), lambda: (np.array([True, False]),))
+def tensors_made_of_arrays(a):
+    made = [torch.tensor(a), torch.as_tensor(a), torch.asarray(a)]
+    made += [make(a, dtype=dtype) for make in (torch.tensor, torch.as_tensor, torch.asarray)
+             for dtype in (torch.float32, torch.float64, torch.int64)]
+    made += [torch.tensor(a, device="cpu"), torch.as_tensor(a, dtype=None, device=torch.device("cpu"))]
+    a[...] = a + 1  # seen by those in the same memory
+    return made, a
+
+
+@captured(one, lambda: (np.arange(1.0, 5.0),), lambda: (np.arange(4),))
+def tensors_made_of_numbers(a):
+    top = a.max()
+    return [make(top, **how) for make in (torch.tensor, torch.as_tensor, torch.asarray)
+            for how in ({}, {"dtype": torch.float32}, {"dtype": torch.float64})], torch.tensor([1.0]) * torch.as_tensor(a[0])
+
+
+@captured(lambda: (f32(2, 3).T, torch.randn(3)), lambda: (np.arange(3.0), torch.randn(3)))
+def legacy_constructors(a, x):
+    made = [torch.Tensor(a), torch.FloatTensor(a), torch.DoubleTensor(a), torch.LongTensor(a), torch.FloatTensor(x)]
+    made += [torch.FloatTensor([[1, 2.5], [x.sum().item(), 4]]), torch.LongTensor([1.7, True]), torch.BoolTensor((0.5, 0))]
+    made += [torch.FloatTensor(2, 3).fill_(1), torch.IntTensor(x.shape).zero_(), torch.ByteTensor().dtype]
+    made[1] += 1
+    made[4] += 1
+    return made, a, x
+
+
 @captured(lambda: (torch.randn(2, 3),))
 def views_of_tensors(x):
     a = x.numpy()

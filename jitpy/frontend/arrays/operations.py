@@ -274,21 +274,42 @@ def _from_numpy(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Va
     return tensor_of_array(ex, array)
 
 
-def _sharing(function: Any) -> Any:
-    """`torch.as_tensor` and its like, which take arrays in the same memory."""
+def tensor_from_data(ex: Executor, data: Value, dtype: torch.dtype | None, *, copies: bool = False,
+                     shares_numbers: bool = True) -> Value | None:
+    """The tensor that torch's constructors make of an array or a scalar of numpy's, None for other data: in the same
+    memory, where its dtype is not another one, unless the constructor `copies`."""
+    if not isinstance(data, ArrayValue):
+        return None
+    if data.is_scalar and dtype is not None and not (dtype.is_floating_point and data.dtype.kind != "c"):
+        return None  # refused, but for some types
+    if not shares_numbers and not data.traced.ndim or data.is_scalar:
+        copies = True
+    if dtype is not None and dtype != data.traced.dtype:
+        return record(ex, torch.Tensor.to, [tensor_of(ex, data), const(dtype)], {})
+    return record(ex, torch.Tensor.clone, [tensor_of(ex, data)], {}) if copies else tensor_of_array(ex, data)
+
+
+def _constructor(function: Any, **how: bool) -> Any:
+    """`torch.tensor` and its like, which take arrays too."""
 
     def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        array = _array_argument(args, kwargs)
-        return tensor_of_array(ex, array) if array is not None else record(ex, function, args, kwargs)
+        found = None
+        if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(ex, kwargs.get("device", NONE)):
+            dtype = kwargs.get("dtype", NONE)
+            if isinstance(dtype, ConstValue) and (dtype.value is None or isinstance(dtype.value, torch.dtype)):
+                found = tensor_from_data(ex, args[0], dtype.value, **how)
+        return found if found is not None else record(ex, function, args, kwargs)
 
     return handler
 
 
-@builtin(torch.tensor)
-def _tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    array = _array_argument(args, kwargs)
-    return record(ex, torch.Tensor.clone, [tensor_of(ex, array)], {"memory_format": const(torch.contiguous_format)}) \
-        if array is not None else record(ex, torch.tensor, args, kwargs)
+def _is_on_cpu(ex: Executor, device: Value) -> bool:
+    """Whether a constructor with this argument makes tensors on the CPU."""
+    if not isinstance(device, ConstValue):
+        return False
+    if device.value is None:
+        return ex.recorder.state.device_of_factories in (None, torch.device("cpu"))
+    return device.value in ("cpu", torch.device("cpu"))
 
 
 def _converting(function: Any) -> Any:
@@ -384,8 +405,9 @@ def _absolute(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
 
 def _register() -> None:
     function: Any
-    for function in (torch.as_tensor, torch.asarray):
-        BUILTINS[function] = _sharing(function)
+    BUILTINS[torch.tensor] = _constructor(torch.tensor, copies=True)
+    BUILTINS[torch.as_tensor] = _constructor(torch.as_tensor)
+    BUILTINS[torch.asarray] = _constructor(torch.asarray, shares_numbers=False)
     for function in (np.array, np.asarray, np.asanyarray, np.ascontiguousarray):
         BUILTINS[function] = _converting(function)
     for function, value in ((np.zeros, 0), (np.ones, 1), (np.full, None)):

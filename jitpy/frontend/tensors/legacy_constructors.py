@@ -1,35 +1,62 @@
-"""`torch.Tensor(...)`: of sizes, of data or of another tensor, in the default dtype, on the CPU."""
+"""`torch.Tensor(...)`, `torch.FloatTensor(...)` and their like: of sizes, of data, an array or another tensor, in the
+default dtype or that of their name, on the CPU."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..arrays.values import ArrayValue
 from ..breaks import GraphBreak
-from ..calls import builtin, record
+from ..calls import BUILTINS, record
 from ..values.base import ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
 
 if TYPE_CHECKING:
     from ..executor import Executor
 
 
-@builtin(torch.Tensor)
-def _tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    state = ex.recorder.state
-    if not kwargs and state.device_of_factories in (None, torch.device("cpu")):
-        if all(_is_size(arg) for arg in args):
-            return record(ex, torch.empty, args or [const(0)], {})
-        if len(args) == 1 and isinstance(args[0], TupleValue) and args[0].cls is torch.Size:
-            return record(ex, torch.empty, args, {})
-        if len(args) == 1 and isinstance(args[0], (ListValue, TupleValue)):
-            return record(ex, torch.tensor, args, {"dtype": const(state.default_dtype)})
-        if len(args) == 1 and isinstance(args[0], TensorValue):
-            spec = args[0].traced.spec
-            if spec.dtype == state.default_dtype and spec.device.type == "cpu":
-                return record(ex, torch.ops.aten.alias.default, args, {})
-    raise GraphBreak("unsupported_call", "torch.Tensor()")
+def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
+    """`torch.Tensor` or one of its like, whose dtype is `fixed`."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        state = ex.recorder.state
+        dtype = fixed or state.default_dtype
+        if not kwargs and state.device_of_factories in (None, torch.device("cpu")):
+            if all(_is_size(arg) for arg in args):
+                return record(ex, torch.empty, args or [const(0)], {"dtype": const(dtype)})
+            if len(args) == 1:
+                found = _of_data(ex, args[0], dtype)
+                if found is not None:
+                    return found
+        raise GraphBreak("unsupported_call", f"torch.{cls.__name__}()")
+
+    return handler
+
+
+def _of_data(ex: Executor, data: Value, dtype: torch.dtype) -> Value | None:
+    if isinstance(data, TupleValue) and data.cls is torch.Size:
+        return record(ex, torch.empty, [data], {"dtype": const(dtype)})
+    if isinstance(data, (ListValue, TupleValue)):
+        return record(ex, torch.tensor, [data], {"dtype": const(dtype)})
+    if isinstance(data, TensorValue):
+        spec = data.traced.spec
+        if spec.dtype == dtype and spec.device.type == "cpu":
+            return record(ex, torch.ops.aten.alias.default, [data], {})
+    if isinstance(data, ArrayValue) and not data.is_scalar:
+        from ..arrays.operations import tensor_from_data
+
+        return tensor_from_data(ex, data, dtype)
+    return None
 
 
 def _is_size(value: Value) -> bool:
     return isinstance(value, SymValue) or isinstance(value, ConstValue) and type(value.value) is int
+
+
+for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for name, dtype in {
+    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16, "ByteTensor": torch.uint8, "CharTensor": torch.int8, "ShortTensor": torch.int16,
+    "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
+}.items())):
+    BUILTINS[_cls] = _constructor(_cls, _dtype)
