@@ -32,6 +32,7 @@ from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS,
 from .polyfills.classes import call_type
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .tensors.calls import is_user_op, writes
+from .tensors.flags import count_of
 from .tensors.functions import SKIPPED, SUBSTITUTES, WRAPPERS, wrapped_for_compiler
 from .tensors.known_numbers import pin, pinned_arguments
 from .tensors.state import torch_state_functions
@@ -872,10 +873,15 @@ def as_int(ex: Executor, value: Value, what: str) -> int:
         return number
     if isinstance(value, ScalarValue):
         known = pin(ex.recorder, value.traced, f"{what}, {ex.loc()}")
+        if known is None:
+            known = count_of(ex, value.traced)
         if isinstance(known, int):
             return known
         if known is None:
             raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
+    if isinstance(value, TensorValue):
+        own_methods(ex, value, "__index__")
+        return as_int(ex, record(ex, torch._C.TensorBase.__index__, [value], {}), what)
     if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
         return int(ex.world.pin(value))
     hook = ex.world.class_lookup(value.cls, "__index__")

@@ -152,11 +152,7 @@ def _index_of(ex: Executor, key: Value, kind: str) -> int:
                                                                 or isinstance(key.value, int)):
         return as_int(ex, key, "subscript")
     if isinstance(key, TensorValue):
-        own_methods(ex, key, "__index__")
-        number = record(ex, torch._C.TensorBase.__index__, [key], {})
-        if isinstance(number, (ConstValue, SymValue)):
-            return as_int(ex, number, "subscript")
-        raise GraphBreak("data_dependent_branch", "a tensor as index of a Python sequence")
+        return as_int(ex, key, "subscript")
     if isinstance(key, ObjectValue) and ex.world.class_lookup(key.cls, "__index__") is not MISSING:
         return as_int(ex, key, "subscript")
     if isinstance(key, PyValue) and is_number(key.obj) and key.obj.dtype.kind in "iu":

@@ -71,6 +71,47 @@ def two_views_of_a_flag():
     return fn, flag
 
 
+@case(*numbers(3, 0, 5), fullgraph=True)
+def counts_of_a_loop(n, x):
+    for k in range(n):
+        x = x + k
+    for _ in range(1, int(n), 2):
+        x = x * 2
+    return x
+
+
+@case(*numbers(*range(9)))
+def many_counts(n, x):
+    for k in range(n):
+        x = x + k
+    return x, "abcdefghijkl"[n.item()], [1, 2, 3][:n]
+
+
+@case(*numbers(1, [2], -1, 7), fullgraph=True)
+def places_in_sequences(n, x):
+    try:
+        return x * (1, 2, 3)[n], list(range(10))[n.item():]
+    except IndexError as error:
+        return str(error)
+
+
+@case(*numbers(2, True, [2], 1.0, [1, 2], 2 + 0j))
+def what_is_no_count(n, x):
+    try:
+        return [x + k for k in range(n)]
+    except (TypeError, ValueError, RuntimeError) as error:
+        return type(error), str(error)
+
+
+@case(*numbers(2, 3))
+def changed_before_it_counts(n, x):
+    n += 1
+    for k in range(n):
+        x = x + k
+        n -= 1
+    return x, n
+
+
 class Normalised(nn.Module):
     """Initialised by the first batch, as activation norms are."""
 

@@ -1,7 +1,8 @@
-"""Branches on flags and counters: tensors of one element from outside (`if self.initialised:`, `if self.steps == 0:`).
+"""Branches on flags and counters: tensors of one element from outside (`if self.initialised:`, `if self.steps == 0:`),
+and what such a tensor counts (`for i in range(steps):`, `layers[k]`).
 
-What such a branch asks is a guard, evaluated when a call begins, as long as the graph has not written to the tensor.
-Each way is compiled for itself, without a break. Where a place has given many answers, it is left to breaks.
+What the program asks is a guard, evaluated when a call begins, as long as the graph has not written to the tensor.
+Each answer is compiled for itself, without a break. Where a place has given many answers, it is left to breaks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from jitpy.ir import INPUT, Node
 
+from ..observations import MANY
 from ..traced import TracedScalar
 
 if TYPE_CHECKING:
@@ -27,30 +29,41 @@ _STEPS = frozenset({
     *(f"aten.{name}.Scalar" for name in _COMPARISONS), *(f"py.{name}" for name in _COMPARISONS),
 })
 
-#: How many answers code is compiled for, over all questions about one tensor.
+#: How many truth values code is compiled for, over all questions about one tensor.
 _MOST_ANSWERS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Guard: what is computed from a tensor has this truth value. `steps` are (function, arguments, keywords), of which
-    the first argument is what the step before it gave."""
+    """Guard: what is computed from a tensor is this truth value or integer. `steps` are (function, arguments,
+    keywords), of which the first argument is what the step before it gave."""
 
     steps: tuple[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]], ...]
-    truth: bool
+    kind: type[int]
+    answer: int
 
     def __call__(self, tensor: torch.Tensor) -> bool:
-        return self.ask(tensor) is self.truth
+        return self.ask(tensor) == self.answer
 
-    def ask(self, tensor: torch.Tensor) -> bool:
+    def ask(self, tensor: torch.Tensor) -> int:
         found: Any = tensor.detach()
         for function, args, kwargs in self.steps:
             found = function(found, *args, **dict(kwargs))
-        return bool(found)
+        return self.kind(found)
 
 
 def truth_of_flag(ex: Executor, scalar: TracedScalar) -> bool | None:
     """The truth of a number that is computed from a flag, which becomes a guard; None for any other."""
+    answer = _answer(ex, scalar, bool)
+    return None if answer is None else bool(answer)
+
+
+def count_of(ex: Executor, scalar: TracedScalar) -> int | None:
+    """An integer that is computed from a counter, which becomes a guard; None for any other."""
+    return _answer(ex, scalar, int) if scalar.kind in (int, bool) else None
+
+
+def _answer(ex: Executor, scalar: TracedScalar, kind: type[int]) -> int | None:
     recorder = ex.recorder
     steps: list[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]]] = []
     node = scalar.node
@@ -66,12 +79,13 @@ def truth_of_flag(ex: Executor, scalar: TracedScalar) -> bool | None:
     tensor = entry.value
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
         return None
-    asked = Question(tuple(reversed(steps)), True)
+    asked = Question(tuple(reversed(steps)), kind, 0)
     answer = asked.ask(tensor)
-    fact = hash((str(asked.steps), answer))
-    if ex.world.may_break and ex.world.history.is_needed_often((entry.source.key(), "truth"), fact, _MOST_ANSWERS):
+    fact = hash((str(asked.steps), kind, answer))
+    most = _MOST_ANSWERS if kind is bool else MANY
+    if ex.world.may_break and ex.world.history.is_needed_often((entry.source.key(), kind.__name__), fact, most):
         return None
-    recorder.guards.add(entry.source, "python", Question(asked.steps, answer), f"a branch, {ex.loc()}")
+    recorder.guards.add(entry.source, "python", Question(asked.steps, kind, answer), f"a branch, {ex.loc()}")
     return answer
 
 
@@ -81,4 +95,4 @@ def _is_computed(value: Any) -> bool:
     return not (value is None or isinstance(value, (bool, int, float, torch.dtype, torch.device, torch.layout)))
 
 
-__all__ = ["truth_of_flag"]
+__all__ = ["count_of", "truth_of_flag"]
