@@ -165,7 +165,7 @@ def test_modules_with_backward_hooks_are_compiled_one_by_one() -> None:
     assert len(report.frames) <= 4  # the loop, and how it goes on
 
 
-@case(rows, factory=True)
+@case(rows, factory=True, fullgraph=True)
 def global_forward_hook():
     fn, module = of(lambda: nn.Linear(4, 4))
     log: list[str] = []
@@ -178,6 +178,49 @@ def global_forward_hook():
             handle.remove()
 
     return outside, [list(module.parameters()), log]
+
+
+@case(rows, factory=True, fullgraph=True)
+def global_hooks_that_change_values():
+    fn, module = of(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+
+    class Counting:
+        def __enter__(self):
+            self.sizes = []
+            self.handle = nn.modules.module.register_module_forward_pre_hook(self.before)
+            return self
+
+        def before(self, module, args):
+            self.sizes.append((type(module).__name__, args[0].shape))
+            return (args[0] * 2,)
+
+        def __exit__(self, *_):
+            self.handle.remove()
+
+    def outside(x):
+        with Counting() as counting:
+            y = fn(x)
+        handle = nn.modules.module.register_module_forward_hook(lambda m, a, o: o + 1, always_call=True)
+        z = fn(x)
+        handle.remove()
+        return y, z, fn(x), counting.sizes
+
+    return outside, [list(module.parameters())]
+
+
+@case(rows, factory=True)
+def global_hook_that_stays():
+    fn, module = of(lambda: nn.Linear(4, 4))
+    handles: list[Any] = []
+
+    def outside(x):
+        if handles:
+            handles.pop().remove()
+        else:
+            handles.append(nn.modules.module.register_module_forward_hook(lambda m, a, o: o * 3))
+        return fn(x), len(handles), len(nn.modules.module._global_forward_hooks)
+
+    return outside, list(module.parameters())
 
 
 # -- recurrent layers

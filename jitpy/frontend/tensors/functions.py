@@ -47,13 +47,14 @@ _skip(
     torch.Tensor.register_post_accumulate_grad_hook,
     torch.autograd.graph.register_multi_grad_hook,
 )
-_CAPTURED_HOOKS = (torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook)
+_CAPTURED_HOOKS = (torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
+                   _module.register_module_forward_hook, _module.register_module_forward_pre_hook)
 _skip(
     "it registers a hook of modules",
     *(function for name, function in vars(torch.nn.Module).items()
       if name.startswith("register_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
     *(function for name, function in vars(_module).items()
-      if name.startswith("register_module_") and name.endswith("_hook")),
+      if name.startswith("register_module_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
 )
 _skip(
     "it changes what autograd does in the whole process",

@@ -18,6 +18,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from jitpy.ir import GETITEM, INPUT, Node
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     from ..executor import Executor
 
 _REGISTERING = tuple(function.__code__ for function in (
-    torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook, RemovableHandle.__init__))
+    torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
+    register_module_forward_hook, register_module_forward_pre_hook, RemovableHandle.__init__))
 
 
 class HooksReferenceValue(WeakReferenceValue):
