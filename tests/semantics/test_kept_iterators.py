@@ -364,4 +364,63 @@ def views_of_an_ordered_dict(x, found):
     return kinds, found.keys() | {7}, found.items() & {(1, 2)}, made.values(), found.items(), list(reversed(found))
 
 
+def _steps(it, count, between):
+    seen = []
+    for k in range(count):
+        try:
+            seen.append(next(it))
+        except (RuntimeError, StopIteration) as error:
+            seen.append((type(error).__name__, str(error)))
+        between(k)
+    return seen
+
+
+@case(one)
+def changed_sizes(x):
+    """An iterator over a dict or set that has changed its size says so at each further step, even if it has its old
+    size again; one over an OrderedDict is at its end then."""
+    seen = []
+    makers = (iter, reversed, lambda d: reversed(d.items()), lambda d: iter(d.values()), lambda d: reversed(d.keys()))
+    for make in makers:
+        for kind in (dict, collections.OrderedDict):
+            d = kind({1: 2, 3: 4, 5: 6})
+            it = make(d)
+            seen.append(_steps(it, 4, lambda k, d=d: d.update({9: 1}) if k == 0 else d.pop(9, None)))
+            seen.append(type(it).__name__)
+    members = {1, 2, 3}
+    seen.append(_steps(iter(members), 4, lambda k: members.add(9) if k == 0 else members.discard(9)))
+    return x + 1, seen
+
+
+@case(lambda: (torch.ones(2), {1: 2, 3: 4, 5: 6}))
+def backwards_in_changing_dicts(x, outside):
+    seen, d = [], {1: 2, 3: 4, 5: 6}
+    for kept in (d, outside):
+        it = reversed(kept)
+        seen.append(next(it))
+        kept[1] = 7
+        jitpy.graph_break()
+        seen.append(next(it))
+        kept["new"] = 0
+        try:
+            next(it)
+        except RuntimeError as error:
+            seen.append(str(error))
+    for key, value in reversed(d.items()):
+        x = x + value
+        seen.append(key)
+        jitpy.graph_break()
+    return x, seen, type(reversed(range(3))).__name__, list(reversed(range(2, 9, 3)))
+
+
+class NinesFirst(dict):
+    def __iter__(self):
+        return iter([9, 9])
+
+
+@case(one)
+def backwards_asks_no_iter(x):
+    return x + 1, list(reversed(NinesFirst(a=1, b=2)))
+
+
 test_kept_iterators = make_test(__name__)

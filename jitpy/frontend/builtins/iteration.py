@@ -101,6 +101,7 @@ class SequenceIterator(IteratorValue):
 
     def step(self, ex: Any) -> Value:
         if self.guarded is not None and len(self.guarded.items) != self.size:
+            self.size = -1  # it stays so
             raise ex.throw(RuntimeError, "Set changed size during iteration")
         if self.index >= len(self.items):
             self.guarded = None
@@ -114,13 +115,16 @@ class SequenceIterator(IteratorValue):
 class DictIterator(IteratorValue):
     """Over the keys, values or items that a dict has when they are asked for; its size must not change meanwhile."""
 
-    __slots__ = ("_now", "_writes", "born", "cls", "finished", "index", "keys", "kind", "of", "of_real_keys")
+    __slots__ = ("_now", "_writes", "backwards", "born", "changed", "cls", "finished", "index", "keys", "kind", "of",
+                 "of_real_keys")
 
-    def __init__(self, ex: Executor, of: DictValue, kind: str) -> None:
+    def __init__(self, ex: Executor, of: DictValue, kind: str, backwards: bool = False) -> None:
         self.source = None
         self.born = ex.step
         self.of = of
         self.kind = kind
+        self.backwards = backwards
+        self.changed = False  # its size did: every further step says so
         self._now = ex.world.dict_items(of)
         self._writes = ex.world.writes  # as of when `_now` was what the dict holds
         self.keys = [key for key, _ in self._now]
@@ -129,7 +133,7 @@ class DictIterator(IteratorValue):
             not any(item is DELETED or key not in of.real_dict for key, item in of.log)
         self.index = 0
         self.finished = False
-        self.cls = type(iter(getattr(DictViewValue(of, kind).base(), kind)()))
+        self.cls = type((reversed if backwards else iter)(getattr(DictViewValue(of, kind).base(), kind)()))
 
     def step(self, ex: Any) -> Value:
         if self.finished:
@@ -137,15 +141,17 @@ class DictIterator(IteratorValue):
         if ex.world.writes != self._writes or self.of.unsettled:
             self._now = ex.world.dict_items(self.of)
         now = self._now
-        if len(now) != len(self.keys):
+        if len(now) != len(self.keys) or self.changed:
             ordered = issubclass(self.of.cls, collections.OrderedDict)
+            self.finished, self.changed = ordered, not ordered
             raise ex.throw(RuntimeError, "OrderedDict mutated during iteration" if ordered else
                            "dictionary changed size during iteration")
         if self.index >= len(self.keys):
             self.finished = True
             raise Exhausted
-        key, value = now[self.index]
-        if key is not self.keys[self.index] and key != self.keys[self.index]:
+        place = -1 - self.index if self.backwards else self.index
+        key, value = now[place]
+        if key is not self.keys[place] and key != self.keys[place]:
             # which of them a real iterator meets depends on where it is
             raise Restart(self.born, GraphBreak("unsupported_value", "iteration over a dict that gets other keys"))
         self.index += 1

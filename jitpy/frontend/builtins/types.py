@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..breaks import GraphBreak
-from ..calls import BUILTINS, as_int, builtin, call
+from ..calls import BUILTINS, as_int, builtin, call, range_items
 from ..executor import Executor
 from ..finish.resume import first_argument
 from ..guards import MISSING
@@ -48,12 +48,13 @@ from ..values.base import (
 from .exception_state import TALKERS, base_in_c, live_copy, new_exception, state_names
 from .exceptions import make_group
 from .iteration import (
+    DictIterator,
     EnumerateIterator,
     FilterIterator,
     MapIterator,
     ReverseIterator,
+    SequenceIterator,
     ZipIterator,
-    get_iter,
     get_iter_sync,
     iterate,
 )
@@ -304,8 +305,12 @@ def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
         if isinstance(value, TupleValue) else []
     if isinstance(value, (TupleValue, ListValue)) and not any(isinstance(one, types.FunctionType) for one in own):
         return ReverseIterator(value)
-    if isinstance(value, (DictValue, DictViewValue, RangeValue)):
-        return get_iter(ex, TupleValue(iterate(ex, value)[::-1]))
+    if isinstance(value, DictValue):
+        return DictIterator(ex, value, "keys", backwards=True)
+    if isinstance(value, DictViewValue):
+        return DictIterator(ex, value.of, value.kind, backwards=True)
+    if isinstance(value, RangeValue):
+        return SequenceIterator(list(range_items(ex, value)[::-1]), type(iter(range(0))))
     if hook is MISSING and ex.world.class_lookup(value.cls, "__getitem__") is not MISSING and \
             isinstance(value, ObjectValue):
         from ..operators import length

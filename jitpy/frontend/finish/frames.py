@@ -622,6 +622,7 @@ class Finisher:
     def _native(self, emitter: Emitter, frame: Frame, ins: Ins, jump: Label | None) -> tuple[Instr, int]:
         """The instruction to run, and how many values it leaves when it does not jump."""
         name, arg = ins.name, ins.arg
+        original = frame.view.bytecode[ins.item]
         if name == "CALL":
             start = _call_start(frame, ins.index)
             if frame.instructions[start].name == "KW_NAMES":
@@ -643,11 +644,11 @@ class Finisher:
         if jump is not None:
             if _PY311 and name.startswith("POP_JUMP_BACKWARD"):
                 name = name.replace("BACKWARD", "FORWARD")  # in the new code the way out lies behind
-            instruction = Instr(name, jump, lineno=ins.line)
+            instruction = Instr(name, jump, location=original.location)
             pushes = 2 if name == "FOR_ITER" else 0
             return instruction, pushes
         unchanged = name == ins.name and arg is ins.arg
-        instruction = frame.view.bytecode[ins.item].copy() if unchanged else Instr(name, arg, lineno=ins.line)
+        instruction = original.copy() if unchanged else Instr(name, arg, location=original.location)
         pops = _POPS[ins.name](ins.arg)
         effect = instruction.stack_effect(jump=False)
         if name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW"):

@@ -75,17 +75,21 @@ def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
 
 @builds(DictIterator)
 def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
-    kind, index = (lambda: emitter.const(value.kind)), (lambda: emitter.const(value.index))
+    if value.changed:
+        raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has changed its size"))
+    kind, index, backwards = (lambda: emitter.const(value.kind)), (lambda: emitter.const(value.index)), \
+        (lambda: emitter.const(value.backwards))
     if value.finished:
-        emitter.call(advanced, lambda: emitter.emit("BUILD_MAP", 0), kind, lambda: emitter.const(0))
+        emitter.call(advanced, lambda: emitter.emit("BUILD_MAP", 0), kind, lambda: emitter.const(0), backwards)
     elif value.of.source is not None:  # advanced before the dict is changed, so that it notices the change
         if not value.of_real_keys:
             raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has new keys"))
         source = value.of.source
-        emitter.load_early(value, lambda: emitter.call(advanced, lambda: emitter.load_source(source), kind, index))
+        emitter.load_early(value, lambda: emitter.call(advanced, lambda: emitter.load_source(source), kind, index,
+                                                       backwards))
         return
     else:
-        emitter.call(iterator_of_size, lambda: emitter.load(value.of), kind, index,
+        emitter.call(iterator_of_size, lambda: emitter.load(value.of), kind, index, backwards,
                      lambda: emitter.const(len(value.keys)))
     emitter.remember(value)
 
@@ -144,23 +148,24 @@ def _end(iterator: Any) -> None:
     next(iterator, None)
 
 
-def advanced(mapping: dict[Any, Any], kind: str, count: int) -> Any:
+def advanced(mapping: dict[Any, Any], kind: str, count: int, backwards: bool) -> Any:
     """An iterator over a dict's keys, values or items, `count` steps in."""
     ordered = isinstance(mapping, collections.OrderedDict)  # whose order is not that of the dict below it
-    iterator = iter(getattr(collections.OrderedDict if ordered else dict, kind)(mapping))
+    view = getattr(collections.OrderedDict if ordered else dict, kind)(mapping)
+    iterator = reversed(view) if backwards else iter(view)
     for _ in range(count):
         next(iterator)
     return iterator
 
 
-def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, size: int) -> Any:
+def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, backwards: bool, size: int) -> Any:
     """`advanced`, made when the dict had `size` items: where it has another number now, the next step raises."""
     if len(mapping) == size:
-        return advanced(mapping, kind, count)
+        return advanced(mapping, kind, count, backwards)
     items = list(dict.items(mapping))
     dict.clear(mapping)
     dict.update(mapping, dict.fromkeys(object() for _ in range(size)))
-    iterator = advanced(mapping, kind, count)
+    iterator = advanced(mapping, kind, count, backwards)
     dict.clear(mapping)
     dict.update(mapping, items)
     return iterator

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+from bytecode.instr import InstrLocation
 
 from ..code import CodeTable, CodeView, view_of
 from ..values.base import Value
@@ -413,7 +414,8 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
             continue
         index += 1
         if index == raises_at:
-            _insert_raise(out, places, target if index == at else None, line, index)
+            where = view.bytecode[view.instructions[at].item].location
+            _insert_raise(out, places, target if index == at else None, where, index)
         elif index == at and point.inner is None:
             if point.raises:
                 out.append(target)
@@ -429,7 +431,7 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
         out += parts
         places += [index] + [-1] * (len(parts) - 1)  # nothing goes wrong in a second part
         if index == at and point.inner is not None:
-            _insert_inner_call(out, places, point, target, globals_by_id, line, index)
+            _insert_inner_call(out, places, point, target, globals_by_id, item.location, index)
     return out
 
 
@@ -466,29 +468,30 @@ def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int,
     places += [-1, index]
 
 
-def _insert_raise(out: list[Any], places: list[int], target: Label | None, line: int, index: int) -> None:
+def _insert_raise(out: list[Any], places: list[int], target: Label | None, where: InstrLocation | None,
+                  index: int) -> None:
     """`raise`, which the code before jumps over; without a `target` it comes there."""
     skip = Label()
     if target is not None:
-        out += [Instr("JUMP_FORWARD", skip, lineno=line), target]
+        out += [Instr("JUMP_FORWARD", skip, location=where), target]
         places.append(-1)
-    out += [Instr("LOAD_FAST", "___exc", lineno=line), Instr("DELETE_FAST", "___exc", lineno=line),
-            Instr("RAISE_VARARGS", 1, lineno=line), skip]
+    out += [Instr("LOAD_FAST", "___exc", location=where), Instr("DELETE_FAST", "___exc", location=where),
+            Instr("RAISE_VARARGS", 1, location=where), skip]
     places += [-1, -1, -2 - index]
 
 
 def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,
-                       globals_by_id: dict[int, dict[str, Any]], line: int, index: int) -> None:
-    """`inner(...)` behind the call instruction; the code before jumps over it."""
+                       globals_by_id: dict[int, dict[str, Any]], location: InstrLocation | None, index: int) -> None:
+    """`inner(...)` behind the call instruction, where that is as tracebacks show it; the code before jumps over it."""
     inner = point.inner
     assert inner is not None
     skip = Label()
     code = resume_code(inner, globals_by_id)
     space = globals_by_id[inner.globals_id]
-    block: list[Any] = [Instr("JUMP_FORWARD", skip, lineno=line), target]
+    block: list[Any] = [Instr("JUMP_FORWARD", skip, location=location), target]
 
     def emit(name: str, *arg: Any) -> None:
-        block.append(Instr(name, *arg, lineno=line))
+        block.append(Instr(name, *arg, location=location))
 
     def load(name: str) -> None:
         emit("LOAD_FAST", name)
