@@ -17,13 +17,15 @@ class Pullback(Builder):
     node          the node that is differentiated
     active        the nodes whose gradients are asked for
     create_graph  whether the gradients get a history of their own
+    in_parts      whether another pass may bring the node a part of a gradient that eager would bring it at once
     """
 
     def __init__(self, graph: Graph, into: list[Node], node: Node, active: Collection[Node],
-                 create_graph: bool = False) -> None:
+                 create_graph: bool = False, in_parts: bool = True) -> None:
         super().__init__(graph, into=into, loc=node.loc, grad_enabled=create_graph)
         self.node = node
         self.create_graph = create_graph
+        self.in_parts = in_parts
         self._active = active
 
     def needs(self, value: Any) -> bool:

@@ -26,7 +26,7 @@ Gradients = list[Node | None]
 
 
 def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node],
-        *, into: list[Node] | None = None, create_graph: bool = False,
+        *, into: list[Node] | None = None, create_graph: bool = False, in_parts: bool = True,
         hooks: GradientHooks | None = None) -> list[Node | None]:
     """Append to `graph` the nodes that compute the gradients of `outputs` with respect to `wrt`.
 
@@ -35,6 +35,7 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
     wrt           nodes of the graph; an output that is one of them passes its gradient on
     into          a list that receives the new nodes instead of `graph.nodes`
     create_graph  whether the new nodes have grad mode on: the graph can be differentiated again, through them
+    in_parts      whether a node may be given a gradient in parts, in passes that are one in eager
     hooks         are called in the order of eager's engine
 
     Returns for each of `wrt` a node of the same shape and dtype, or None where no output depends on it in a way that
@@ -64,7 +65,7 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
         if hooks is not None and grads is not None and node in hooks.nodes:
             grads = gradients[node] = [hooks.run(node, grads[0])]  # type: ignore[arg-type]
         if grads is not None and any(n in active for n in node.input_nodes()):
-            for source, grad in _pull(Pullback(graph, made, node, active, create_graph), grads):
+            for source, grad in _pull(Pullback(graph, made, node, active, create_graph, in_parts), grads):
                 _accumulate(graph, made, gradients, source, grad, create_graph)
     results = []
     for node in wrt:

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from .graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
 from .interpret import interpret
+from .linear import is_linear
 from .op import NotCovered, Op
 from .spec import Spec, TensorSpec
 
@@ -62,13 +63,13 @@ class CustomGradient:
     def pull(self, p: Any, *values: Any) -> tuple[Any, ...]:
         """The gradient rule: the nodes of `backward`, put where they are needed.
 
-        Raises NotCovered where `backward` is not linear in the gradients. Eager calls it once with all that arrives; a
-        compiled graph that is differentiated twice would call it with parts, whose results add up only then.
+        Eager calls `backward` once with all that arrives. So does a captured pass; a compiled graph that is
+        differentiated twice would call it with parts, whose results add up only where it is linear: else NotCovered.
         """
         n_grads = len(self.backward.inputs) - len(self.kept_results)
         if self.once and p.create_graph:
             raise NotCovered(f"the backward of {self.name} is differentiable only once")
-        if not _is_linear(self.backward, n_grads):
+        if p.in_parts and not is_linear(self.backward, n_grads):
             raise NotCovered(f"the backward of {self.name} is not known to be linear in the gradients")
         *grads, _, inputs, kept = values
         specs = p.node.spec if self.multiple else (p.node.spec,)
@@ -137,38 +138,6 @@ def _put(p: Any, graph: Graph, values: list[Node]) -> list[Node]:
                                    **kwargs)
     p.grad_enabled = p.create_graph
     return [mapping[node] for node in graph.outputs]
-
-
-#: Ops that are linear in each of these positional arguments alone.
-_LINEAR = {
-    **dict.fromkeys(("mul.Tensor", "mul.Scalar", "mm.default", "bmm.default", "matmul.default", "mv.default",
-                     "outer.default", "dot.default"), (0, 1)),
-    **dict.fromkeys(("div.Tensor", "div.Scalar", "neg.default", "sum.default", "sum.dim_IntList", "mean.default",
-                     "mean.dim", "clone.default", "contiguous.default", "_to_copy.default", "to.dtype",
-                     "sum_to_size.default", "reshape.default", "flip.default", "roll.default", "cumsum.default",
-                     "gather.default", "index_select.default", "index.Tensor", "repeat.default", "tril.default",
-                     "triu.default"), (0,)),
-}
-#: Ops that are linear in all of their tensors together.
-_SUMS = ("add.Tensor", "sub.Tensor")
-
-
-def _is_linear(graph: Graph, n_grads: int) -> bool:
-    """Whether the outputs are certainly linear in the first `n_grads` inputs."""
-    linear = set(graph.inputs[:n_grads])
-    for node in graph.nodes:
-        places = [k for k, arg in enumerate(node.args) if isinstance(arg, Node) and arg in linear]
-        if not any(value in linear for value in node.input_nodes()):
-            continue
-        name = node.op.name.removeprefix("aten.")
-        if name in _SUMS:
-            fits = places == [0, 1]
-        else:
-            fits = len(places) == 1 and (node.op.is_view or node.op is GETITEM or places[0] in _LINEAR.get(name, ()))
-        if not fits or sum(value in linear for value in node.input_nodes()) != len(places):
-            return False
-        linear.add(node)
-    return all(node in linear for node in graph.outputs)
 
 
 def _same_layout(a: Spec, b: Spec) -> bool:

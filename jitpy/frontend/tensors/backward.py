@@ -451,7 +451,7 @@ def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: S
             lambda node, grad: hooked[node].run(grad, create_graph, taken))
     bets.in_pass = True
     try:
-        found = vjp(graph, nodes, given, wrt, create_graph=create_graph, hooks=hooks)
+        found = vjp(graph, nodes, given, wrt, create_graph=create_graph, in_parts=False, hooks=hooks)
     except (NotCovered, SizeUnknown) as error:
         raise Uncapturable("autograd", str(error)) from None
     finally:
