@@ -465,14 +465,16 @@ def tensors_made_of_arrays(a):
 @captured(one, lambda: (np.arange(1.0, 5.0),), lambda: (np.arange(4),))
 def tensors_made_of_numbers(a):
     top = a.max()
-    return [make(top, **how) for make in (torch.tensor, torch.as_tensor, torch.asarray)
-            for how in ({}, {"dtype": torch.float32}, {"dtype": torch.float64})], torch.tensor([1.0]) * torch.as_tensor(a[0])
+    made = [make(top, **how) for make in (torch.tensor, torch.as_tensor, torch.asarray)
+            for how in ({}, {"dtype": torch.float32}, {"dtype": torch.float64})]
+    return made, torch.tensor([1.0]) * torch.as_tensor(a[0])
 
 
 @captured(lambda: (f32(2, 3).T, torch.randn(3)), lambda: (np.arange(3.0), torch.randn(3)))
 def legacy_constructors(a, x):
     made = [torch.Tensor(a), torch.FloatTensor(a), torch.DoubleTensor(a), torch.LongTensor(a), torch.FloatTensor(x)]
-    made += [torch.FloatTensor([[1, 2.5], [x.sum().item(), 4]]), torch.LongTensor([1.7, True]), torch.BoolTensor((0.5, 0))]
+    made += [torch.FloatTensor([[1, 2.5], [x.sum().item(), 4]])]
+    made += [torch.LongTensor([1.7, True]), torch.BoolTensor((0.5, 0))]
     made += [torch.FloatTensor(2, 3).fill_(1), torch.IntTensor(x.shape).zero_(), torch.ByteTensor().dtype]
     made[1] += 1
     made[4] += 1
