@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
 _REFUSAL = re.compile("overflow|too big|too large|negative int|out of range|out of bounds|ZeroDivision|not supported")
 _REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
-_REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|must be in")
+_REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|handles only|must be in")
 _REFUSED_PARAMETER = re.compile("must be|negative|in range|between|[Ee]xpect")
 #: arguments that are one more operand, rather than what says how something is computed
 _OPERANDS = frozenset({
@@ -38,7 +38,9 @@ _OPERANDS = frozenset({
 _USUAL = frozenset({torch.float32, torch.float64})
 #: arguments that name an axis, or a kind of norm
 _NAMING = re.compile("dims?|dim[0-9]|axis|ord|p")
-_SIZES = ("List[int]", "Optional[List[int]]")
+_LISTS = ("List[int]", "Optional[List[int]]")
+#: arguments that are one size
+_LENGTHS = ("n", "m", "steps")
 
 
 def with_fixed_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> Any:
@@ -164,7 +166,12 @@ def _limits_of(number: TracedScalar) -> tuple[int, int] | None:
 
 def _dtypes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
     found = {a.spec.dtype for a in (*args, *kwargs.values()) if type(a) is Node and type(a.spec) is TensorSpec}
-    return found | {a for a in kwargs.values() if type(a) is torch.dtype}
+    return found | _asked(args, kwargs)
+
+
+def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
+    """Dtypes that a call names."""
+    return {a for a in (*args, *kwargs.values()) if type(a) is torch.dtype}
 
 
 def _limits(dtype: torch.dtype) -> tuple[int, int]:
@@ -185,7 +192,9 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not specs[0].dtype.is_complex and overload is not _COPY and any(spec.dtype.is_complex for spec in specs):
         raise Uncapturable("unsupported_op", f"{overload} of complex numbers to real ones")
     if torch.Tag.nondeterministic_seeded in overload.tags:
-        if any(True for _ in _numbers(values)) and "generator" in (a.name for a in overload._schema.arguments):
+        unusual = not {spec.dtype for spec in specs} <= _ORDINARY
+        is_named = "generator" in (a.name for a in overload._schema.arguments)
+        if is_named and (unusual or any(True for _ in _numbers(values))):
             _check(overload, args, {**kwargs, "generator": _generator()}, _REFUSED_DRAW)
         return
     usual = len({spec.dtype for spec in specs}) == 1 and specs[0].dtype in _USUAL and overload not in _OF_INTEGERS
@@ -197,19 +206,23 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
     """Uncapturable where a kernel of the CPU refuses the dtypes of a functional op, which shape rules do not ask."""
     specs = [v.spec for v in (*args, *kwargs.values()) if type(v) is Node and type(v.spec) is TensorSpec]
-    if not specs or specs[0].device.type != "cpu" or not isinstance(overload, torch._ops.OpOverload):
+    device = specs[0].device if specs else kwargs.get("device")
+    if device is not None and device.type != "cpu" or not isinstance(overload, torch._ops.OpOverload):
         return
-    dtypes = {spec.dtype for spec in specs}
-    if len(dtypes) == 1 and dtypes <= _USUAL and overload not in _OF_INTEGERS:
+    dtypes = _dtypes(args, kwargs)
+    if len(dtypes) <= 1 and dtypes <= _USUAL and overload not in _OF_INTEGERS:
         return
-    if not any(dtype.is_complex for dtype in dtypes) and overload.overloadpacket.__name__ in _OF_ALL:
+    is_usual = dtypes <= _ORDINARY and torch.bool not in _asked(args, kwargs)
+    if is_usual and overload.overloadpacket.__name__ in _OF_ALL:
         return
     if overload.namespace != "aten" or overload.is_view:
         return
-    # a trial would draw numbers; attention refuses complex ones before it draws anything
-    refused_first = overload is _ATTENTION and any(dtype.is_complex for dtype in dtypes)
-    if torch.Tag.nondeterministic_seeded in overload.tags and not refused_first:
+    if dtypes <= _FLOATS and torch.Tag.nondeterministic_seeded in overload.tags:
         return
+    if not specs:  # a factory: only its dtype counts
+        if overload.overloadpacket is torch.ops.aten.arange:
+            overload, args = torch.ops.aten.arange.default, (2,)
+        kwargs = {name: value for name, value in kwargs.items() if name == "dtype"}
     error = _check(overload, args, kwargs, _NO_KERNEL)
     if error is not None and not looks_at_values(overload) and not (len(dtypes) == 1 and dtypes <= _FLOATS):
         # Two elements an axis were too few, or too many.
@@ -221,10 +234,11 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
 _NO_KERNEL = re.compile("not implemented for|not supported for|not support|not intended to support|not yet implemented|"
                         "scalar type|dtype to be|the same dtype|mixed dtype|can't be cast|inputs to be")
 _ANYTHING = re.compile("")
-_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 #: elements that a call may have which is tried in its own sizes
 _FEW = 1 << 20
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+#: what most kernels take: no complex numbers, floats of 8 bits or wide unsigned integers
+_ORDINARY = _FLOATS | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 #: frequent ops that take integers and truth values alike, or that say so themselves
 _OF_ALL = frozenset({
     "_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clone", "copy",
@@ -251,10 +265,10 @@ def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused
            env: SizeEnv | None = None) -> str | None:
     """Uncapturable where torch raises an error of this kind for tensors like the program's, small ones unless `env`
     tells their sizes; another error is returned."""
-    arguments = overload._schema.arguments
-    given = tuple(_stand_in(a, str(arguments[i].type), env) for i, a in enumerate(args))
-    types = {a.name: str(a.type) for a in arguments}
-    named = tuple((name, _stand_in(a, types.get(name, ""), env)) for name, a in kwargs.items())
+    sizes = {a.name: a.name in _LENGTHS or str(a.type) in _LISTS and not _NAMING.fullmatch(a.name)
+             for a in overload._schema.arguments}
+    given = tuple(_stand_in(a, is_size, env) for a, is_size in zip(args, sizes.values(), strict=False))
+    named = tuple((name, _stand_in(a, sizes.get(name, False), env)) for name, a in kwargs.items())
     try:
         error = _error(overload, given, named)
     except TypeError:  # something that has no hash
@@ -284,14 +298,16 @@ def _numbers(values: Iterable[Any]) -> Iterator[Any]:
     return (v for v in values if type(v) is int or type(v) is float or type(v) is complex)
 
 
-def _stand_in(value: Any, kind: str, env: SizeEnv | None) -> Any:
+def _stand_in(value: Any, is_size: bool, env: SizeEnv | None) -> Any:
     """An argument by dtype and shape; without its sizes where no `env` tells them."""
     if type(value) is Node:
         if type(value.spec) is not TensorSpec:
             return 1
         return value.spec.dtype, (2,) * value.spec.ndim if env is None else tuple(env.hints(value.spec.shape))
     if isinstance(value, (tuple, list)):
-        return (2,) * len(value) if kind in _SIZES and env is None else tuple(_stand_in(v, "", env) for v in value)
+        return (2,) * len(value) if is_size and env is None else tuple(_stand_in(v, False, env) for v in value)
+    if is_size and env is None and type(value) is int:
+        return 2
     if isinstance(value, sympy.Basic):
         return 2 if env is None else env.hint(value)
     if isinstance(value, torch.device):

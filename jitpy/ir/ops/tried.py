@@ -25,7 +25,9 @@ def _types(value: Any) -> Any:
 @functools.lru_cache(4096)
 def _error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], types: Any) -> str | None:
     try:
-        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
+        is_random = torch.Tag.nondeterministic_seeded in target.tags
+        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), \
+                torch.random.fork_rng(devices=[], enabled=is_random):
             target(*map(_made, args), **{name: _made(value) for name, value in kwargs})
     except (RuntimeError, OverflowError) as error:
         return str(error)
