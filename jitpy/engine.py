@@ -228,6 +228,7 @@ class Engine:
         if has_own_builtins(code, globals):
             raise Skip("skipped", f"{code.co_name}: it has builtins of its own")
         history = self._histories.setdefault(id(code), Observations())
+        history.compilations += 1
         forced: dict[int, GraphBreak] = {}
         times: dict[str, float] = {}
         start = time.perf_counter()

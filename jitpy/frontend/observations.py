@@ -17,6 +17,8 @@ class Observations:
     """Those about one code object. Keys are those of sources."""
 
     def __init__(self) -> None:
+        #: how often the code was compiled
+        self.compilations = 0
         self.sizes: dict[Any, tuple[int, ...]] = {}
         self.dynamic_dims: dict[Any, set[int]] = {}
         self.ints: dict[Any, int] = {}
@@ -62,6 +64,12 @@ class Observations:
             self.dynamic_ints.add(key)
         self.ints[key] = value
         return key in self.dynamic_ints
+
+    @property
+    def ints_are_general(self) -> bool:
+        """Whether ints that change may have any value. At first code for 2 and more is apart from that for 0 and 1, as
+        it is for sizes; where several ints change, that is a variant for each combination."""
+        return self.compilations > MANY
 
     def is_needed_often(self, key: Any, value: int, many: int = MANY) -> bool:
         """Note a value that decides what the program does; whether `many` others were in its place before it."""

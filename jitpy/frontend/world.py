@@ -417,7 +417,7 @@ class World:
             changed = self.history.int_is_dynamic(source.key(), obj)
             always = self.dynamic == "always" and not self._is_config(source)
             if (changed or always) and abs(obj) < 1 << 62:
-                return SymValue(self.recorder.int_input(obj, source), source)
+                return SymValue(self.recorder.int_input(obj, source, self.history.ints_are_general), source)
         self.guard(source, "eq", obj)
         return ConstValue(obj, source)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import random
 import types
 import warnings
 from collections.abc import Callable
@@ -294,6 +295,32 @@ def test_a_number_that_changes_is_compiled_twice(name: str, kind: type) -> None:
     for a, b in zip(wanted, found, strict=True):
         torch.testing.assert_close(b, a)
     assert variants() == 2
+
+
+def actions_of_a_batch(x, actions):
+    return x * torch.tensor(actions), sum(actions)
+
+
+def a_stripe(x, numbers):
+    start, length, *rest = numbers
+    y = x.clone()
+    y[start:start + length] = 0
+    return y * sum(rest)
+
+
+@pytest.mark.parametrize("fn", [actions_of_a_batch, a_stripe])
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_many_ints_that_may_be_0_or_1(fn: Any, backend: str) -> None:
+    """No variant for each combination of those that are and those that are not."""
+    drawn = random.Random(0)
+    fast = jitpy.jit(fn, backend=backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(60):
+            numbers = [drawn.randrange(-1 if i > 40 and j > 1 else 0, 4) for j in range(8)]
+            x = torch.arange(1.0, 9.0) + i
+            wanted, found = fn(x, numbers), fast(x, numbers)
+            torch.testing.assert_close(found, wanted)
 
 
 # ---- what the relaxed guards on classes still see ----------------------------------------

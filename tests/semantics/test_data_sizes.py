@@ -214,6 +214,16 @@ def slice_from(x, n):
     return x[n.item():].sum(0)
 
 
+@case(*XN(4, 0, 1, 6, 9, -2), fullgraph=True)
+def filled_slices(x, n):
+    x, n = x.clone(), n.item()
+    x[:n] = 0
+    x[n:, 1:] = -2.5
+    x.T[0, n:].fill_(7)
+    filled = torch.fill(x[n:].T, True)
+    return x, filled, filled.stride()
+
+
 @case(*XN(4, 0, 1, 2), fullgraph=True)
 def slice_of_fixed_length(x, n):
     return x[n.item():n.item() + 2] * 3

@@ -160,12 +160,13 @@ class Recorder:
         """
         return make_tensor_input(self, tensor, source, dims)
 
-    def int_input(self, value: int, source: Source) -> sympy.Symbol:
-        """A symbol for an int found at `source`, and a graph input that brings its value."""
+    def int_input(self, value: int, source: Source, general: bool = False) -> sympy.Symbol:
+        """A symbol for an int found at `source`, and a graph input that brings its value. It stands for numbers from 2
+        on, where the value is one, unless it is `general`."""
         known = self._ints.get(source)
         if known is not None:
             return known
-        symbol = self.sizes.new_symbol(value, source, None, low=2 if value >= 2 else -(1 << 62))
+        symbol = self.sizes.new_symbol(value, source, None, low=2 if value >= 2 and not general else -(1 << 62))
         self.guards.add(source, "int", symbol)
         self.graph.add_input(ScalarSpec(int, symbol), "int", source=source)
         self._inputs.append(GraphInput(value, source, symbol))

@@ -136,11 +136,14 @@ def _new(
     return contiguous_spec(dtype or x.dtype, _sizes(env, shape), x.device if device is None else _device(device))
 
 
-def _fill(env: SizeEnv, x: TensorSpec, value: TensorSpec) -> TensorSpec:
+def _fill(env: SizeEnv, x: TensorSpec, value: Any) -> TensorSpec:
     """Some meta kernels take a value of any size, which other kernels refuse."""
-    if value.ndim:
+    if isinstance(value, TensorSpec) and value.ndim:
         raise Invalid("sizes")
-    raise NotCovered("strides")
+    dtype = value.dtype if isinstance(value, TensorSpec) else _fill_dtype(value)
+    if dtype.is_complex and not x.dtype.is_complex:
+        raise NotCovered("a complex value")
+    return _like(env, x)
 
 
 def _new_full(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], value: Any, **options: Any) -> TensorSpec:
@@ -175,7 +178,7 @@ define(
     differentiable=False,
 )
 define("aten.scalar_tensor.default", kind="factory", infer=_scalar_tensor, fill=lambda value, **options: value)
-define("aten.fill.Scalar", fill=lambda x, value: value)
+define("aten.fill.Scalar", infer=_fill, fill=lambda x, value: value)
 define("aten.fill.Tensor", infer=_fill, fill=lambda x, value: value)
 define("aten.rand.default", "aten.randn.default", kind="factory", infer=_sized)
 define("aten.rand_like.default", "aten.randn_like.default", kind="factory", infer=_like, differentiable=False)
