@@ -90,6 +90,13 @@ def key_of(ex: Executor, value: Value) -> Any:
     raise unsupported(value, "hash()")
 
 
+def member_key(ex: Executor, value: Value) -> Any:
+    """The key by which sets look for a member: to them, a set is like the frozenset of what is in it."""
+    if isinstance(value, SetValue) and value.cls.__hash__ is None:
+        return frozenset(value.items)
+    return key_of(ex, value)
+
+
 def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
     """The key of something that is equal to itself only: the real object where there is one, which is another object
     than all other keys in later calls too."""

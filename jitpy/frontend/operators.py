@@ -123,8 +123,9 @@ def numpy_operations() -> Any:
 def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -> Any:
     """`a op b`; `name` is the BinaryOp's. A Value or PUSHED."""
     function, dunder, reflected, inplace_dunder = BINARY[name]
+    written = getattr(operator, inplace_dunder) if inplace else function  # what refuses operands names the operator
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        return fold_constants(ex, function, a.value, b.value)
+        return fold_constants(ex, written, a.value, b.value)
     beside_tensor(ex, a, b, BINARY[name][1:])
     if is_boxed(a) or is_boxed(b):
         left = plain_part(ex, a, dunder, inplace_dunder) if inplace else plain_part(ex, a, dunder)
@@ -142,12 +143,11 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
             if not isinstance(a, TensorValue) and isinstance(a, _NUMBERS) and _is_number(a):
                 return _reflected_tensor(ex, name, function, b, a)
-            chosen = getattr(operator, inplace_dunder) if inplace and isinstance(a, TensorValue) else function
-            return record(ex, chosen, [a, b], {})
+            return record(ex, written if isinstance(a, TensorValue) else function, [a, b], {})
     if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and _is_number(a) and _is_number(b):
         return _symbolic_binary(ex, name, function, a, b)
     if isinstance(a, (ConstValue, SymValue)) and isinstance(b, (ConstValue, SymValue)):
-        return fold_constants(ex, function, _pin_number(ex, a, name), _pin_number(ex, b, name))
+        return fold_constants(ex, written, _pin_number(ex, a, name), _pin_number(ex, b, name))
     folded = fold_numpy_numbers(ex, function, [a, b])
     if folded is not None:
         return folded
@@ -211,7 +211,7 @@ def _is_number(value: Value) -> bool:
 
 
 def fold_constants(ex: Executor, function: Callable[..., Any], *args: Any) -> Value:
-    if function is operator.lshift and isinstance(args[1], int) and args[1] > 1 << 20:
+    if function in (operator.lshift, operator.ilshift) and isinstance(args[1], int) and args[1] > 1 << 20:
         raise GraphBreak("unsupported_call", "a huge shift")
     try:
         result = function(*args)
@@ -320,7 +320,8 @@ def _container_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool
         return text(ex, joined, a, b)
     if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
         return format_percent(ex, a.value, b)
-    if isinstance(a, SetValue) or isinstance(a, DictViewValue) and name in ("AND", "OR", "SUBTRACT", "XOR"):
+    if name in ("AND", "OR", "SUBTRACT", "XOR") and (
+            isinstance(a, DictViewValue) or isinstance(a, SetValue) and isinstance(b, (SetValue, DictViewValue))):
         return set_binary(ex, name, a, b, inplace)
     if name == "OR" and isinstance(a, DictValue) and isinstance(b, DictValue) and a.cls is dict and b.cls is dict:
         target = a if inplace else DictValue()
@@ -372,8 +373,8 @@ def _operate(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
     if any(isinstance(x, TensorValue) and isinstance(y, StandInValue) for x, y in ((a, b), (b, a))):
         raise unsupported(a, f"operator {_SYMBOLS[name]}")  # what a tensor makes of it, C knows
     names = _names(name, inplace)
-    error = f"unsupported operand type(s) for {_SYMBOLS[name]}{'=' if inplace else ''}: " \
-            f"{type_name(a.cls)!r} and {type_name(b.cls)!r}"
+    symbol = f"{_SYMBOLS[name].split()[0]}=" if inplace else _SYMBOLS[name]
+    error = f"unsupported operand type(s) for {symbol}: {type_name(a.cls)!r} and {type_name(b.cls)!r}"
     methods: list[Value] = []
     last: Attempt | None = None
     refused: str | None = None

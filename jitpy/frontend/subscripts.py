@@ -19,7 +19,7 @@ from .builtins.plain_parts import answers, is_boxed, plain_part, whole_plain_par
 from .calls import as_int, call, own_methods, range_items, record
 from .executor import Executor
 from .guards import MISSING
-from .keys import key_of
+from .keys import key_of, member_key
 from .operators import (
     BINARY,
     COMPARE,
@@ -264,14 +264,18 @@ def contains(ex: Executor, container: Value, item: Value) -> Value:
         if isinstance(item, ConstValue):
             return fold_constants(ex, operator.contains, container.value, item.value)
         if container.cls is str:
-            raise ex.throw(TypeError, f"'in <string>' requires string as left operand, not {item.cls.__name__}")
+            raise ex.throw(TypeError, f"'in <string>' requires string as left operand, not {type_name(item.cls)}")
+        if container.cls is bytes:
+            if hasattr(item.cls, "__index__") or isinstance(item, (PyValue, ArrayValue)):
+                raise unsupported(item, "in bytes")
+            raise ex.throw(TypeError, f"a bytes-like object is required, not {type_name(item.cls)!r}")
         raise ex.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
     if isinstance(container, DictValue):
         return const(world.dict_get(container, key_of(ex, item)) is not None)
     if isinstance(container, DictViewValue) and container.kind == "keys":
         return const(world.dict_get(container.of, key_of(ex, item)) is not None)
     if isinstance(container, SetValue):
-        key = key_of(ex, item)
+        key = member_key(ex, item)
         unread = container.unread if isinstance(item, (ConstValue, SymValue)) else None
         return const(unread.holds(container, key) if unread is not None else key in container.items)
     if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):

@@ -151,6 +151,14 @@ REFUSED = {
     "a device called": lambda x: x.device(),
     "a dtype called": lambda x: torch.float32(),
     "a queue by text": lambda x: collections.deque([1, 2])["a"],
+    "a number joined": lambda x: "".join(1),
+    "a list in bytes": lambda x: [1] in b"ab",
+    "a set joined to a text": lambda x: operator.concat("a", {1}),
+    "sets added": lambda x: {1} + {2},
+    "a set repeated": lambda x: {1} * "a",
+    "a list in a set's place": lambda x: operator.iand({1}, [1]),
+    "a class thrown": lambda x: (v for v in [1]).throw(int),
+    "a set that is no member": lambda x: {1}.remove({2}),
 }
 
 
@@ -207,6 +215,40 @@ def test_refused_as_in_eager(name: str, backend: str) -> None:
     found = jitpy.jit(call, backend=backend)(x)
     assert torch.equal(expected[0], found[0])
     assert expected[1:] == found[1:]
+
+
+OPERANDS = (1, 2.5, None, "a", b"b", [1], (2,), {3}, frozenset([4]), {"k": 1}, range(3), 1j)
+
+
+@pytest.mark.parametrize("operate", [operator.iadd, operator.ipow, operator.imatmul, operator.ior, operator.imul])
+def test_operators_in_place(operate) -> None:
+    """What refuses operands names the operator as it is written: `+=`."""
+    def call(x, a):
+        y = x * 2
+        seen = []
+        for b in OPERANDS:
+            try:
+                a = copy.copy(a)
+                seen.append(operate(a, b))
+            except (TypeError, ValueError) as error:
+                seen.append(str(error))
+        return seen, y
+
+    for a in OPERANDS:
+        jitpy.reset()
+        x = torch.ones(1)
+        assert jitpy.jit(call, backend="eager")(x, copy.copy(a))[0] == call(x, copy.copy(a))[0]
+
+
+def test_sets_as_members() -> None:
+    def call(x):
+        found = {frozenset([1]), frozenset([2]), 3}
+        before = {1} in found, {3} in found
+        found.discard({2})
+        found.remove({1})
+        return x + 1, before, found
+
+    assert jitpy.jit(call, backend="eager")(torch.ones(1))[1:] == call(torch.ones(1))[1:]
 
 
 def test_indices_of_objects() -> None:

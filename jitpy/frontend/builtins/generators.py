@@ -168,7 +168,8 @@ def generator_next(ex: Executor, args: list[Value], kwargs: dict[str, Value]) ->
 def generator_throw(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
     generator = _generator(ex, args, "throw")
     exception = args[1]
-    if isinstance(exception, PyValue) and isinstance(exception.obj, type):
+    if isinstance(exception, PyValue) and isinstance(exception.obj, type) and \
+            issubclass(exception.obj, BaseException):
         from ..calls import call
 
         given = args[2] if len(args) > 2 else NONE

@@ -12,7 +12,7 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..calls import BUILTINS, builtin
 from ..executor import Executor
-from ..keys import key_of, set_keys
+from ..keys import key_of, member_key, set_keys
 from ..values.base import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
 from .iteration import each
 
@@ -109,7 +109,7 @@ def set_discard(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     target = _set(ex, args)
     if target.unread is not None and target.unread.change(target, "discard", args[1]):
         return NONE
-    key = key_of(ex, args[1])
+    key = member_key(ex, args[1])
     if key in target.items:
         target.own_twin().discard(key)
         value = target.items.pop(key)
@@ -119,7 +119,7 @@ def set_discard(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(set.remove)
 def set_remove(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target, key = _set(ex, args), key_of(ex, args[1])
+    target, key = _set(ex, args), member_key(ex, args[1])
     if not (target.unread.holds(target, key) if target.unread is not None else key in target.items):
         raise ex.throw(KeyError, args[1])
     return set_discard(ex, args, kwargs)
@@ -176,19 +176,13 @@ def _change_by_items(ex: Executor, target: SetValue, method: str, other: Value) 
         change(ex, target, method, [key], {key: item})
 
 
-_SYMBOLS = {"AND": "&", "OR": "|", "SUBTRACT": "-", "XOR": "^"}
 _OPERATORS = {"AND": "__and__", "OR": "__or__", "SUBTRACT": "__sub__", "XOR": "__xor__"}
 _UPDATES = {"AND": "intersection_update", "OR": "update", "SUBTRACT": "difference_update",
             "XOR": "symmetric_difference_update"}
 
 
 def set_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Value:
-    """`a & b`, `a | b`, `a - b`, `a ^ b` on sets and dict views."""
-    anything = isinstance(a, DictViewValue) or isinstance(b, DictViewValue)  # views take any iterable
-    for side in (a, b):
-        if not anything and not isinstance(side, SetValue) or name not in _SYMBOLS:
-            raise ex.throw(TypeError, f"unsupported operand type(s) for {_SYMBOLS.get(name, name)}"
-                                      f"{'=' if inplace else ''}: {a.cls.__name__!r} and {b.cls.__name__!r}")
+    """`a & b`, `a | b`, `a - b`, `a ^ b` on sets and dict views; views take any iterable beside them."""
     left, left_items = _operand(ex, a) if isinstance(a, SetValue) else _as_set(ex, a)
     right, right_items = _operand(ex, b) if isinstance(b, SetValue) else _as_set(ex, b)
     if inplace and isinstance(a, SetValue) and issubclass(a.cls, set):

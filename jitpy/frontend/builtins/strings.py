@@ -15,7 +15,7 @@ from ..executor import Executor
 from ..operators import constant_of, known_text
 from ..polyfills.texts import sub, subn
 from ..values.base import BoxedValue, ConstValue, Value, const, unsupported
-from .iteration import SequenceIterator, iterate
+from .iteration import SequenceIterator, is_iterable, iterate
 from .plain_parts import is_boxed, whole_plain_part
 from .texts import formatted, is_made_of_numbers, separated, text
 
@@ -25,6 +25,8 @@ Kwargs = dict[str, Value]
 
 @builtin(str.join)
 def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not is_iterable(ex, args[1]):
+        raise ex.throw(TypeError, "can only join an iterable")
     parts = [whole_plain_part(ex, part) for part in iterate(ex, args[1])]
     if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
         try:

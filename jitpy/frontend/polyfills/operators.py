@@ -178,7 +178,8 @@ def delitem(a, b, /):
 
 @substitute(operator.concat)
 def concat(a, b, /):
-    if not hasattr(type(a), "__getitem__") or not hasattr(type(b), "__getitem__"):
+    if not isinstance(a, (str, bytes, list, tuple)) and not (
+            hasattr(type(a), "__getitem__") and hasattr(type(b), "__getitem__")):
         raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
     return a + b
 
