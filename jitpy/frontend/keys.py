@@ -19,7 +19,7 @@ from .builtins.plain_parts import plain_part
 from .calls import as_int
 from .executor import Executor, keeps_hooks
 from .guards import MISSING
-from .plain_classes import KNOWN_GLOBALS, is_plain_class, look_of
+from .plain_classes import KNOWN_GLOBALS, compares_by_program, is_plain_class, look_of
 from .values.base import (
     BoxedValue,
     ConstValue,
@@ -262,8 +262,7 @@ def is_compared_by_c(obj: Any) -> bool:
     cls = type(obj)
     if type(cls) is _BOUND and "__members__" in cls.__dict__:
         return True  # an enum of torch's C++
-    if any(isinstance(method, types.FunctionType) for method in (cls.__eq__, cls.__hash__)) and \
-            not (cls.__eq__ is object.__eq__ and cls.__hash__ is enum.Enum.__hash__):
+    if compares_by_program(cls):
         return False
     return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
         isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,

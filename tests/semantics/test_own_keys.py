@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
+import functools
 from typing import Any
 
 import torch
@@ -318,6 +320,32 @@ def hashes_that_are_counted(x):
     d[Side(1)] = 5
     r = d.get(Side(9))
     return x, list(d.values()), r, list(Side.log)
+
+
+class Counted(enum.Enum):
+    A = 1
+    B = 2
+
+    def __hash__(self):
+        HASHED.append(self.name)
+        return 1
+
+
+HASHED: list[str] = []
+
+
+@functools.lru_cache
+def value_of(member):
+    return member.value
+
+
+@case(X, globals={"HASHED": list})
+def members_whose_hashes_are_counted(x):
+    value_of.cache_clear()
+    members = {Counted.A, Counted.B}
+    counts = collections.Counter([Counted.A, Counted.A])
+    return (x + 1, Counted.A in members, sorted(members, key=lambda m: m.value), value_of(Counted.A),
+            value_of(Counted.A), counts[Counted.A], frozenset(members) | {Counted.B}, list(HASHED))
 
 
 test_all = make_test(__name__)

@@ -38,6 +38,7 @@ from ..breaks import GraphBreak
 from ..calls import builtin, call
 from ..executor import Executor, TracedException
 from ..keys import hashed_fields, key_of
+from ..plain_classes import compares_by_program
 from ..source import ConstSource, GlobalsSource, Source
 from ..tensors.higher_order import state_of
 from ..values.base import (
@@ -244,7 +245,8 @@ def _plain(ex: Executor, value: Value, what: str) -> Any:
         return _Number(spec.kind, value.traced.node if spec.expr is None else spec.expr)
     if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
         return tuple(_plain(ex, ex.world.force(item), what) for item in value.items)
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)) and \
+            not compares_by_program(type(value.obj)):
         return ex.world.pin(value)
     if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
         return key_of(ex, value)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir.algebra import sympy
 from ..observations import MANY
+from ..plain_classes import compares_by_program
 from ..source import ConstSource, LocalSource, Source, index, slot
 from ..values.base import (
     CONST_TYPES,
@@ -330,7 +331,8 @@ def plain_set(real: Any) -> Any:
 
 def is_set_key(element: Any) -> bool:
     """Whether tracing can tell elements of this kind apart."""
-    return type(element) in CONST_TYPES or isinstance(element, (type, enum.Enum))
+    kind = type(element)
+    return kind in CONST_TYPES or isinstance(element, (type, enum.Enum)) and not compares_by_program(kind)
 
 
 class SameSet:
