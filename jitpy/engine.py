@@ -195,10 +195,15 @@ class Engine:
             dispatcher.run_original_always = True
             return None
         changed = "\n  ".join(dict.fromkeys(reasons)) or "(no guard failed)"
+        # what goes on behind a break is mostly a loop's body, and tries all variants in vain for each of its items
+        keeps = dispatcher.entries and not dispatcher.closure_first
         warnings.warn(f"jitpy: {dispatcher.__qualname__} was compiled {limit} times and still does not fit "
-                      f"(jitpy.config.recompile_limit); it runs eagerly from now on. What kept changing:\n  {changed}",
-                      stacklevel=2)
-        dispatcher.run_original_always = True
+                      f"(jitpy.config.recompile_limit); {'what no variant fits' if keeps else 'it'} runs eagerly from "
+                      f"now on. What kept changing:\n  {changed}", stacklevel=2)
+        if keeps:
+            dispatcher.closed = True
+        else:
+            dispatcher.run_original_always = True
         return None
 
     def _skip(self, dispatcher: Any, skip: Skip) -> Any:
@@ -389,7 +394,7 @@ class Engine:
         """Forget everything that was compiled."""
         for dispatcher in list(self._dispatchers):
             dispatcher.clear()
-            dispatcher.run_original_always = False
+            dispatcher.run_original_always = dispatcher.closed = False
         self._resumes.clear()
         self._dropped.clear()
         self._histories.clear()

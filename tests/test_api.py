@@ -316,6 +316,35 @@ def test_recompile_limit_warns_and_stays_right() -> None:
     assert variants() == 3
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_what_fits_is_run_behind_the_recompile_limit(native: bool) -> None:
+    def fn(x: torch.Tensor, k: str) -> torch.Tensor:
+        seen.append(jitpy.is_compiling())
+        return x * len(k)
+
+    def runs_plainly(text: str) -> bool:
+        seen.clear()
+        torch.testing.assert_close(fast(x, text), x * len(text))
+        return seen == [False]
+
+    jitpy.reset()
+    seen: list[bool] = []
+    x = torch.ones(2)
+    with jitpy.config.patch(recompile_limit=3, native=native):
+        fast = jitpy.jit(fn)
+        for text in ("a", "ab", "abc"):
+            assert not runs_plainly(text)
+        with pytest.warns(UserWarning, match="what no variant fits runs eagerly"):
+            assert runs_plainly("abcd")
+        for _ in range(200):  # most calls fit
+            assert runs_plainly("abcd") and not runs_plainly("ab")
+        for _ in range(200):  # none does
+            assert runs_plainly("abcd")
+        assert runs_plainly("ab")
+        jitpy.reset()
+        assert not runs_plainly("abcd")
+
+
 def test_reset_forgets() -> None:
     jitpy.reset()
     fn = jitpy.jit(double)

@@ -8,8 +8,9 @@
 A call binds its arguments to the parameters of `code` in the order of `co_varnames` (positional, keyword-only, the
 `*args` tuple, the `**kwargs` dict), finds the first entry whose guards hold (the one that served the last call is
 tried first) and calls its code with all of them positionally. Where none holds, `on_miss(dispatcher, params, globals,
-closure)` returns the entry to run (made by `dispatcher.add_entry`), or None: the original runs. Arguments that do not
-fit the signature go to the original, which raises Python's own TypeError.
+closure)` returns the entry to run (made by `dispatcher.add_entry`), or None: the original runs. A dispatcher that is
+`closed` does not ask: it runs its original, and where that happens more often than that an entry fits, always.
+Arguments that do not fit the signature go to the original, which raises Python's own TypeError.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from .. import config
 from .native_build import NativeUnavailable, load_native
 
 OnMiss = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]", "tuple[Any, ...] | None"], "Any | None"]
+
+#: calls of a closed dispatcher that no entry fits, less the others, before it looks for entries no more
+_MOST_MISSED = 64
 
 _enabled = True
 _thread = threading.local()
@@ -177,6 +181,8 @@ class PythonDispatcher:
         self.on_miss = on_miss
         self.original = original
         self.run_original_always = False
+        self.closed = False
+        self._missed = 0
         self.__name__ = name or code.co_name
         self.__qualname__ = qualname or code.co_qualname
         self._entries: tuple[PythonEntry, ...] = ()
@@ -270,11 +276,9 @@ class PythonDispatcher:
             params = self._bind(args, kwargs)
             if params is None:
                 return self._call_original(args, kwargs)
-        entry = self._find(params, closure)
+        entry = self.choose(params, self.globals, closure)
         if entry is None:
-            entry = self._miss(params, closure)
-            if entry is None:
-                return self._call_original(args, kwargs)
+            return self._call_original(args, kwargs)
         entry.hits += 1
         function = self._function(entry, closure)
         if not entry.needs_hook or _hook is None:
@@ -325,21 +329,34 @@ class PythonDispatcher:
             values.append(extra)
         return tuple(values)
 
-    def _find(self, params: tuple[Any, ...], closure: Any) -> PythonEntry | None:
+    def choose(self, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> PythonEntry | None:
+        """The entry to run, None where the original runs."""
+        entry = self._find(params, globals, closure)
+        if entry is not None:
+            self._missed = max(self._missed - 1, 0)
+            return entry
+        if not self.closed:
+            return self._miss(params, globals, closure)
+        self._missed += 1
+        if self._missed > _MOST_MISSED:
+            self.run_original_always = True
+        return None
+
+    def _find(self, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> PythonEntry | None:
         last, entries = self._last, self._entries
-        if last is not None and _holds(last, params, self.globals, closure):
+        if last is not None and _holds(last, params, globals, closure):
             return last
         for entry in entries:
-            if entry is not last and _holds(entry, params, self.globals, closure):
+            if entry is not last and _holds(entry, params, globals, closure):
                 if entries is self._entries:
                     self._last = entry
                 return entry
         return None
 
-    def _miss(self, params: tuple[Any, ...], closure: Any) -> PythonEntry | None:
+    def _miss(self, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> PythonEntry | None:
         before = set_compiling(True)
         try:
-            answer = self.on_miss(self, params, self.globals, closure)
+            answer = self.on_miss(self, params, globals, closure)
         finally:
             set_compiling(before)
         if answer is not None and not isinstance(answer, PythonEntry):

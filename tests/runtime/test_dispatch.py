@@ -383,6 +383,21 @@ def test_switches(native: bool) -> None:
     assert dispatcher(1) == ("hit", (1, 1))
 
 
+def test_a_closed_dispatcher_does_not_ask(native: bool) -> None:
+    guards = GuardSet()
+    guards.add(src.LocalSource(0, "a"), "eq", 1)
+    misses = Misses()
+    dispatcher = wrap(add, native, misses)
+    entry = dispatcher.add_entry(build_guards(guards, native=native), returns("hit", 2))
+    dispatcher.closed = True
+    for _ in range(500):
+        assert dispatcher(1) == ("hit", (1, 1)) and dispatcher(2) == 3
+    assert entry.hits == 500 and not misses and not dispatcher.run_original_always
+    for _ in range(500):
+        assert dispatcher(2) == 3
+    assert dispatcher(1) == 2 and entry.hits == 500 and not misses and dispatcher.run_original_always
+
+
 def test_a_miss_marks_the_thread_as_compiling(native: bool) -> None:
     inner = wrap(add, native)
     inner.add_entry(None, returns("hit", 2))

@@ -134,7 +134,12 @@ struct Dispatcher {
   bool live_defaults;
   char closure_first;
   char run_original_always;
+  char closed;  // calls that no entry fits run the original
+  int missed;   // such calls, less those that an entry fitted
 };
+
+// More of them than hits, and a closed dispatcher does not look for entries any more.
+constexpr int kMostMissed = 64;
 
 extern PyTypeObject dispatcher_type;
 
@@ -410,11 +415,22 @@ bool bypassed(const Dispatcher* self) {
          (self->live_defaults && PyFunction_GET_CODE(self->original) != self->code);
 }
 
-PyObject* dispatch(Dispatcher* self, const Bound& bound, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+// The entry to run, a new reference; null where the original runs, or with an exception set.
+Entry* choose_entry(Dispatcher* self, const Bound& bound) {
   Entry* entry = find_entry(self, bound);
+  if (entry != nullptr) {
+    if (self->missed > 0) self->missed--;
+    return entry;
+  }
+  if (PyErr_Occurred()) return nullptr;
+  if (!self->closed) return miss(self, bound);
+  if (++self->missed > kMostMissed) self->run_original_always = true;
+  return nullptr;
+}
+
+PyObject* dispatch(Dispatcher* self, const Bound& bound, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  Entry* entry = choose_entry(self, bound);
   if (entry == nullptr) {
-    if (PyErr_Occurred()) return nullptr;
-    entry = miss(self, bound);
     if (entry == nullptr) return PyErr_Occurred() ? nullptr : call_original(self, args, n, kwnames);
   }
   PyObject* result = call_entry(self, entry, bound);
@@ -460,8 +476,8 @@ PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* pa
   if (!dispatch_enabled || self->run_original_always || compiling) return nullptr;
   const Bound bound{params, n, PyFunction_GET_GLOBALS(function), PyFunction_GET_CLOSURE(function)};
   if (n != self->n_params || !closure_fits(bound.closure, self->n_free)) return nullptr;
-  Entry* entry = find_entry(self, bound);
-  if (entry == nullptr && (PyErr_Occurred() || (entry = miss(self, bound)) == nullptr)) return nullptr;
+  Entry* entry = choose_entry(self, bound);
+  if (entry == nullptr) return nullptr;
   PyObject* replacement = entry_function(self, entry, bound);
   if (replacement != nullptr) entry->hits++;
   Py_DECREF(entry);
@@ -714,6 +730,7 @@ PyMemberDef dispatcher_members[] = {
     {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY,
      "on_miss(dispatcher, params, globals, closure) -> Entry | None"},
     {"run_original_always", T_BOOL, offsetof(Dispatcher, run_original_always), 0, "True: run eagerly from now on"},
+    {"closed", T_BOOL, offsetof(Dispatcher, closed), 0, "True: what no entry fits runs eagerly"},
     {nullptr, 0, 0, 0, nullptr},
 };
 
