@@ -7,8 +7,11 @@ import functools
 import inspect
 import types
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .values.base import FunctionValue
 
 _MODULES = {"builtins", "math", "cmath", "_operator", "_functools", "_collections", "collections", "itertools", "types",
             "_bisect", "_heapq", "copy"}
@@ -96,3 +99,16 @@ _UNTOLD: dict[Any, tuple[Callable[..., Any], ...]] = {
     vars(OrderedDict)["pop"]: (lambda self, key, default=None: 0,),
     **_methods((builtins.str,), "startswith endswith", _text),
 }
+
+
+def twin_of(fn: FunctionValue, defaults: int, kwdefaults: Iterable[str]) -> types.FunctionType:
+    """A real function with the parameters of another one, that does nothing."""
+    code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~inspect.CO_GENERATOR,
+                           co_exceptiontable=b"", co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
+    twin = types.FunctionType(code, {}, fn.name, (None,) * defaults or None)
+    twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
+    twin.__qualname__ = fn.qualname
+    return twin
+
+
+_RETURN_NONE = (lambda: None).__code__.co_code

@@ -12,14 +12,14 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ..ir.algebra import sympy
 from ..marks import ALLOWED, DISABLED, original_of
-from .arity import accepts
+from .arity import accepts, twin_of
 from .arrays.values import ArrayValue, evaluate_strictly, is_array, is_number
 from .breaks import GraphBreak
 from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
@@ -419,14 +419,17 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         from .tensors.scripted import call_scripted
 
         return call_scripted(ex, fn, args, kwargs)  # type: ignore[arg-type]
-    if hashable:
-        from .builtins.draws import late_model
-
-        model = late_model(obj)
-        if model is not None:
-            return model(ex, args, kwargs)
+    drawing = _model_of_generator(obj) if hashable else None
+    if drawing is not None:
+        return drawing(ex, args, kwargs)
     owner = getattr(obj, "__objclass__", None) or type(getattr(obj, "__self__", None))
     raise GraphBreak("lock" if owner in _LOCKS else "unsupported_call", fn.describe())
+
+
+def _model_of_generator(obj: Any) -> Callable[[Executor, list[Value], dict[str, Value]], Any] | None:
+    from .builtins.draws import late_model
+
+    return late_model(obj)
 
 
 _LOCKS = (_thread.LockType, _thread.RLock)
@@ -586,6 +589,9 @@ def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: 
         if raw is not None:
             return raw
         return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
+    drawing = _model_of_generator(cls)
+    if drawing is not None:
+        return drawing(ex, args, kwargs)
     cls = original_type(cls) or cls
     if cls in STAND_INS:
         return make_stand_in(ex, cls, args, kwargs)
@@ -841,19 +847,6 @@ def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
     except TypeError as error:
         return ex.raise_real(error)
     return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")
-
-
-def twin_of(fn: FunctionValue, defaults: int, kwdefaults: Iterable[str]) -> types.FunctionType:
-    """A real function with the parameters of another one, that does nothing."""
-    code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~_GENERATOR, co_exceptiontable=b"",
-                           co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
-    twin = types.FunctionType(code, {}, fn.name, (None,) * defaults or None)
-    twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
-    twin.__qualname__ = fn.qualname
-    return twin
-
-
-_RETURN_NONE = (lambda: None).__code__.co_code
 
 
 def range_items(ex: Executor, value: RangeValue) -> list[Value]:

@@ -139,6 +139,8 @@ def binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool = False) -
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         a, b = _plain_number(ex, a), _plain_number(ex, b)
         if isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
+            if name == "REMAINDER":
+                return format_percent(ex, a.value, b)
             raise GraphBreak("unsupported_op", f"{a.cls.__name__} {_SYMBOLS[name]} Tensor")
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
             if not isinstance(a, TensorValue) and isinstance(a, _NUMBERS) and _is_number(a):
@@ -371,7 +373,7 @@ def _operate(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Any:
     """An operator by the data model: the slots of both classes in turn, methods in Python among them."""
     world = ex.world
     if any(isinstance(x, TensorValue) and isinstance(y, StandInValue) for x, y in ((a, b), (b, a))):
-        raise unsupported(a, f"operator {_SYMBOLS[name]}")  # what a tensor makes of it, C knows
+        raise unsupported(a, f"operator {_SYMBOLS[name]}")  # C knows what a tensor makes of it
     names = _names(name, inplace)
     symbol = f"{_SYMBOLS[name].split()[0]}=" if inplace else _SYMBOLS[name]
     error = f"unsupported operand type(s) for {symbol}: {type_name(a.cls)!r} and {type_name(b.cls)!r}"
@@ -864,7 +866,8 @@ def length(ex: Executor, value: Value) -> Value:
     if isinstance(value, ArrayValue):
         return numpy_operations().length(ex, value)
     if isinstance(value, TensorValue):
-        return record(ex, torch.Tensor.__len__, [value], {}) if value.traced.ndim == 0 else _first_size(value)
+        sizes = value.traced.spec.shape
+        return sym(sizes[0]) if sizes else record(ex, torch.Tensor.__len__, [value], {})
     if found is MISSING:
         raise ex.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
     raise unsupported(value, "len()")
@@ -884,10 +887,6 @@ def _checked_length(ex: Executor, found: Value) -> Value:
     if number > sys.maxsize:
         raise ex.throw(OverflowError, "cannot fit 'int' into an index-sized integer")
     return const(int(number))
-
-
-def _first_size(value: TensorValue) -> Value:
-    return sym(value.traced.spec.shape[0])
 
 
 def mutate(ex: Executor, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.autograd import Variable
 
 from tests.semantics.harness import case, make_test
 
@@ -81,6 +82,25 @@ def cumulative_then_evaluated():
             return norm.eval()(x), norm.num_batches_tracked.item()
 
     return fn, norm
+
+
+@case(one, fullgraph=True)
+def variables(x):
+    made = Variable(torch.full_like(x, 2.0), requires_grad=True)
+    other = Variable(x * 2)
+    (made * other).sum().backward()
+    other.add_(1)
+    return made.grad, other, made.requires_grad, Variable(made).requires_grad, isinstance(x, Variable)
+
+
+@case(one, lambda: (torch.arange(3),))
+def variables_of_arguments(x):
+    view = Variable(x[1:])
+    view.add_(1)
+    try:
+        return Variable(x, requires_grad=True), view, Variable(data=x)
+    except RuntimeError as error:
+        return str(error)
 
 
 test_constructors = make_test(__name__)

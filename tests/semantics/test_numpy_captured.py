@@ -631,6 +631,14 @@ def float_that_changes(a, s):
     return a * s, (a * s).dtype, a + s
 
 
+@captured(lambda: (torch.randn(3, 4),))
+def lists_of_numbers_that_were_computed(x):
+    losses = [row.sum().item() for row in x]
+    hits = [(row > 0).sum().item() for row in x]
+    return (np.mean(losses), np.std(losses), np.sum(losses), np.max(losses), np.mean(hits), np.argmax(losses),
+            np.cumsum(hits), np.sum((losses[0], 2), axis=0, keepdims=True))
+
+
 test_all = make_test(__name__)
 
 

@@ -1,6 +1,8 @@
 """Random numbers drawn outside torch: the same numbers, in the same order, and generators left as eager leaves them."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -336,3 +338,15 @@ def test_another_generator_comes():
 
     jitpy.reset()
     assert_equal(run(fn), run(jit(fn, backend="eager", fullgraph=True)))
+
+
+def test_the_first_generator_of_a_process():
+    """A generator of numpy's that is made before anything else of its module was called."""
+    code = """
+import numpy as np, numpy.random, torch, jitpy
+def fn(x):
+    return x + np.random.RandomState(3).rand()
+assert not jitpy.explain(fn)(torch.ones(2)).break_reasons
+assert torch.equal(jitpy.jit(fn)(torch.ones(2)), fn(torch.ones(2)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

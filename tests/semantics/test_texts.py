@@ -3,7 +3,7 @@
 PYTEST_DONT_REWRITE.
 """
 
-# ruff: noqa: UP031, UP032
+# ruff: noqa: UP031, UP032, F507, F509
 from __future__ import annotations
 
 import copy
@@ -145,6 +145,31 @@ def numbers_with_too_many_digits(x, v):
         except ValueError as error:
             said.append(str(error))
     return x + 1, said
+
+
+def numbers_in_tensors():
+    return torch.tensor(3.25), torch.tensor(4), torch.tensor([[2.5]]), torch.tensor(1.5, requires_grad=True)
+
+
+@case(numbers_in_tensors, fullgraph=True)
+def tensors_printed_as_numbers(a, b, c, d):
+    print("%.3f" % a, "%d" % b, "x %5.1e|" % c, "%i %g" % (a, b), "%s %.2f%%" % ("q", a * 2), "%d" % a)
+    print("%-8.2f|%+d" % (d * 2, b), "%f" % b)
+    return a + 1
+
+
+def _tried(make):
+    try:
+        return make()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@case(lambda: (torch.tensor(3.25), torch.tensor(4), torch.randn(2, 2), torch.tensor(1 + 2j)))
+def tensors_that_are_no_numbers_to_texts(a, b, c, d):
+    return (a + 1, _tried(lambda: "%f" % c), "%s" % a, _tried(lambda: "abc" % a), _tried(lambda: "%f %f" % a),
+            _tried(lambda: "%(a)s" % a), "%*d" % (3, b), _tried(lambda: "%x" % b), _tried(lambda: "%f" % d),
+            _tried(lambda: "%f" % (a, b)), _tried(lambda: "%q" % a), _tried(lambda: "%d" % torch.tensor(float("nan"))))
 
 
 test_cases = make_test(__name__)

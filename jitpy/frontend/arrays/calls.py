@@ -309,6 +309,8 @@ def call_array_function(
         bound = signature.bind(*args, **named)
     except TypeError:
         raise refuse(f"{what} with such arguments") from None
+    if "a" in bound.arguments:
+        bound.arguments["a"] = _as_array(ex, bound.arguments["a"])
     given: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         given[name] = _operand(ex, what, entry, name, value, first.dtype)

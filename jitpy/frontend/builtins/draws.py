@@ -240,7 +240,7 @@ def _seed_numpy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def late_model(function: Any) -> Callable[[Executor, Args, Kwargs], Any] | None:
-    """The model of a method of numpy's generators, whose module a program imports when it needs it."""
+    """The model of a numpy generator or one of its methods, whose module a program imports when it needs it."""
     module = sys.modules.get("numpy.random")
     if module is None or not IS_CAPTURED:
         return None

@@ -7,9 +7,10 @@ import inspect
 import types
 from typing import Any
 
+from ..arity import twin_of
 from ..attributes import instance_attrs
 from ..breaks import GraphBreak
-from ..calls import builtin, twin_of
+from ..calls import builtin
 from ..executor import Executor
 from ..polyfills import STAND_INS
 from ..source import attr

@@ -8,13 +8,16 @@ puts texts together goes on; what looks at one breaks the graph there (`World.pi
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ..breaks import GraphBreak
 from ..source import Source
 from ..tensors.known_numbers import pin
-from ..values.base import ConstValue, PyValue, ScalarValue, SymValue, TupleValue, Value
+from ..values.base import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -118,14 +121,43 @@ def percent(template: str, *items: Any) -> str:
 
 
 def format_percent(ex: Executor, template: str | bytes, argument: Value) -> Value:
-    """`"..." % argument` where all parts are constants, or numbers."""
+    """`"..." % argument` where all parts are constants, numbers, or tensors of one element printed as numbers."""
     from ..operators import constant_of, fold_constants
 
     items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    items = _as_numbers(ex, template, items)
     if any(map(is_made_of_numbers, items)):
         return text(ex, percent, ConstValue(template), *items)
     plain = [constant_of(ex, v) for v in items]
-    return fold_constants(ex, operator.mod, template, tuple(plain) if isinstance(argument, TupleValue) else plain[0])
+    alone = not isinstance(argument, (TupleValue, TensorValue))
+    return fold_constants(ex, operator.mod, template, plain[0] if alone else tuple(plain))
+
+
+#: a conversion of `%`: its key, what may take arguments of its own, its kind
+_CONVERSION = re.compile(r"%(\([^)]*\))?([-#0 +]*(?:\*|\d*)(?:\.(?:\*|\d*))?)[hlL]?(.)", re.DOTALL)
+#: what conversions of these kinds ask a tensor for
+_ASKS = {**dict.fromkeys("eEfFgG", torch._C.TensorBase.__float__), **dict.fromkeys("diu", torch._C.TensorBase.__int__)}
+
+
+def _as_numbers(ex: Executor, template: str | bytes, items: list[Value]) -> list[Value]:
+    """The items with numbers in place of the tensors that are printed as such."""
+    from ..calls import own_methods, record
+
+    if not any(isinstance(item, TensorValue) for item in items):
+        return items
+    found = [one for one in _CONVERSION.findall(template) if one[2] != "%"] if isinstance(template, str) else []
+    if len(found) != len(items) or any(key or "*" in width for key, width, _ in found):
+        raise GraphBreak("unsupported_op", "a tensor in a text")
+    numbers = []
+    for item, (_, _, kind) in zip(items, found, strict=True):
+        if isinstance(item, TensorValue):
+            ask = _ASKS.get(kind)
+            if ask is None or item.traced.dtype.is_complex or any(size != 1 for size in item.traced.spec.shape):
+                raise GraphBreak("unsupported_op", f"%{kind} of a tensor")
+            own_methods(ex, item, ask.__name__)
+            item = record(ex, ask, [item], {})
+        numbers.append(item)
+    return numbers
 
 
 def formatted(names: tuple[str, ...]) -> Callable[..., str]:

@@ -121,3 +121,9 @@ def batched_gradients(outputs, inputs, grads, create_graph):
 
     with torch.set_grad_enabled(create_graph):
         return torch.func.vmap(one_pass)(*grads)
+
+
+def variable(data, requires_grad=False):
+    """`torch.autograd.Variable`."""
+    made = data.detach()
+    return made.requires_grad_(True) if requires_grad else made

@@ -9,8 +9,9 @@ import torch
 
 from ..arrays.values import ArrayValue
 from ..breaks import GraphBreak
-from ..calls import BUILTINS, record
-from ..values.base import ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
+from ..calls import BUILTINS, builtin, call, record
+from ..polyfills.autograd import variable
+from ..values.base import FALSE, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -60,3 +61,15 @@ for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for n
     "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
 }.items())):
     BUILTINS[_cls] = _constructor(_cls, _dtype)
+
+
+@builtin(torch.autograd.Variable)
+def _make_variable(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`Variable(data)`, which is a tensor of the same memory with a history of its own."""
+    given = {**dict(zip(("data", "requires_grad"), args, strict=False)), **kwargs}
+    data, requires_grad = given.get("data"), given.get("requires_grad", FALSE)
+    if len(args) > 2 or given.keys() - {"data", "requires_grad"} or not isinstance(data, TensorValue) or \
+            not isinstance(requires_grad, ConstValue) or type(requires_grad.value) is not bool or \
+            requires_grad.value and not data.traced.dtype.is_floating_point:
+        raise GraphBreak("unsupported_call", "Variable()")
+    return call(ex, ex.world.const_object(variable), [], given)
