@@ -106,6 +106,11 @@ def _record_forward(tape: _Tape, op: Op, args: Any, kwargs: Any) -> Any:
 # -- ops that autograd knows ------------------------------------------------------------------------------------------
 
 
+#: Shadows have no values to look at: for determinants torch would take the formula for singular matrices, whose own
+#: derivative is not defined where singular values are equal.
+_BY_VALUES = frozenset({"aten._linalg_det.default"})
+
+
 def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     """The gradient rule of an op without one of its own: see `rules`."""
     node = p.node
@@ -114,6 +119,8 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     defined = tuple(grad is not None for grad in grads)
     wanted = tuple(p.needs(n) for n in _tensors((args, kwargs)))
     create_graph = p.create_graph
+    if create_graph and node.op.name in _BY_VALUES:
+        raise NotCovered(f"{node.op}: torch looks at values to choose the formula of gradients with a history")
     recording = _recording(("backward", defined, wanted, create_graph), p.env, node, args, kwargs,
                            lambda *call: _record_backward(defined, wanted, create_graph, *call))
     specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)

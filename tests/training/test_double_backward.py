@@ -202,6 +202,22 @@ def cross_entropy(x, t):
     return (g.norm(2, dim=1) - 1).square().mean()
 
 
+@case(lambda: (torch.tensor([0.5, -1.0, 2.0], requires_grad=True),), lambda: (torch.zeros(3, requires_grad=True),),
+      rounds=1)
+def determinant(x):
+    """Of a matrix with singular values that are equal; and of a singular one, for which torch has another formula."""
+    y = torch.linalg.det(torch.diag(x.abs() + 1) - (x == 0).diag_embed() * torch.tensor([1.0, 0.0, 0.0]))
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    return (g * g).sum()
+
+
+@case(lambda: (torch.eye(3).requires_grad_(),), rounds=1)
+def determinant_of_a_rotation(x):
+    (g,) = torch.autograd.grad(torch.linalg.det(x), x, create_graph=True)
+    (g * torch.arange(9.0).view(3, 3)).sum().backward()
+    return x.grad
+
+
 @case(leaf(3))
 def saved_value_is_overwritten(x):
     y = x * 1
