@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, OpInfo, UnaryUfuncInfo
 
@@ -71,6 +72,41 @@ def test_like_eager(op: OpInfo) -> None:
             jitpy.reset()
             found = _observe(jitpy.jit(fn), args, gradients)
             torch.testing.assert_close(found, wanted, rtol=2e-5, atol=1e-6, equal_nan=True)
+
+
+LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "l1": lambda x, y: F.l1_loss(x, y, reduction="none"),
+    "mse": lambda x, y: F.mse_loss(x, y, reduction="sum"),
+    "smooth_l1": lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
+    "smooth_l1 with beta": lambda x, y: F.smooth_l1_loss(x, y, beta=0.5, reduction="none"),
+    "smooth_l1 without beta": lambda x, y: F.smooth_l1_loss(x, y, beta=0.0, reduction="none"),
+    "huber": lambda x, y: F.huber_loss(x, y, reduction="none"),
+    "huber with delta": lambda x, y: F.huber_loss(x, y, delta=0.5, reduction="none"),
+    "logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+    "kl_div": lambda x, y: F.kl_div(x, y, reduction="none"),
+    "poisson": lambda x, y: F.poisson_nll_loss(x, y, log_input=False, full=True, reduction="none"),
+    "hinge": lambda x, y: F.hinge_embedding_loss(x - y, torch.ones_like(x), reduction="none"),
+    "cross_entropy": lambda x, y: F.cross_entropy(torch.stack([x, y], 1), torch.zeros(len(x)).long(), reduction="none"),
+    "max": lambda x, y: torch.cat([x, y]).max(),
+    "min of numbers": lambda x, y: torch.cat([x.nan_to_num(), y.nan_to_num()]).min(),
+    "amax": lambda x, y: torch.stack([x, y, x], 1).amax(1),
+    "nansum": lambda x, y: torch.stack([x, y], 1).nansum(1),
+    "nanmean": lambda x, y: torch.stack([x, y], 1).nanmean(1),
+    "norm": lambda x, y: torch.stack([x, y], 1).norm(dim=1),
+    "norm of greatest": lambda x, y: torch.stack([x, y], 1).norm(inf, dim=1),
+    "std": lambda x, y: torch.stack([x, y, x], 1).std(1),
+    "logsumexp": lambda x, y: torch.stack([x, y], 1).logsumexp(1),
+    "softmax": lambda x, y: torch.stack([x, y], 1).softmax(1),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_reductions(name: str) -> None:
+    values = VALUES[(VALUES.abs() < 1e20) | ~VALUES.isfinite()]
+    args = tuple(side.flatten() for side in torch.meshgrid(values, values, indexing="ij"))
+    for expected, found in zip(_observe(LOSSES[name], args, True), _observe(jitpy.jit(LOSSES[name]), args, True),
+                               strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

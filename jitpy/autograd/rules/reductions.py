@@ -30,7 +30,7 @@ def _sum(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
 
 def _nansum(p: Pullback, g: Node, x: Node, dims: Any = None, keepdim: bool = False) -> Grads:
     spread = _spread(p, p.cast(g, x.tensor.dtype), x, axes_of(dims, x.tensor.ndim), keepdim)
-    return (p.where(p.call("aten.isnan.default", x), 0.0, spread),)
+    return (p.mul(spread, p.call("aten.eq.Tensor", x, x)),)  # a product, as in eager: of a mean of nothing it is NaN
 
 
 @rule("aten.sum.dim_IntList")
@@ -61,8 +61,9 @@ def _extreme(p: Pullback, g: Node, x: Node, dims: Any = (), keepdim: bool = Fals
 
 @rule("aten.max.default", "aten.min.default")
 def _extreme_of_all(p: Pullback, g: Node, x: Node) -> Grads:
-    mask = p.call("aten.eq.Tensor", x, p.node)
-    return (p.mul(p.div(g, p.call("aten.sum.default", mask)), mask),)
+    """Equal extremes share the gradient; so do elements that are no numbers."""
+    mask = p.call("aten.logical_or.default", p.call("aten.eq.Tensor", x, p.node), p.call("aten.ne.Tensor", x, x))
+    return (p.where(mask, p.div(g, p.call("aten.sum.default", mask)), 0.0),)
 
 
 @rule("aten.max.dim", "aten.min.dim", "aten.median.dim", "aten.mode.default")

@@ -220,20 +220,22 @@ def _mse_slope(b: Any, x: Any, target: Any) -> Any:
     return b.call("aten.mul.Tensor", b.call("aten.sub.Tensor", x, target), 2.0)
 
 
+# Elements that are no number count as near, as in eager: their gradients are no numbers either.
+
+
 def _smooth_l1_slope(b: Any, x: Any, target: Any, beta: float) -> Any:
     distance = b.call("aten.sub.Tensor", x, target)
     sign = b.call("aten.sign.default", distance)
     if beta == 0:
         return sign
-    near = b.call("aten.lt.Scalar", b.call("aten.abs.default", distance), beta)
-    return b.call("aten.where.self", near, b.call("aten.div.Tensor", distance, beta), sign)
+    far = b.call("aten.ge.Scalar", b.call("aten.abs.default", distance), beta)
+    return b.call("aten.where.self", far, sign, b.call("aten.div.Tensor", distance, beta))
 
 
 def _huber_slope(b: Any, x: Any, target: Any, delta: float) -> Any:
     distance = b.call("aten.sub.Tensor", x, target)
-    near = b.call("aten.le.Scalar", b.call("aten.abs.default", distance), delta)
-    far = b.call("aten.mul.Tensor", b.call("aten.sign.default", distance), delta)
-    return b.call("aten.where.self", near, distance, far)
+    far = b.call("aten.gt.Scalar", b.call("aten.abs.default", distance), delta)
+    return b.call("aten.where.self", far, b.call("aten.mul.Tensor", b.call("aten.sign.default", distance), delta), distance)
 
 
 define("aten.mse_loss_backward.default", decompose=_loss_gradient(_mse_slope))
