@@ -172,6 +172,52 @@ def tensors_that_are_no_numbers_to_texts(a, b, c, d):
             _tried(lambda: "%f" % (a, b)), _tried(lambda: "%q" % a), _tried(lambda: "%d" % torch.tensor(float("nan"))))
 
 
+@case(one, fullgraph=True)
+def tensors_as_texts(x):
+    y = x * 2
+    before = f"y = {y}"
+    y.add_(1)
+    print(before, f"{y!r:>5}", str(x), "a" + str(x[0]) + "b")
+    return y, before, f"{y}", _tried(lambda: f"{x:.2f}")
+
+
+@case(one)
+def tensors_as_texts_that_are_looked_at(x):
+    t = str(x * 2)
+    kept = f"{x}"
+    jitpy.graph_break()
+    torch.set_printoptions(precision=2)
+    try:
+        shown = str(x / 3)
+    finally:
+        torch.set_printoptions(precision=4)
+    return len(t), t.split(","), {t: 1}, kept, shown, x + 1
+
+
+@case(lambda: (torch.randn(2, 3, requires_grad=True),), lambda: (torch.nn.Parameter(torch.randn(2)),),
+      lambda: (torch.arange(3),), lambda: (torch.tensor([True]),), lambda: (torch.randn(2).to(torch.bfloat16),),
+      lambda: (torch.tensor(1 + 2j),), lambda: (torch.zeros(0, 3),))
+def texts_of_all_kinds_of_tensors(x):
+    return str(x), f"{x}", repr(x * 1), x + 0
+
+
+class Holder:
+    def __init__(self, held):
+        self.held = held
+
+    def __repr__(self):
+        return f"Holder({self.held})"
+
+    def __format__(self, spec):
+        return super().__format__("") + spec
+
+
+@case(one)
+def texts_of_what_holds_tensors(x):
+    return (f"{Holder(x):q}", str(Holder(x)), str([x[0]]), f"{(x[0], 1)}", "{0} {1}".format(x, 1), "%s %d" % (x, 3),
+            _tried(lambda: object.__format__(Holder(x), "d")), x + 1)
+
+
 test_cases = make_test(__name__)
 
 

@@ -1,7 +1,7 @@
 """Strings that are not known while tracing: texts from outside that change from call to call, and texts made of numbers
 that the graph computes or that are symbolic.
 
-A text made of numbers is a call that compiled code makes behind the graph, where somebody still needs it. What only
+A text made of numbers (or of a tensor) is a call that compiled code makes behind the graph, where somebody still needs it. What only
 puts texts together goes on; what looks at one breaks the graph there (`World.pin`), or fixes the sizes it is made of.
 """
 
@@ -75,6 +75,8 @@ def text(ex: Executor, function: Callable[..., str], *args: Value) -> Value:
 def _sample(value: Value, turn: int) -> Any:
     if isinstance(value, ConstValue):
         return value.value
+    if isinstance(value, TensorValue):
+        return torch.zeros(())
     if isinstance(value, TextValue):
         assert value.function is not None
         return value.function(*(_sample(arg, turn) for arg in value.args))

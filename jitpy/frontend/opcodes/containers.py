@@ -19,6 +19,7 @@ from ..builtins import (  # noqa: F401  (registers models)
     instance_checks,
     library,
     local_classes,
+    shown_tensors,
     signatures,
     strings,
     warned,
