@@ -24,6 +24,7 @@ from ..ir.ops import symbolic, to_specs
 from ..ir.ops.derived import stand_in
 from ..ir.ops.functional import functional_of
 from ..ir.ops.quiet import without_compiler_import
+from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
 from ..ir.spec import TensorSpec
 from .pullback import Pullback
@@ -149,6 +150,8 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
 
 def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create_graph: bool, tape: _Tape, op: Op,
                      args: Any, kwargs: Any) -> Any:
+    if has_python_gradient(op.target):  # type: ignore[arg-type]
+        raise NotCovered(f"{op}: its gradient is Python of the program's")
     inputs = _meta_tensors((args, kwargs))
     with torch.enable_grad():
         result = op.target(*args, **kwargs)

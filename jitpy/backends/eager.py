@@ -14,6 +14,7 @@ from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
 from ..ir.graph import BEFORE_WRITES, IN_INFERENCE_MODE, OWN_VERSIONS
 from ..ir.interpret import in_inference_mode
+from ..ir.ops.registered import looks_at_grad_mode
 from ..runtime.autograd_node import watch_change
 from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
 from .size_table import SizeTable
@@ -138,7 +139,7 @@ class _Planner:
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
         grad = node.grad_enabled if self.autograd and node.op is not GETITEM else \
-            False if "is_recordable" in node.op.facets else None
+            False if looks_at_grad_mode(node.op) else None
         if parts is None:
             slot = self.slots[node] = self._new_slot()
             self.steps.append(CallStep(function, args, kwargs, (slot,), grad=grad))

@@ -12,6 +12,7 @@ from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
 from ..ir.ops.functional import without_copies
+from ..ir.ops.registered import looks_at_grad_mode
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
     AllocStep,
@@ -353,6 +354,7 @@ class Planner(Arrangement):
 
         args, kwargs = resolve(self.call_arguments[node])
         made = self.low.values[node]
+        grad = False if looks_at_grad_mode(node.op) else None
         source = unit.in_place.get(made) if isinstance(made, Value) else None
         if isinstance(made, Stored) and source is not None:
             slot, again = self._slot(source), self._new_slot()
@@ -371,7 +373,6 @@ class Planner(Arrangement):
                     slots.append(self.slots[part])
                 else:
                     slots.append(None)
-            grad = False if "is_recordable" in node.op.facets else None
             self.steps.append(CallStep(node.op.target, args, kwargs, tuple(slots), multiple=True, grad=grad))
             for part in made:
                 self._bind(part)
@@ -384,7 +385,7 @@ class Planner(Arrangement):
                 self.slots[made] = slot
             into = self._write_variant(node, made)
             if into is None:
-                self.steps.append(CallStep(node.op.target, args, kwargs, (slot,)))
+                self.steps.append(CallStep(node.op.target, args, kwargs, (slot,), grad=grad))
             else:
                 sizes, strides = (tuple(map(self.table.ref, dims)) for dims in (made.shape, made.stride))
                 self.steps.append(AllocStep(slot, sizes, strides, made.dtype, self.target.device))

@@ -399,6 +399,10 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         if polyfill is not None:
             check_arguments(fn, obj, args, kwargs)
             return call(ex, world.const_object(polyfill), args, kwargs)
+    if is_user_op(obj):
+        from .tensors.registered_operators import call_operator
+
+        return call_operator(ex, obj, args, kwargs)
     if is_torch_callable(obj) or hashable and obj in ALLOWED:
         return record(ex, obj, args, kwargs)
     if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:

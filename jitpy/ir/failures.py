@@ -74,7 +74,7 @@ def _has_late_number(node: Node) -> bool:
 
 
 def _may_be_compared_with_itself(node: Node) -> bool:
-    """Floats of 8 bits: torch compares them with another tensor, but not with the same one, which passes may put there."""
+    """Floats of 8 bits: torch refuses to compare a tensor of these with itself, which passes may make of two."""
     return any(isinstance(n.spec, TensorSpec) and n.spec.dtype.itemsize == 1 and n.spec.dtype.is_floating_point
                for n in node.input_nodes())
 

@@ -68,6 +68,33 @@ def apply(cls, /, *args, **kwargs):
     return with_gradients(cls, ctx, args, made, ctx.to_save, ctx.non_differentiable, ctx.materialize_grads)
 
 
+class Registered:
+    """Stands for the autograd function that torch makes for an operator."""
+
+    def __init__(self, definition):
+        self.definition = definition
+
+    def backward(self, ctx, *grads):
+        return self.definition._backward_fn(ctx, *grads)
+
+
+def registered(operator, definition, count, *args):
+    """A call of an operator whose gradient the program registered, under grad mode. `count`: of the arguments without
+    defaults at the end, which torch's dispatcher drops."""
+    ctx = Context(tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args[:count]]))
+    torch.set_grad_enabled(False)
+    try:
+        made = operator(*args)
+        if definition._setup_context_fn:
+            definition._setup_context_fn(ctx=ctx, inputs=args, output=made)
+        if ctx.dirty:
+            give_up("mark_dirty")
+    finally:
+        torch.set_grad_enabled(True)
+    return with_gradients(Registered(definition), ctx, args, made, ctx.to_save, ctx.non_differentiable,
+                          ctx.materialize_grads)
+
+
 def _is_in(tensor, others):
     return isinstance(tensor, torch.Tensor) and any([tensor is other for other in others])
 

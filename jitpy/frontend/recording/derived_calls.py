@@ -248,7 +248,8 @@ def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs:
     """Eager's own error where runs on zeros and on ones fail alike; otherwise the graph breaks, and eager raises
     (or not: what is wrong with zeros as lengths says nothing about others)."""
     name = getattr(fn, "__name__", str(fn))
-    other = _error_on(0, recorder, fn, args, kwargs)
+    # the kernel of an operator of the program's may have effects: it only runs where the program runs it
+    other = None if _is_programs_own(fn) else _error_on(0, recorder, fn, args, kwargs)
     if type(other) is type(error) and not may_overlap(recorder, tensors_in((args, kwargs))):
         again = _error_on(1, recorder, fn, args, kwargs)
         if type(again) is type(other) and str(again) == str(other):
@@ -259,6 +260,11 @@ def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs:
     if "its data is not allocated yet" in text:  # the shadows' data
         return Uncapturable("unsupported_op", f"{name} reads the values of its arguments on the host")
     return Uncapturable(reason, f"{name}: {type(error).__name__}: {text}")
+
+
+def _is_programs_own(fn: Any) -> bool:
+    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
+        ("aten.", "prims.", "prim."))
 
 
 #: Bytes of stand-ins that are materialised to find eager's own error.

@@ -19,7 +19,9 @@ from torch.utils import _pytree as pytree
 
 from ...ir import CONSTANT, GETITEM, Graph, Node, TensorSpec
 from ...ir.algebra import sympy
+from ...ir.failures import is_programs_own
 from ...ir.ops.quiet import without_compiler_import
+from ...ir.ops.registered import has_python_rules
 from ..breaks import GraphBreak
 from ..calls import WRAPPED, builtin, calls_of, recording
 from ..executor import Executor
@@ -266,6 +268,8 @@ def trace(ex: Executor, fn: TransformValue, tree: Any, tensors: list[TensorValue
         if recorder.state.grad_enabled != grad:
             recorder.state.set("grad_enabled", grad)
     _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
+    if any(is_programs_own(node.op) and has_python_rules(node.op.target) for node in body.graph.nodes):
+        raise refusal("an operator whose gradient or batching rule may be Python of the program's")
     _prepare(fn.transform)
     if not all(isinstance(node.spec, TensorSpec) for node in body.captures):
         raise refusal("a number from outside that the graph computes or takes as an input")

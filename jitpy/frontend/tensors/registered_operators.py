@@ -1,0 +1,98 @@
+"""Operators of the program's, whose gradient or body may be Python that torch's modes do not see.
+
+A call that needs a gradient of `torch.library.register_autograd` is traced as torch makes it, an autograd function
+around the operator: what `setup_context` and `backward` read of Python is guarded, what they change breaks the graph.
+A composite operator is a node, so that its body runs at each call; where that needs a gradient, the graph breaks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jitpy.ir import NotCovered
+from jitpy.ir import ops as table
+from jitpy.ir.ops.registered import definition_of, has_python_body, has_python_gradient
+
+from ..breaks import GraphBreak
+from ..calls import call, from_payload, record, recording, to_payload
+from ..executor import Executor
+from ..polyfills import autograd
+from ..values.base import ConstValue, ListValue, TensorValue, TupleValue, Value
+
+Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
+
+
+def call_operator(ex: Executor, fn: Operator, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Call an operator that is not torch's own."""
+    overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]
+    has_body = any(map(has_python_body, overloads))
+    if not has_body and not any(map(has_python_gradient, overloads)):
+        return record(ex, fn, args, kwargs)
+    needs_grad = ex.recorder.state.grad_enabled and any(_requires_grad(ex, v) for v in (*args, *kwargs.values()))
+    if not has_body and not needs_grad:
+        return record(ex, fn, args, kwargs)
+    definition, schema = definition_of(overloads[0]), overloads[0]._schema
+    if len(overloads) > 1 or schema.is_mutable or any(a.kwarg_only for a in schema.arguments) or any(
+        "List[" in str(value.type) for value in (*schema.arguments, *schema.returns)
+    ):
+        raise _refusal(fn)
+    bound = _bound(ex, schema, args, kwargs)
+    if bound is None:
+        return record(ex, fn, args, kwargs)  # eager refuses
+    if has_body:
+        return _whole(ex, overloads[0], bound, needs_grad)
+    if definition is None or ex.sync_depth > ex.ordinary_depth:
+        raise _refusal(fn)
+    count = len(bound)
+    while count and _is_default(bound[count - 1], schema.arguments[count - 1]):
+        count -= 1
+    known = [ex.world.const_object(one) for one in (autograd.registered, overloads[0], definition, count)]
+    return call(ex, known[0], [*known[1:], *bound], {})
+
+
+def _is_default(value: Value, argument: Any) -> bool:
+    return argument.has_default_value() and isinstance(value, ConstValue) and value.value == argument.default_value
+
+
+def _refusal(fn: Operator) -> GraphBreak:
+    return GraphBreak("autograd", f"{fn}, whose body or gradient is Python of the program's")
+
+
+def _bound(ex: Executor, schema: Any, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
+    """All arguments in order; None where the call does not fit."""
+    given = dict(zip([a.name for a in schema.arguments], args, strict=False))
+    if len(args) > len(schema.arguments) or any(name in given for name in kwargs):
+        return None
+    given.update(kwargs)
+    bound = []
+    for argument in schema.arguments:
+        if argument.name in given:
+            bound.append(given.pop(argument.name))
+        elif argument.has_default_value():
+            bound.append(ex.world.const_object(argument.default_value))
+        else:
+            return None
+    return None if given else bound
+
+
+def _whole(ex: Executor, overload: torch._ops.OpOverload, bound: list[Value], needs_grad: bool) -> Value:
+    """A composite operator as a node of its own."""
+    if needs_grad or [str(value.type) for value in overload._schema.returns] != ["Tensor"]:
+        raise _refusal(overload)
+    recorder = ex.recorder
+    with recording(ex, str(overload)):
+        args = tuple(to_payload(ex, value) for value in bound)
+        try:
+            if table.aliasing(table.get(overload), recorder.sizes, recorder.to_node(args), {}) != "copy":
+                raise _refusal(overload)
+            return from_payload(ex, recorder.record(overload, args, {}))
+        except NotCovered:
+            raise _refusal(overload) from None
+
+
+def _requires_grad(ex: Executor, value: Value) -> bool:
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(_requires_grad(ex, ex.world.force(item)) for item in value.items)
+    return isinstance(value, TensorValue) and value.traced.spec.requires_grad

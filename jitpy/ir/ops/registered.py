@@ -1,0 +1,56 @@
+"""What a program has registered for operators of its own: gradients and other rules written in Python.
+
+Such code reads what it likes of Python whenever it runs, so that nothing derived from one run of it may be kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch._library.custom_ops import OPDEFS
+
+from ..failures import is_programs_own
+from ..op import Op
+
+#: kernels that were registered in Python, in the dispatcher's table of an operator
+_PYTHON = r"\w*(\[alias\])?: registered at [^\n]*(\.py|>):\d+ "
+_GRADIENT = re.compile(f"^Autograd{_PYTHON}", re.MULTILINE)
+_COMPOSITE = re.compile(f"^CompositeImplicitAutograd{_PYTHON}", re.MULTILINE)
+_OF_TORCH = frozenset({"aten", "prims", "prim"})
+
+
+def definition_of(overload: torch._ops.OpOverload) -> Any:
+    """The `CustomOpDef` behind an operator made with `torch.library.custom_op`, or None."""
+    return None if overload.namespace in _OF_TORCH else OPDEFS.get(overload._schema.name)
+
+
+def has_python_gradient(overload: torch._ops.OpOverload) -> bool:
+    """Whether the program's own Python runs when autograd meets this operator."""
+    definition = definition_of(overload)
+    if definition is not None:
+        return definition._backward_fn is not None
+    return _is_registered(overload, _GRADIENT)
+
+
+def has_python_body(overload: torch._ops.OpOverload) -> bool:
+    """Whether an operator is the program's own Python, which calls other operators: torch's modes see those alone."""
+    return _is_registered(overload, _COMPOSITE)
+
+
+def has_python_rules(overload: torch._ops.OpOverload) -> bool:
+    """Whether the program's own Python may run when a transform of torch.func meets this operator."""
+    return definition_of(overload) is not None or has_python_gradient(overload) or has_python_body(overload)
+
+
+def looks_at_grad_mode(op: Op) -> bool:
+    """Whether an op does more than its kernel where autograd would record it: a graph without gradients calls it with
+    grad mode off, as what it is given may require grad all the same (a detached tensor shares its operand's place)."""
+    return "is_recordable" in op.facets or is_programs_own(op)
+
+
+def _is_registered(overload: torch._ops.OpOverload, kernels: re.Pattern[str]) -> bool:
+    if overload.namespace in _OF_TORCH:
+        return False
+    return kernels.search(torch._C._dispatch_dump(overload.name())) is not None
