@@ -103,6 +103,12 @@ def _flat(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
     return (p.zeros_like(g),)
 
 
+@rule(*(f"aten.{name}_like.default" for name in ("empty", "zeros", "ones", "full")))
+def _like(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
+    """Where torch's own code fills such a tensor, and then writes to it what has a history."""
+    return (None,)
+
+
 @rule("aten.clone.default", "aten.contiguous.default", "aten.to.dtype", "aten.to.device", "aten.to.other",
       "aten.to.dtype_layout", "aten._to_copy.default", "aten.type_as.default", "aten.lift_fresh.default")
 def _copied(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:

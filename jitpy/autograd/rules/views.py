@@ -156,10 +156,30 @@ def _pad(p: Pullback, g: Node, x: Node, pad: Any, value: Any = 0) -> Grads:
 def _pad_by_mode(p: Pullback, g: Node, x: Node, pad: Any, mode: str = "constant", value: Any = None) -> Grads:
     if mode == "constant":
         return _pad(p, g, x, pad)
+    if mode == "circular":
+        return (_around(p, g, x, pad),)
     kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
     if kind is None:
         raise NotCovered(f"padding of the kind {mode}")
     return (p.call(f"aten.{kind}_pad{len(pad) // 2}d_backward.default", g, x, list(pad)),)
+
+
+def _around(p: Pullback, g: Node, x: Node, pad: Any) -> Node:
+    """What was copied from the other end of an axis is added there."""
+    if any(type(n) is not int or n < 0 for n in pad):
+        raise NotCovered("negative or symbolic padding")
+    count = len(pad) // 2
+    for i in reversed(range(count)):
+        axis, (before, after) = x.tensor.ndim - 1 - i, pad[2 * i:2 * i + 2]
+        size = x.tensor.shape[axis]
+        total = p.call("aten.slice.Tensor", g, axis, before, before + size)
+        for start, length, where in ((before + size, after, [0, size - after]), (0, before, [size - before, 0])):
+            if length:
+                part = p.call("aten.slice.Tensor", g, axis, start, start + length)
+                total = p.call("aten.add.Tensor", total, p.call("aten.constant_pad_nd.default", part,
+                                                                [0, 0] * i + where, 0))
+        g = total
+    return g
 
 
 # -- writing into parts -----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from .layout import (
     combine_layouts,
     is_channels_last_strides,
     is_contiguous,
+    is_static,
     less,
     normalize_dim,
 )
@@ -111,9 +112,25 @@ def _pad(env: SizeEnv, x: TensorSpec, pad: Sequence[Any], mode: str = "constant"
 
 
 def _pad_parts(b: Any, x: Any, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Any:
+    if mode == "circular":
+        return _around(b, x, pad)
     if mode != "constant":
         raise NotCovered("padding mode")
     return b.call("aten.constant_pad_nd.default", x, list(pad), 0 if value is None else value)
+
+
+def _around(b: Any, x: Any, pad: Sequence[Any]) -> Any:
+    """Axis by axis, from the last one on, what lies at the other end."""
+    if not is_static((*x.spec.shape, *pad)) or min(pad) < 0 or not any(pad) or \
+            not is_contiguous(x.spec.shape, x.spec.stride):
+        raise NotCovered("circular padding")
+    for i in range(len(pad) // 2):
+        axis, before, after = x.spec.ndim - 1 - i, pad[2 * i], pad[2 * i + 1]
+        size = x.spec.shape[axis]
+        parts = [b.call("aten.slice.Tensor", x, axis, start, start + length)
+                 for start, length in ((size - before, before), (0, size), (0, after)) if length]
+        x = b.call("aten.cat.default", parts, axis) if len(parts) > 1 else x
+    return x
 
 
 define("aten.constant_pad_nd.default", infer=_padded)
