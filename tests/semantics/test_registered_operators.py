@@ -100,6 +100,26 @@ def _(out, x):
     return torch.empty_like(out)
 
 
+class Settings:
+    shift = 0.0
+
+
+SETTINGS = Settings()
+BUFFER = torch.zeros(3)
+
+
+@torch.library.custom_op("jitpyreg::impure", mutates_args=())
+def impure(x: torch.Tensor) -> torch.Tensor:
+    print("impure", len(CALLS))
+    CALLS.append("impure")
+    return x * FACTOR[0] + SETTINGS.shift + BUFFER
+
+
+@impure.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
 _LIB = torch.library.Library("jitpyreg", "FRAGMENT")
 _LIB.define("composite(Tensor x) -> Tensor")
 _LIB.impl("composite", lambda x: x.sin() * FACTOR[0], "CompositeImplicitAutograd")
@@ -236,6 +256,71 @@ def writes_of_a_detached_argument(x):
 def results_without_grad_mode(x):
     with torch.no_grad():
         return scaled(x), torch.ops.jitpyreg.explicit(x), torch.ops.jitpyreg.composite(x)
+
+
+READ = {**CHANGED, "SETTINGS": Settings, "BUFFER": lambda: torch.zeros(3)}
+
+
+@case(plain, leaf, globals=READ)
+def kernel_prints(x):
+    print("before")
+    y = impure(x)
+    print("behind")
+    return y
+
+
+@case(plain, leaf, globals=READ)
+def kernel_appends(x):
+    CALLS.append("before")
+    y = impure(x)
+    CALLS.append("behind")
+    return y * 2
+
+
+@case(plain, leaf, globals=READ)
+def kernel_reads_a_list(x):
+    FACTOR[0] = 7.0
+    y = impure(x)
+    FACTOR[0] = 1.0
+    return y
+
+
+@case(plain, leaf, globals=READ)
+def kernel_reads_a_global_variable(x):
+    global FACTOR
+    FACTOR = [8.0]
+    return impure(x)
+
+
+@case(plain, leaf, globals=READ)
+def kernel_reads_an_attribute(x):
+    SETTINGS.shift += 2.0
+    return impure(x) + 1
+
+
+@case(plain, leaf, globals=READ)
+def kernel_reads_a_tensor(x):
+    BUFFER.add_(1)
+    return impure(x) + 1
+
+
+@case(plain, leaf, factory=True, globals=READ)
+def kernel_reads_nothing_that_changes():
+    seen = []
+
+    def fn(x):
+        seen.append(len(seen))
+        return scaled(x.detach()) + 1
+
+    return fn, seen
+
+
+def test_other_changes_do_not_break() -> None:
+    def fn(x: torch.Tensor, seen: list[int]) -> torch.Tensor:
+        seen.append(1)
+        return scaled(x) + 1
+
+    jitpy.jit(fn, fullgraph=True)(torch.ones(2), [])
 
 
 test_all = make_test(__name__)

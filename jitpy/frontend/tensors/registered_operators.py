@@ -7,6 +7,9 @@ A composite operator is a node, so that its body runs at each call; where that n
 
 from __future__ import annotations
 
+import inspect
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ from ..breaks import GraphBreak
 from ..calls import call, from_payload, record, recording, to_payload
 from ..executor import Executor
 from ..polyfills import autograd
-from ..values.base import ConstValue, ListValue, TensorValue, TupleValue, Value
+from ..values.base import ConstValue, DictValue, ListValue, ObjectValue, TensorValue, TupleValue, Value
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 
@@ -27,6 +30,9 @@ Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 def call_operator(ex: Executor, fn: Operator, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Call an operator that is not torch's own."""
     overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]
+    for overload in overloads:
+        if _would_see_changes(ex, definition_of(overload)):
+            raise GraphBreak("unsupported_call", f"{fn}, whose kernel reads what was changed before")
     has_body = any(map(has_python_body, overloads))
     if not has_body and not any(map(has_python_gradient, overloads)):
         return record(ex, fn, args, kwargs)
@@ -54,6 +60,52 @@ def call_operator(ex: Executor, fn: Operator, args: list[Value], kwargs: dict[st
 
 def _is_default(value: Value, argument: Any) -> bool:
     return argument.has_default_value() and isinstance(value, ConstValue) and value.value == argument.default_value
+
+
+def _would_see_changes(ex: Executor, definition: Any) -> bool:
+    """Whether the Python kernel of an operator names something that the program has changed so far, or prints behind
+    what the program has printed: the program's changes are made behind the graph."""
+    if definition is None:
+        return False
+    for kernel in {inspect.unwrap(fn) for fn in (definition._init_fn, *definition._backend_fns.values())}:
+        if not isinstance(kernel, types.FunctionType):
+            continue
+        names = set(_names(kernel.__code__))
+        if ex.host_calls and not names.isdisjoint(_SPEAK) or _is_written(ex, kernel.__globals__, names):
+            return True
+        space, cells = kernel.__globals__, inspect.getclosurevars(kernel).nonlocals
+        if any(_is_changed(ex, one) for one in (*(space[n] for n in names if n in space), *cells.values())):
+            return True
+    return False
+
+
+def _is_written(ex: Executor, space: dict[str, Any], names: set[str]) -> bool:
+    """Whether the program has written to a global variable."""
+    value = ex.world._by_id.get(id(space))
+    return isinstance(value, DictValue) and any(
+        (key.value if isinstance(key, ConstValue) else key) in names for key, _ in value.log)
+
+
+def _is_changed(ex: Executor, one: Any) -> bool:
+    value = ex.world._by_id.get(id(one))
+    if isinstance(value, TensorValue):
+        return value.traced.storage.generation > 0
+    if value is None:
+        return False
+    attrs = value.attrs if isinstance(value, ObjectValue) else None
+    return ex.world.has_changed(value) or attrs is not None and ex.world.has_changed(attrs)
+
+
+#: how kernels say something
+_SPEAK = frozenset({"print", "warn", "write", "debug", "info", "warning", "error", "log"})
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Globals and attributes that a function mentions, and functions inside it."""
+    yield from code.co_names
+    for value in code.co_consts:
+        if isinstance(value, types.CodeType):
+            yield from _names(value)
 
 
 def _refusal(fn: Operator) -> GraphBreak:
