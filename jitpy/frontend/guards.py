@@ -85,6 +85,8 @@ class TorchStateGuard:
     #: number of torch-function and torch-dispatch modes on their stacks
     function_modes: int
     dispatch_modes: int
+    #: whether a level of forward-mode gradients is open, so that tensors may have tangents
+    forward_ad: bool
 
 
 #: `ClassLookup.names` value for a name that no class of the MRO defines

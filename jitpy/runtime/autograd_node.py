@@ -370,7 +370,8 @@ def _random_state_of(state: RandomState) -> Iterator[None]:
 
 def _is_foreign(grad: torch.Tensor) -> bool:
     keys = torch._C._dispatch_keys(grad)
-    return grad.layout is not torch.strided or any(map(keys.has, _FOREIGN))
+    may_have_tangent = torch.autograd.forward_ad._current_level >= 0
+    return may_have_tangent or grad.layout is not torch.strided or any(map(keys.has, _FOREIGN))
 
 
 def _mask(bits: Any) -> int:

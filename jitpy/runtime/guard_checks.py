@@ -248,6 +248,7 @@ def torch_state(devices: tuple[str, ...] = ()) -> dict[str, Any]:
         "default_device": None if default_device is None else str(default_device),
         "function_modes": torch._C._len_torch_function_stack(),
         "dispatch_modes": torch._C._len_torch_dispatch_stack(),
+        "forward_ad": torch.autograd.forward_ad._current_level >= 0,
     }
 
 
@@ -260,6 +261,7 @@ def state_is(state: Any) -> bool:
         and torch._C._len_torch_function_stack() == state.function_modes
         and torch._C._len_torch_dispatch_stack() == state.dispatch_modes
         and torch._C._get_tracing_state() is None
+        and (torch.autograd.forward_ad._current_level >= 0) == state.forward_ad
         and torch.get_default_dtype() is state.default_dtype
         and torch.are_deterministic_algorithms_enabled() == state.deterministic
         and (None if default_device is None else str(default_device)) == state.default_device

@@ -286,7 +286,7 @@ def _native_check(check: checks.Check) -> tuple[str, Any]:
 
 def _native_state(state: Any) -> tuple[Any, ...]:
     return (state.grad_enabled, state.inference_mode, state.default_dtype, tuple(state.autocast), state.deterministic,
-            state.default_device, state.function_modes, state.dispatch_modes)
+            state.default_device, state.function_modes, state.dispatch_modes, state.forward_ad)
 
 
 class GuardFunction:

@@ -178,9 +178,9 @@ class TorchState:
 
 
 def _is_foreign(state: TorchState) -> bool:
-    """Whether torch-function modes (other than default devices), dispatch modes, torch.func transforms or an op's own
-    implementation (below autograd) stand between a torch call and what it normally does; or whether grad mode is on in
-    inference mode, where nothing has a history."""
+    """Whether torch-function modes (other than default devices), dispatch modes, torch.func transforms, forward-mode
+    gradients or an op's own implementation (below autograd) stand between a torch call and what it normally does; or
+    whether grad mode is on in inference mode, where nothing has a history."""
     below_autograd = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
     return (
         state.function_modes.others > 0
@@ -188,6 +188,7 @@ def _is_foreign(state: TorchState) -> bool:
         or below_autograd and not state.inference_mode
         or state.inference_mode and state.grad_enabled
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
     )
 
 
@@ -212,6 +213,7 @@ def current_state_guard() -> TorchStateGuard:
         None if device is None else str(device),
         torch._C._len_torch_function_stack(),
         torch._C._len_torch_dispatch_stack(),
+        torch.autograd.forward_ad._current_level >= 0,
     )
 
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -49,11 +50,13 @@ Ptr own(T* node) {
   }
 }
 
-// Gradients that kernels cannot take: those of a transform (vmap over gradients), sparse ones, and subclasses.
+// Gradients that kernels cannot take: those of a transform (vmap over gradients), sparse ones, subclasses, and such as
+// may have tangents.
 bool only_for_eager(const variable_list& grads) {
   static constexpr c10::DispatchKeySet foreign({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
                                                 c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched,
                                                 c10::DispatchKey::FuncTorchGradWrapper});
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return true;
   return std::any_of(grads.begin(), grads.end(), [](const at::Tensor& grad) {
     return grad.defined() && (grad.layout() != at::kStrided || grad.key_set().has_any(foreign));
   });

@@ -200,19 +200,20 @@ bool parse_final(PyObject* entry, Program& program) {
 }
 
 // (grad, inference, default dtype, ((device, enabled, dtype)...), deterministic, default device, function modes,
-// dispatch modes)
+// dispatch modes, forward-mode gradients)
 bool parse_state(PyObject* spec, Program& program) {
   PyObject *dtype, *autocast, *default_device;
-  int grad, inference, deterministic;
+  int grad, inference, deterministic, forward_ad;
   long long function_modes, dispatch_modes;
-  if (!PyArg_ParseTuple(spec, "ppOO!pOLL", &grad, &inference, &dtype, &PyTuple_Type, &autocast, &deterministic,
-                        &default_device, &function_modes, &dispatch_modes))
+  if (!PyArg_ParseTuple(spec, "ppOO!pOLLp", &grad, &inference, &dtype, &PyTuple_Type, &autocast, &deterministic,
+                        &default_device, &function_modes, &dispatch_modes, &forward_ad))
     return false;
   StateCheck check;
   check.grad_enabled = grad;
   check.inference_mode = inference;
   check.deterministic = deterministic;
   check.function_modes = function_modes;
+  check.forward_ad = forward_ad;
   check.dispatch_modes = dispatch_modes;
   if (parse_dtype(dtype, &check.default_dtype) < 0) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(autocast); i++) {

@@ -195,6 +195,15 @@ NoTorchFunction::~NoTorchFunction() {
   at::impl::PythonTorchFunctionTLS::set_disabled_state(static_cast<at::impl::TorchFunctionDisabledState>(before_));
 }
 
+// Whether `torch.autograd.forward_ad` has a level open. What Python knows of it: it makes the tensors with tangents.
+static bool may_have_tangents() {
+  static PyObject* const name = PyUnicode_InternFromString("_current_level");
+  static PyObject* const module = PyImport_ImportModule("torch.autograd.forward_ad");
+  PyObject* const level = module == nullptr ? nullptr : PyDict_GetItemWithError(PyModule_GetDict(module), name);
+  if (level == nullptr) PyErr_Clear();
+  return level != nullptr && PyLong_CheckExact(level) && PyLong_AsLong(level) >= 0;
+}
+
 bool state_passes(const StateCheck& check) {
   if (at::GradMode::is_enabled() != check.grad_enabled) return false;
   if (c10::InferenceMode::is_enabled() != check.inference_mode) return false;
@@ -202,6 +211,7 @@ bool state_passes(const StateCheck& check) {
   if (c10::impl::TorchDispatchModeTLS::stack_len() != check.dispatch_modes) return false;
   if (at::tracer::impl::is_dispatch_enabled()) return false;  // torch.jit.trace has to see each operation
   if (at::globalContext().deterministicAlgorithms() != check.deterministic) return false;
+  if (may_have_tangents() != check.forward_ad) return false;
   if (static_cast<int16_t>(c10::get_default_dtype_as_scalartype()) != check.default_dtype) return false;
   for (const auto& autocast : check.autocast) {
     const auto device = static_cast<at::DeviceType>(autocast.device_type);
