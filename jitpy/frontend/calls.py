@@ -28,7 +28,7 @@ from .code import has_own_builtins, is_readable
 from .executor import PUSHED, Executor, Frame
 from .guards import MISSING
 from .operator_methods import ASKED, method_of_program
-from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up
+from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
 from .polyfills.classes import call_type
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .tensors.calls import is_user_op, writes
@@ -843,6 +843,8 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
 
 def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> BaseException:
     """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
+    if is_polyfill(fn.code):
+        return GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")  # in C's words
     defaults, kwdefaults = function_defaults(ex.world, fn)
     fn.settle()  # its name is in the message
     twin = twin_of(fn, len(defaults), kwdefaults)

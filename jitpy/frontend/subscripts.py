@@ -338,6 +338,11 @@ def _wrapper_compare(symbol: str) -> Any:
         if owner is object and symbol in ("==", "!="):
             if same_object(ex, a, b):
                 return const(symbol == "==")
+            found = ex.world.class_lookup(a.cls, "__eq__") if symbol == "!=" else object.__eq__
+            if found is not object.__eq__:  # `object.__ne__` turns round what that says
+                answer = ex.call_sync(ex.world.const_object(found), [a, b])
+                unknown = isinstance(answer, ConstValue) and answer.value is NotImplemented
+                return answer if unknown else const(not truth(ex, answer))
             return const(NotImplemented)
         answer = compare_builtin(ex, symbol, a, b)
         if answer is None and answers(ex, COMPARE[symbol][1], a, b):

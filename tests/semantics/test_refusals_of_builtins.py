@@ -151,6 +151,9 @@ REFUSED = {
     "a device called": lambda x: x.device(),
     "a dtype called": lambda x: torch.float32(),
     "a queue by text": lambda x: collections.deque([1, 2])["a"],
+    "a queue with too much": lambda x: collections.deque([1, 2]).pop(0),
+    "a queue with too little": lambda x: collections.deque([1, 2]).insert(1),
+    "keys from nowhere": lambda x: dict.fromkeys(),
     "a number joined": lambda x: "".join(1),
     "a list in bytes": lambda x: [1] in b"ab",
     "a set joined to a text": lambda x: operator.concat("a", {1}),
@@ -238,6 +241,21 @@ def test_operators_in_place(operate) -> None:
         jitpy.reset()
         x = torch.ones(1)
         assert jitpy.jit(call, backend="eager")(x, copy.copy(a))[0] == call(x, copy.copy(a))[0]
+
+
+class Threes:
+    def __eq__(self, other):
+        return NotImplemented if other is None else other == 3
+
+
+def test_not_equal_by_equal() -> None:
+    def call(x):
+        a = Threes()
+        chained = collections.ChainMap({"a": 1})
+        return (x + 1, a.__ne__(3), a.__ne__(4), a.__ne__(None), object.__ne__(a, 3), object.__ne__(1, 2),
+                chained.__ne__({"a": 1}), chained.__ne__({"a": 2}))
+
+    assert jitpy.jit(call, backend="eager")(torch.ones(1))[1:] == call(torch.ones(1))[1:]
 
 
 def test_sets_as_members() -> None:

@@ -1,8 +1,9 @@
 """Strings that are not known while tracing: texts from outside that change from call to call, and texts made of numbers
 that the graph computes or that are symbolic.
 
-A text made of numbers (or of a tensor) is a call that compiled code makes behind the graph, where somebody still needs it. What only
-puts texts together goes on; what looks at one breaks the graph there (`World.pin`), or fixes the sizes it is made of.
+A text made of numbers, or of a tensor, is a call that compiled code makes behind the graph, where somebody still needs
+it. What only puts texts together goes on; what looks at one breaks the graph there (`World.pin`), or fixes the sizes it
+is made of.
 """
 
 from __future__ import annotations
