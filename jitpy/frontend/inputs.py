@@ -134,6 +134,8 @@ def check_kind(tensor: torch.Tensor) -> None:
         raise Uncapturable("unsupported_tensor", "a meta tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
+    if tensor._is_zerotensor():
+        raise Uncapturable("unsupported_tensor", "a tensor of zeros without memory")
     if counts_versions(tensor) == tensor.is_inference():
         raise Uncapturable("unsupported_tensor", "a tensor made in inference mode that got memory from outside of it")
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):

@@ -80,6 +80,12 @@ def deep_copy_of_a_tensor_with_attributes(x):
     return copy.deepcopy(x)
 
 
+@case(one, lambda: (torch.randn(9)[5:],), lambda: (torch.randn(9)[:4],), lambda: (torch.randn(4, 2)[:, 0],))
+def deep_copy_of_a_part_of_memory(x):
+    y = copy.deepcopy(x)
+    return y, y.untyped_storage().nbytes(), y.storage_offset(), copy.deepcopy([x])
+
+
 @case(leaf, one)
 def deep_copy_of_a_leaf(x):
     y = copy.deepcopy(x)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -299,3 +301,15 @@ def reflected_operator_of_a_stranger(x):
 
 
 test_all = make_test(__name__)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_zeros_without_memory(backend: str) -> None:
+    def fn(x):
+        return x * 2 + 1, x.t().clone(), x._is_zerotensor()
+
+    jitted = jitpy.jit(fn, backend=backend)
+    for x in (torch.ones(2, 3), torch._efficientzerotensor((2, 3)), torch.ones(2, 3)):
+        for _ in range(2):
+            for found, wanted in zip(jitted(x), fn(x), strict=True):
+                assert torch.equal(torch.as_tensor(found), torch.as_tensor(wanted))

@@ -62,8 +62,10 @@ def _assignable(value: TensorValue, new: Value) -> bool:
 
 
 def _is_bare(tensor: torch.Tensor) -> bool:
-    """Guard: there is nothing besides its elements that a copy would have: attributes, a gradient, inference mode's."""
-    return not tensor.__dict__ and tensor.grad is None and not tensor.is_inference()
+    """Guard: there is nothing besides its elements that a copy would have: attributes, a gradient, inference mode's,
+    the rest of the memory that a part of it shows."""
+    alone = not tensor.__dict__ and tensor.grad is None and not tensor.is_inference()
+    return alone and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
 
 
 #: The entry of a memo with the tensors from outside that were copied.
