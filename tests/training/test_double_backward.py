@@ -211,6 +211,14 @@ def determinant(x):
     return (g * g).sum()
 
 
+@case(lambda: (torch.tensor([[1.0, 2.0], [2.0, 4.0]], requires_grad=True),),
+      lambda: (torch.tensor([[1.0, 2.0], [2.0, 5.0]], requires_grad=True),), rounds=1)
+def logarithm_of_a_determinant(x):
+    """The formula for second derivatives solves a system of equations, and raises where there is no solution."""
+    (g,) = torch.autograd.grad(torch.linalg.slogdet(x)[1], x, create_graph=True)
+    return (g * g).sum()
+
+
 @case(lambda: (torch.eye(3).requires_grad_(),), rounds=1)
 def determinant_of_a_rotation(x):
     (g,) = torch.autograd.grad(torch.linalg.det(x), x, create_graph=True)
