@@ -113,6 +113,8 @@ class AliasGroups:
             # the parts of one op count as one memory: some ops return views of one buffer
             self._memory.join(node, node.args[0])
         else:
+            for source in node.args[0] if "passes_on" in node.op.facets else ():
+                self._memory.join(node, source)
             kind = self.kind(node)
             if kind != "copy":
                 sources = [n for n in node.input_nodes() if has_tensor(n.spec)]

@@ -28,7 +28,7 @@ class CustomGradient:
     """What the node runs: `(results, inputs, kept) -> the results with a history`.
 
     name           of the user's class
-    backward       takes the gradients of the results, then `kept`; returns gradients
+    backward       takes the gradients of the results, row-major, then `kept`; returns gradients
     places         for each of the inputs which output of `backward` is its gradient, None where it has none
     kept_results   for each of `kept` which of the results it is, None for others
     materialize    whether an undefined gradient counts as zeros
@@ -48,10 +48,11 @@ class CustomGradient:
     _function: Any = field(default=None)
 
     def op(self, spec: Spec) -> Op:
-        """The op of the one node that runs this."""
+        """The op of the one node that runs this. Its results are new tensors (`passes_on`: in the memory of `results`).
+        """
         kind = "view" if self.is_view else "copy"
         return Op(NAME, self, infer=lambda env, *args, **kwargs: spec, is_view=self.is_view,
-                  facets={"aliasing": lambda *args, **kwargs: kind, "vjp": self.pull})
+                  facets={"aliasing": lambda *args, **kwargs: kind, "vjp": self.pull, "passes_on": True})
 
     def __call__(self, results: tuple[Any, ...], inputs: tuple[Any, ...], kept: tuple[Any, ...]) -> Any:
         if self._function is None:
@@ -77,6 +78,9 @@ class CustomGradient:
         if len(given) > 1:
             together = p.call(TOGETHER, *given)
             given = [p.getitem(together, index) for index in range(len(given))]
+        given = [grad if _same_layout(grad.spec, own.spec) else
+                 p.call("aten.clone.default", grad, memory_format=torch.contiguous_format)
+                 for grad, own in zip(given, self.backward.inputs, strict=False)]
         kept = [value if k is None else p.part(k) if self.multiple else p.node
                 for k, value in zip(self.kept_results, kept, strict=True)]
         found = _put(p, self.backward, [*given, *kept])
@@ -107,6 +111,7 @@ class _Applied(torch.autograd.Function):
         custom: CustomGradient = ctx.custom
         saved = iter(ctx.saved_tensors if None in ctx.numbers else ())
         kept = [next(saved) if number is None else number for number in ctx.numbers]
+        grads = tuple(None if grad is None else grad.contiguous() for grad in grads)
         found = interpret(custom.backward, (*grads, *kept), torch.is_grad_enabled())
         return None, None, None, *(None if k is None else found[k] for k in custom.places)
 

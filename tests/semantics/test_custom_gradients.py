@@ -453,6 +453,91 @@ def function_writes_beside_gradients(x, y=None):
     return a, b, a is z
 
 
+class Clipped(Function):
+    """Its backward pass is not linear: left to torch's autograd where it is not captured."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.exp(), x.exp()
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first.clamp(-1, 1) + second
+
+
+@case(leaf(), fullgraph=True)
+def results_that_are_computed_alike(x):
+    """Each has memory of its own."""
+    return Clipped.apply(x), Clipped.apply(x), Exp.apply(x), Exp.apply(x)
+
+
+class Flat(Function):
+    """Looks at its gradient in row-major order."""
+
+    @staticmethod
+    def forward(ctx, x, limit):
+        ctx.limit = limit
+        return x.view(2, 3) * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.reshape(-1).clamp(-ctx.limit, ctx.limit) + grad.contiguous().view(6), None
+
+
+@case(leaf(6), fullgraph=True)
+def gradient_in_another_order(x):
+    return Flat.apply(x, 0.5).t().contiguous() * torch.arange(6.0).view(3, 2)
+
+
+@case(leaf(6), fullgraph=True)
+def gradient_in_another_order_in_a_captured_pass(x):
+    (Flat.apply(x, 0.5).t().contiguous() * torch.arange(6.0).view(3, 2)).sum().backward()
+    return x.grad
+
+
+class AsksGradMode(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.no_grad():
+            half = grad / 2
+        return grad * half * (2 if torch.is_grad_enabled() else 3)
+
+
+@case(leaf())
+def backward_asks_about_grad_mode(x):
+    y = AsksGradMode.apply(x).sum()
+    (first,) = torch.autograd.grad(y, x, retain_graph=True)
+    (second,) = torch.autograd.grad(y, x, create_graph=True)
+    return first, second.detach()
+
+
+class NoGradInside(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.no_grad():
+            half = grad / 2
+        return grad + half
+
+
+@case(leaf(), fullgraph=True)
+def backward_with_a_block_of_no_grad(x):
+    NoGradInside.apply(x).sum().backward()
+    return x.grad
+
+
+@case(leaf())
+def function_of_keywords(x):
+    return Cube.apply(x=x)
+
+
 class Lost(Function):
     @staticmethod
     def forward(ctx, x):

@@ -41,6 +41,8 @@ ORIGINALS[Context] = BackwardCFunction
 def apply(cls, /, *args, **kwargs):
     needs_input_grad = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
     before = torch.is_grad_enabled()
+    if kwargs and before and any([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in (*args, *kwargs.values())]):
+        give_up("keyword arguments of an autograd function")
     ctx = Context(needs_input_grad)
     torch.set_grad_enabled(False)
     try:
@@ -63,8 +65,6 @@ def apply(cls, /, *args, **kwargs):
             return _result(made, args, ctx.dirty)
     finally:
         torch.set_grad_enabled(before)
-    if kwargs:
-        give_up("keyword arguments of an autograd function")
     return with_gradients(cls, ctx, args, made, ctx.to_save, ctx.non_differentiable, ctx.materialize_grads)
 
 

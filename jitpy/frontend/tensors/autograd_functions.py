@@ -40,6 +40,15 @@ class _Traced:
     once: bool = False
 
 
+@builtin(torch.is_grad_enabled)
+def _is_grad_enabled(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    code = ex.frames[-1].code
+    if not is_polyfill(code) and code.co_filename != torch.autograd.grad_mode.__file__:
+        ex.recorder.state.mode_questions += 1
+    with recording(ex, "torch.is_grad_enabled()"):
+        return const(ex.recorder.call(torch.is_grad_enabled, (), {}, ex.loc()))
+
+
 @builtin(torch.autograd.Function.apply.__func__)
 def _apply(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
     if ex.sync_depth > ex.ordinary_depth:
@@ -219,7 +228,7 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
             value = stand_in(recorder.node(value.traced, is_result=True), spec)
         saved.append(value)
     given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
-    named = recorder.sizes.unbacked_count
+    named, asked = recorder.sizes.unbacked_count, recorder.state.mode_questions
     with _as_backward(ex, tracing):
         ex.call_sync(ex.world.const_object(autograd.unpack), [ctx, TupleValue(saved)])
         body = trace_body(ex, ex.world.const_object(autograd.backward), [cls, ctx, TupleValue(grads)], {}, stand_ins,
@@ -228,6 +237,8 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
         raise _refusal("a backward that writes to what it is given")
     if recorder.sizes.unbacked_count != named:
         raise _refusal("a backward with sizes that depend on data")  # what is assumed of them is checked in the forward
+    if recorder.state.mode_questions != asked:
+        raise _refusal("a backward that asks whether grad mode is on: that depends on the pass")
     for node in body.graph.nodes:
         if node.op.is_random or isinstance(node.spec, ScalarSpec):
             raise _refusal(f"{node.op} in backward")
