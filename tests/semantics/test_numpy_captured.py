@@ -294,6 +294,27 @@ def item_writes(a):
     return a
 
 
+@captured(lambda: (np.zeros(5, np.float32), np.array([0, -1, 3, 3]), torch.randn(4)),
+          lambda: (np.arange(5), np.array([2, 2, 4, -5], dtype=np.int8), torch.randn(4) * 9))
+def writes_at_computed_places(a, places, x):
+    new = x.abs().numpy()
+    for place, value in zip(places, new):
+        a[place] = value
+        a[place - 1] += 2
+    a[places[0]] = 7
+    return a, [a[place] for place in places]
+
+
+@case(lambda: (np.zeros(5, np.float32), np.array([0, 7]), torch.randn(2)))
+def writes_outside(a, places, x):
+    try:
+        for place, value in zip(places, x.numpy()):
+            a[place] = value
+    except IndexError as error:
+        return str(error), a
+    return a
+
+
 @captured(lambda: (np.arange(6),))
 def writes_convert(a):
     a[0] = 2.7

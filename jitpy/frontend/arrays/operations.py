@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ def get_item(ex: Executor, array: ArrayValue, key: Value) -> Value:
     stand_in, place = stand_in_for(ex, array, made), stand_in_for(ex, key, made)
     answer = asked(ex, "ndarray.__getitem__", lambda a, k: a[k], stand_in, place)
     check_kind("ndarray.__getitem__", _ANY_KIND, array.dtype)
-    if isinstance(key, ArrayValue) and key.is_scalar and key.dtype.kind in "iu" and array.traced.ndim == 1:
+    if _is_place(array, key):
         result = traced_body(ex, arrays.picked, [tensor_of(ex, array), tensor_of(ex, key)])
     else:
         result = traced_body(ex, torch.Tensor.__getitem__, [tensor_of(ex, array), _key(ex, key, masks=False)])
@@ -109,7 +109,15 @@ def set_item(ex: Executor, array: ArrayValue, key: Value, new: Value) -> None:
     if np.ndim(value) and any(isinstance(k, (np.ndarray, list)) for k in (place if type(place) is tuple else (place,))):
         raise refuse("ndarray.__setitem__ of several numbers at places that may be equal")
     tensor = own_copy(ex, array, converted(ex, "ndarray.__setitem__", new, array.dtype))
-    traced_body(ex, torch.Tensor.__setitem__, [tensor_of(ex, array), _key(ex, key, masks=True), tensor])
+    if _is_place(array, key):
+        traced_body(ex, arrays.placed, [tensor_of(ex, array), tensor_of(ex, key), tensor])
+    else:
+        traced_body(ex, torch.Tensor.__setitem__, [tensor_of(ex, array), _key(ex, key, masks=True), tensor])
+
+
+def _is_place(array: ArrayValue, key: Value) -> TypeGuard[ArrayValue]:
+    """Whether `array[key]` is one number, at a place that the graph computes."""
+    return isinstance(key, ArrayValue) and key.is_scalar and key.dtype.kind in "iu" and array.traced.ndim == 1
 
 
 _ANY_KIND = Counterpart(arrays.array, (), "bifc")

@@ -354,6 +354,11 @@ def picked(a: Any, index: Any) -> Any:
     return torch.reshape(a[torch.reshape(index.to(torch.int64), (1,))], ())
 
 
+def placed(a: Any, index: Any, value: Any) -> Any:
+    """`a[index] = value`, likewise."""
+    a.index_put_((torch.reshape(index.to(torch.int64), (1,)),), value)
+
+
 # -- the rest
 
 
