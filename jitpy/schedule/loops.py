@@ -81,6 +81,8 @@ class Kernel:
     parts: list[Kernel] = field(default_factory=list)
     #: what a scatter's result starts from; None: zeros
     start: Value | None = None
+    #: whether a scatter adds; else it writes
+    adds: bool = True
     columns: list[Reduce] = field(default_factory=list)
     column_stores: list[Store] = field(default_factory=list)
 
@@ -477,7 +479,8 @@ def _build_scatter(group: Group, name: str, inlined: set[Value], env: SizeEnv) -
     expr = value.body(trace, index)
     store = Store(value, flatten(place, value.stride), expr)
     nodes = nodes_of({value: None, **trace.visited})
-    kernel = Kernel(name, "scatter", [], None, [store], [], env, group.members, nodes=nodes, start=value.start)
+    kernel = Kernel(name, "scatter", [], None, [store], [], env, group.members, nodes=nodes, start=value.start,
+                    adds=value.adds)
     parallel = sorted(step, key=lambda a: -env.hint(step[a]))
     kernel.axes = parallel + [a for a in axes if a not in parallel]
     kernel.vector = parallel[-1] if parallel and step[parallel[-1]] == 1 else None

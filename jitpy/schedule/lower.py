@@ -414,6 +414,7 @@ class Lowering:
         body: Callable[[Trace, IndexTuple], Expr] | None = None,
         start: Value | None = None,
         in_float32: float = 0,
+        adds: bool = True,
     ) -> Value:
         """Zeros of `source`'s dtype (or `start`), to which the elements of `source` (or what `body` makes of them) are
         added, each at the index `target`. With `in_float32` sums of numbers of 16 bits are in float32, which pays
@@ -429,7 +430,7 @@ class Lowering:
                     raise NotCovered("eager's kernel moves fewer bytes")
                 sums = self.tag(Scatter(tuple(shape), torch.float32, tuple(source_shape), target, body))
                 return self.pointwise(shape, dtype, lambda trace, index: trace.read(sums, index))
-        return self.tag(Scatter(tuple(shape), dtype, tuple(source_shape), target, body, start=start))
+        return self.tag(Scatter(tuple(shape), dtype, tuple(source_shape), target, body, start=start, adds=adds))
 
     def copy(self, value: Value) -> Value:
         """A fresh tensor with the same elements."""

@@ -151,16 +151,21 @@ def _add_at(
     if probe is not None and not probe.reads and probe.result.op == "const" and probe.result.attr == 0:
         return low.scatter(x.shape, source, source_shape, target, in_float32=in_float32)
     if low.scatters == "ordered" or x.dtype.itemsize >= 4 or not in_float32:
-        start, stride = x, node.tensor.stride
-        if not is_dense(low.env, x.shape, stride):
-            stride = contiguous_stride(x.shape)
-        if x is not base or x.stride != stride:
-            start = low.copy(x)
-            start.stride = stride
-        return low.scatter(x.shape, source, source_shape, target, start=start)
+        return low.scatter(x.shape, source, source_shape, target, start=_start(low, node, x))
     scattered = low.scatter(x.shape, source, source_shape, target, in_float32=min(1, in_float32))
     dtype = carrier(x.dtype)
     return low.apply(lambda e, a, b: e.add(a, b), [x, scattered], x.shape, x.dtype, dtype)
+
+
+def _start(low: Lowering, node: Any, x: Value) -> Value:
+    """`x`, or a copy of it, in memory as the result is."""
+    start, stride = x, node.tensor.stride
+    if not is_dense(low.env, x.shape, stride):
+        stride = contiguous_stride(x.shape)
+    if x is not base_of(x) or x.stride != stride:
+        start = low.copy(x)
+        start.stride = stride
+    return start
 
 
 def _side_by_side(shape: Sequence[Dim], target: Callable[[Trace, IndexTuple], IndexTuple]) -> bool:
@@ -257,15 +262,18 @@ def scatter_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source
 def index_put(
     low: Lowering, node: Any, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    if not accumulate:
-        raise NotCovered("which of several writes to one place stays is eager's to decide")
-    _accumulates(x, values)
+    if accumulate:
+        _accumulates(x, values)
+    elif x.dtype is not values.dtype or x.dtype.is_complex or not x.shape:
+        raise NotCovered("a write in this dtype")
     given = [k for k, ids in enumerate(indices) if ids is not None]
     if not given:
         raise NotCovered("no indices")
     for k in given:
         require_integers(indices[k])
     block = _broadcast([indices[k].shape for k in given])
+    if not accumulate and (low.scatters != "ordered" or any(type(size) is not int or size != 1 for size in block)):
+        raise NotCovered("which of several writes to one place stays is eager's to decide")
     together = given == list(range(given[0], given[-1] + 1))
     first = given[0] if together else 0
     others = tuple(size for k, size in enumerate(x.shape) if k not in given)
@@ -281,6 +289,8 @@ def index_put(
             for k in range(len(x.shape))
         )
 
+    if not accumulate:
+        return low.scatter(x.shape, source, shape, target, start=_start(low, node, x), adds=False)
     return _add_at(low, node, x, source, shape, target, is_sorted=True)
 
 

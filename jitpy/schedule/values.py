@@ -145,9 +145,10 @@ class Scan(Computed):
 
 class Scatter(Computed):
     """Zeros to which, for each point of `source_shape` in row-major order, `body` is added at the index `target`; or
-    `start` instead of zeros, which lies in memory as the result does."""
+    `start` instead of zeros, which lies in memory as the result does. Where it does not `add`, it writes `body` there:
+    no two points share a place."""
 
-    __slots__ = ("source_shape", "target", "body", "start")
+    __slots__ = ("source_shape", "target", "body", "start", "adds")
 
     def __init__(
         self,
@@ -158,12 +159,14 @@ class Scatter(Computed):
         body: Body,
         name: str = "",
         start: Value | None = None,
+        adds: bool = True,
     ) -> None:
         super().__init__(shape, dtype, name)
         self.source_shape = source_shape
         self.target = target
         self.body = body
         self.start = start
+        self.adds = adds
 
 
 class Trace:

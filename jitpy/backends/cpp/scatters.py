@@ -1,4 +1,4 @@
-"""Additions at computed places. Threads share the axes along which no place repeats, so that results do not depend on
+"""Additions and writes at computed places. Threads share the axes along which no place repeats, so that results do not depend on
 their number."""
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class ScatterPrinter(KernelPrinter):
         self.emit(self._roots(), names)
         place = self.fresh("p")
         self.text.add(f"const int64_t {place} = {self.printer.index(store.index, names)};")
-        before = self.load(store.value, place)
-        total = self.stored(store.value, f"{before} + {self.printer.ref(store.expr, names)}")
-        self.text.add(f"{self.pointers[store.value]}[{place}] = {total};")
+        value = self.printer.ref(store.expr, names)
+        if self.kernel.adds:
+            value = f"{self.load(store.value, place)} + {value}"
+        self.text.add(f"{self.pointers[store.value]}[{place}] = {self.stored(store.value, value)};")
