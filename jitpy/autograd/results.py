@@ -16,7 +16,7 @@ import torch
 
 from ..ir.alias import alias_kind, has_tensor, hidden_history
 from ..ir.autograd_function import NAME as AUTOGRAD_FUNCTION
-from ..ir.graph import BEFORE_WRITES, CONSTANT, GETITEM, IN_INFERENCE_MODE, INPUT, Graph, Node, map_nodes
+from ..ir.graph import BEFORE_WRITES, CONSTANT, GETITEM, IN_INFERENCE_MODE, INPUT, LATE_HISTORY, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import ScalarSpec, TensorSpec
@@ -105,7 +105,7 @@ def separate(graph: Graph, all_views: bool) -> Views | None:
         if isinstance(node.spec, ScalarSpec) or not isinstance(node.spec, TensorSpec):
             raise NotCovered("a number as a result")
         shared = any(shown[base] > 1 or base.op in (INPUT, CONSTANT) for base in own) or _is_custom_view(node) or \
-            hidden_history(graph, node) is not None or _is_restricted(bases, node)
+            hidden_history(graph, node) is not None or _is_restricted(bases, node) or LATE_HISTORY in node.meta
         results.append(made.again(node) if shared or all_views else made.given(node))
     if results == made.graph.inputs and len(made.core) == len(graph.outputs):
         return None

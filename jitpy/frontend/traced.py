@@ -97,7 +97,7 @@ class Storage:
     lost_at       the step of the last such write
     seen          its version counter moves: not all writes went through `.data`, or were those of running statistics
     history       the step at which a value with a history was written to an input, the first; None: at none
-    turned        the generation at which an input that did not require grad came to; None: at none
+    turned        the generation at which memory that did not require grad came to; None: at none
     written_at    the step of the first write; None: there was none
     frozen        a leaf that was made here shows this memory: it is not written to
     leaf          the parameter that was made of this memory, if one was
@@ -145,11 +145,12 @@ class TracedTensor:
     anchored      `node` is built by view ops from the storage's base node (not just equal to that)
     is_leaf       whether eager's `t.is_leaf` reads True although it requires grad (see `unasked`)
     made          the storage's generation when this object was made, or written to as a view
+    asked         the storage's generation when autograd was last asked for this view's history
     stands_for    the number of the input that this leaf is, whose `.data` was assigned; None once its history has begun
     """
 
-    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "_is_leaf", "made", "stands_for",
-                 "_spec")
+    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "_is_leaf", "made", "asked",
+                 "stands_for", "_spec")
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class TracedTensor:
         self.storage = storage
         self.chain = chain
         self.node = node
-        self.generation = self.made = storage.generation
+        self.generation = self.made = self.asked = storage.generation
         self.anchored = anchored
         self._is_leaf = is_leaf
         self.stands_for: int | None = None
@@ -175,7 +176,7 @@ class TracedTensor:
     def spec(self) -> TensorSpec:
         """dtype, shape, strides, device and `requires_grad` as eager would read them now."""
         if self.generation != self.storage.generation:
-            self.recorder.node(self)
+            self.recorder.seen_as_nodes(self)
         return self._spec
 
     @property
@@ -184,6 +185,14 @@ class TracedTensor:
         makes the view's history anew, of what the view and its base show at that moment: `.data = ...` changes it. So
         it is asked when the program uses the view under autograd."""
         return self._is_leaf is None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether this view is older than the history of what it shows, and nobody has asked for its own since. To
+        eager it requires grad, and is a leaf until somebody asks: it may not be written to under grad mode."""
+        turned = self.storage.turned
+        return turned is not None and bool(self.chain) and max(self.made, self.asked) < turned and not any(
+            step.op.target is _DETACH or step.multi or not step.grad_enabled for step in self.chain)
 
     @property
     def is_leaf(self) -> bool:
@@ -252,11 +261,11 @@ class TracedTensor:
 
     def state(self) -> tuple[Any, ...]:
         return (self.storage, self.chain, self.node, self.generation, self.anchored, self._is_leaf, self.made,
-                self.stands_for, self._spec)
+                self.asked, self.stands_for, self._spec)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         (self.storage, self.chain, self.node, self.generation, self.anchored, self._is_leaf, self.made,
-         self.stands_for, self._spec) = state
+         self.asked, self.stands_for, self._spec) = state
 
     def __repr__(self) -> str:
         return f"TracedTensor({self.node.name}: {self._spec})"

@@ -30,6 +30,8 @@ REENTRANT = "reentrant"
 DROPS_GRAD = "drops .grad"
 #: In the `meta` of a view of an input: the program made it before it wrote to that input. Autograd tells the order.
 BEFORE_WRITES = "made before writes"
+#: of a result that is a view: older than the history of what it shows, and to be made as a view
+LATE_HISTORY = "late history"
 #: In the `meta` of a detach() that is `.data`: which one (an object). It has a version counter of its own.
 OWN_VERSIONS = "own versions"
 #: In the `meta` of a view: the program made it in inference mode, of a tensor that is none of that mode's.

@@ -190,6 +190,25 @@ def accumulation_has_hooks(leaf: torch.Tensor) -> bool:
 _has_hooks: Callable[[torch.Tensor], bool] | None = None
 
 
+def forget_history(view: torch.Tensor) -> None:
+    """A view was made before what it shows got a history: autograd finds its own when it is next asked, and until then
+    it counts as a leaf, which nobody may write to under grad mode. Without native code the view has its history at once.
+    """
+    try:
+        load_native("runtime").forget_history(view)
+    except NativeUnavailable:
+        return
+
+
+def history_is_late(view: torch.Tensor) -> bool:
+    """Whether what the view shows has got a history since the view was made, and nobody has asked for the view's own.
+    Only C++ can tell without asking: False where the native runtime cannot be built."""
+    try:
+        return load_native("runtime").history_is_late(view)
+    except NativeUnavailable:
+        return False
+
+
 def _no_hooks(leaf: torch.Tensor) -> bool:
     return False
 

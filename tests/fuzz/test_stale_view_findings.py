@@ -66,6 +66,55 @@ _finding("write_to_a_base_that_got_other_memory", """
     t2 = t1 * 0.5
     """, "t2", alias=6)
 
+# A view that is older than the history of what it shows is a leaf to eager until somebody asks: no operation in place.
+_finding("list_of_a_view_older_than_the_history", """
+    with torch.no_grad():
+        with torch.enable_grad():
+            y[0] = v
+        t2 = z.new_ones(z.shape)
+    t3 = t2.tensor_split(2, -1)[-1]
+    t2 += v
+    torch._foreach_mul_([t3, t3], 0.5)
+    """, "t3", alias=4)
+_finding("view_older_than_the_history", """
+    t2 = z.new_ones(z.shape)
+    t3 = t2[1:]
+    t2 += v
+    t3.mul_(0.5)
+    """, "t3")
+_finding("view_older_than_the_history_behind_a_break", """
+    t2 = z.new_ones(z.shape)
+    t3 = t2[1:]
+    t2 += v
+    torch._C._is_tracing()
+    t3.mul_(0.5)
+    """, "t3")
+_finding("view_of_an_argument_older_than_the_history", """
+    t3 = z[1:]
+    z += v
+    t3.mul_(0.5)
+    """, "t3")
+_finding("view_older_than_the_history_that_leaves", """
+    t2 = z.new_ones(z.shape)
+    t3 = t2[1:]
+    t2 += v
+    """, "t3", after=("out[0].mul_(2)",))
+_finding("rows_filled_one_after_the_other", """
+    t2 = x.new_zeros(2, 3)
+    t3 = t2[0]
+    t4 = t2[1]
+    t3.copy_(v)
+    t4.copy_(v)
+    """, "t2, t3")
+for asked in ("t4 = t3 * 2", "t4 = t3[0]", "log.append(t3.is_leaf)", "t4 = t3.sum()"):
+    _finding(f"view_older_than_the_history_asked_by_{asked}", f"""
+    t2 = z.new_ones(z.shape)
+    t3 = t2[1:]
+    t2 += v
+    {asked}
+    t3.mul_(0.5)
+    """, "t3")
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

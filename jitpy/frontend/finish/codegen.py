@@ -22,6 +22,7 @@ from bytecode import Bytecode, FreeVar, Instr, Label
 
 from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
+from ...runtime.autograd_node import forget_history
 from ...runtime.lifetimes import is_mortal
 from .. import front_calls
 from ..breaks import GraphBreak, Restart
@@ -278,6 +279,9 @@ class Emitter:
             if isinstance(value, TensorValue) and self.world.recorder.bets.retains(value.traced):
                 self.remember(value)
                 self.afterwards(later(self._retain_gradient, value))
+            if isinstance(value, TensorValue) and value.traced.is_late and value.traced.storage.input is None:
+                self.remember(value)
+                self.afterwards(later(self._forget_history, value))
             if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
                 self.remember(value)
                 self.fill_attrs(value)
@@ -401,6 +405,11 @@ class Emitter:
         """A result that was told to retain its gradient, and may have got one."""
         assert value.grad is not None
         self.call(retain_gradient, later(self.load, value), later(self.load, value.grad))
+        self.emit("POP_TOP")
+
+    def _forget_history(self, value: TensorValue) -> None:
+        """A view that is older than the history of what it shows: nobody has asked for its own yet."""
+        self.call(forget_history, later(self.load, value))
         self.emit("POP_TOP")
 
     def set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:

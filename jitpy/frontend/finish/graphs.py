@@ -10,7 +10,7 @@ import torch
 from jitpy.ir import GETITEM, INPUT, Mutation, Node, contiguous_stride
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import lower
-from jitpy.ir.graph import BEFORE_WRITES
+from jitpy.ir.graph import BEFORE_WRITES, LATE_HISTORY
 
 from ..breaks import GraphBreak, Restart
 from ..inputs import owns_its_memory
@@ -276,6 +276,8 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
         is_anew = requires_grad(owner.spec) and payload.generation != storage.generation and \
             not payload.is_detached and not any(step.multi for step in payload.chain)
         recorder._refresh(payload, None if is_anew else shown.view, owner)
+    if payload.is_late:
+        payload.node.meta[LATE_HISTORY] = True
     return payload.node
 
 

@@ -147,8 +147,8 @@ def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs
         spec = table.infer(
             table.get(facts.functional),
             recorder.sizes,
-            recorder.to_node(call_args),
-            recorder.to_node(call_kwargs),
+            recorder.seen_as_nodes(call_args),
+            recorder.seen_as_nodes(call_kwargs),
             recorder.state.grad_enabled,
         )
         if type(spec) is not TensorSpec or spec.shape != target.shape or not torch.can_cast(spec.dtype, target.dtype):

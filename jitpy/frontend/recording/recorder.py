@@ -34,6 +34,7 @@ from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 from jitpy.ir.ops.views import PARTS, with_first_position
 
 from ...ir.algebra import sympy
+from ...runtime.autograd_node import history_is_late
 from ..finish.graphs import finish_graph, no_view
 from ..guards import GuardSet
 from ..inputs import (
@@ -97,6 +98,7 @@ __all__ = [
 #: Views that torch refuses of tensors whose conjugation or negation is pending.
 _OF_RESOLVED = frozenset({_aten.view_as_real.default, _aten.view_as_complex.default, _aten.view.dtype})
 
+_LEAF_WRITTEN = "a leaf Variable that requires grad is being used in an in-place operation."
 _NOT_OUTSIDE = "an inference tensor is changed outside inference mode"
 
 #: How far the recording was: numbers of nodes, inputs, relations, guards and journal entries.
@@ -136,6 +138,7 @@ class Recorder:
         self.size_numbers: dict[Any, TracedScalar] = {}
         #: position of the first node whose result requires grad
         self._first_grad_node: int | None = None
+        self._only_looks = False  # see `seen_as_nodes`
         # undo log: callables in order
         self._journal: list[Callable[[], None]] = []
         self.state = TorchState(guards, self._journal)
@@ -195,13 +198,21 @@ class Recorder:
             self._refresh(value)
         if value.stands_for is not None and self.state.grad_enabled and not detached:
             self.bets.begin_at_data(value)
-        if value.unasked and self.state.grad_enabled and not detached:
+        if value.unasked and self.state.grad_enabled and not detached and not self._only_looks:
             value.is_leaf = self.ask_leaf(value)
+        if self.state.grad_enabled and not detached and not self._only_looks:
+            self.ask_history(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
         if value.chain and self.state.grad_enabled and not detached and not is_result and value.hides_history:
             raise Uncapturable("unsupported_op", "a view that was made under no_grad, used under grad mode: a leaf")
         return value.node
+
+    def ask_history(self, value: TracedTensor) -> None:
+        """Autograd is asked for the history of a view, and finds one if what it shows has got one."""
+        if value.chain and value.asked != value.storage.generation:
+            self._save(value)
+            value.asked = value.storage.generation
 
     def ask_leaf(self, value: TracedTensor) -> bool:
         """Whether a tensor from outside is a leaf."""
@@ -315,6 +326,14 @@ class Recorder:
         if isinstance(payload, torch.Tensor):
             return self.constant(payload)
         return payload
+
+    def seen_as_nodes(self, payload: Any) -> Any:
+        """As `to_node`, for who only wants to know what an operation would do."""
+        self._only_looks = True
+        try:
+            return self.to_node(payload)
+        finally:
+            self._only_looks = False
 
     def constant(self, tensor: torch.Tensor) -> Node:
         """A tensor that the graph owns."""
@@ -459,8 +478,10 @@ class Recorder:
         if functional.namespace == COPYING:
             self._check_copies(facts, args, kwargs)
         overlap.check_operands(self, facts, args, kwargs)
+        if self.state.grad_enabled and not facts.outs:
+            self._check_late(facts, args, kwargs)
         if not facts.outs:
-            check_written(facts.overload, self.to_node(args), self.to_node(kwargs))
+            check_written(facts.overload, self.seen_as_nodes(args), self.seen_as_nodes(kwargs))
         if facts.overload is _aten.normal_.default and not fills_alike(self.sizes, args[0].spec):
             raise Uncapturable("unsupported_op", "normal_() of memory with gaps, which draws its own numbers")
         if facts.overload is _aten.copy_.default:
@@ -523,6 +544,15 @@ class Recorder:
         if not ordered:
             return None
         return ordered[0] if len(ordered) == 1 else tuple(ordered)
+
+    def _check_late(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Eager's error for a write to a view that it takes for a leaf."""
+        for name in facts.mutated:
+            for target in tensors_in(facts.argument(name, args, kwargs)):
+                if target.is_late:
+                    raise UserError(RuntimeError(_LEAF_WRITTEN))
+                if target.unasked and history_is_late(self._inputs[target.storage.input].value):
+                    raise Uncapturable("input_mutation", "a view older than the history of its base is written to")
 
     def _check_copies(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Whether an op of the program's that writes may write to copies: not where they would have to be copied back,
@@ -629,8 +659,9 @@ class Recorder:
             self.bets.keep(storage, written, writer)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
             storage.history = self.step()
-            if not self.graph.inputs[storage.input].tensor.requires_grad:
-                storage.turned = storage.generation + 1
+        before = levels[0] if storage.input is None else self.graph.inputs[storage.input]
+        if new.tensor.requires_grad and not lost and not before.tensor.requires_grad and storage.turned is None:
+            storage.turned = storage.generation + 1
         storage.values = (*storage.values, *dict.fromkeys((written, value, new)))
         if not unseen:
             storage.writers = (*storage.writers, writer)
@@ -669,7 +700,7 @@ class Recorder:
             raise Uncapturable("unsupported_op", "a write to a tensor whose .data was assigned")
         base = storage.base.tensor
         if storage.leaf is target and spec.requires_grad and grad:
-            raise UserError(RuntimeError("a leaf Variable that requires grad is being used in an in-place operation."))
+            raise UserError(RuntimeError(_LEAF_WRITTEN))
         if base.requires_grad and (not grad or target.is_detached):
             # An input's copy-back is made with grad mode or without: not one after the other.
             if storage.input is None or any(
@@ -689,9 +720,7 @@ class Recorder:
             if storage.input is not None:
                 check_write_under_grad(self, self._inputs[storage.input], target)
             elif target.is_leaf and spec.requires_grad:
-                raise UserError(
-                    RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-                )
+                raise UserError(RuntimeError(_LEAF_WRITTEN))
             if is_out:
                 raise Uncapturable("unsupported_op", "out= with tensors that require grad")
             if storage.lost_grad:

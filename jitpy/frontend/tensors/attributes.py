@@ -61,6 +61,7 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     if not tensor.spec.requires_grad:
         return True
     index, storage = tensor.input, tensor.storage
+    recorder.ask_history(tensor)
     if recorder.bets.is_leaf(tensor) or tensor.stands_for is not None:
         return True
     if index is None or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad:

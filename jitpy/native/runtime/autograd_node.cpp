@@ -661,7 +661,43 @@ PyObject* accumulation_has_hooks(PyObject*, PyObject* object) {
   return PyBool_FromLong(node && (!node->pre_hooks().empty() || !node->post_hooks().empty()));
 }
 
+// A view was made before its base got a history, and autograd is to find its own when it is next asked: it looks at the
+// version of the memory to see that.
+PyObject* forget_history(PyObject*, PyObject* object) {
+  if (!THPVariable_Check(object)) {
+    PyErr_SetString(PyExc_TypeError, "forget_history(tensor)");
+    return nullptr;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+  if (meta != nullptr && meta->has_bw_view() && !tensor.is_inference()) {
+    const std::lock_guard<std::mutex> lock(meta->mutex_);
+    meta->grad_fn_.reset();
+    meta->output_nr_ = 0;
+    meta->set_attr_version(static_cast<uint32_t>(tensor._version()) - 1);
+  }
+  Py_RETURN_NONE;
+}
+
+// Whether a view has no history of its own as yet, though its base has got one.
+PyObject* history_is_late(PyObject*, PyObject* object) {
+  if (!THPVariable_Check(object)) {
+    PyErr_SetString(PyExc_TypeError, "history_is_late(tensor)");
+    return nullptr;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+  if (meta == nullptr || !meta->has_bw_view() || tensor.is_inference()) Py_RETURN_FALSE;
+  const std::lock_guard<std::mutex> lock(meta->mutex_);
+  return PyBool_FromLong(meta->grad_fn_ == nullptr && !meta->requires_grad_ &&
+                         meta->get_backward_view().base_.requires_grad() &&
+                         meta->get_attr_version() != static_cast<uint32_t>(tensor._version()));
+}
+
 PyMethodDef functions[] = {
+    {"history_is_late", history_is_late, METH_O,
+     "history_is_late(tensor) -> bool: whether autograd has not been asked for a view's history since its base got one"},
+    {"forget_history", forget_history, METH_O, "forget_history(tensor): have autograd look for a view's history anew."},
     {"accumulation_has_hooks", accumulation_has_hooks, METH_O,
      "Whether hooks were put on the node that adds gradients to a leaf's `.grad`."},
     {nullptr, nullptr, 0, nullptr},
