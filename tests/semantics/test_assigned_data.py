@@ -282,6 +282,118 @@ def with_another_that_shows_it(p, q):
     return q, p.data
 
 
+# -- leaves that are made inside: attacks, which step through `.data`
+
+WEIGHT = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+
+
+@case(one, fullgraph=True)
+def attack_by_backward(x):
+    delta = torch.zeros_like(x, requires_grad=True)
+    best = torch.zeros(())
+    for _ in range(3):
+        loss = torch.tanh((x + delta) @ WEIGHT).sum()
+        loss.backward()
+        best = torch.max(best, loss.detach())
+        delta.data = (delta + 0.01 * delta.grad.detach().sign()).clamp(-0.1, 0.1)
+        delta.grad.zero_()
+    return delta.detach(), best
+
+
+@case(one, fullgraph=True)
+def attack_by_grad(x):
+    delta = torch.zeros_like(x).uniform_(-0.1, 0.1)
+    delta.requires_grad = True
+    for _ in range(3):
+        grad = torch.autograd.grad(torch.tanh((x + delta) @ WEIGHT).sum(), delta)[0]
+        delta.data = torch.clamp(delta.data + 0.01 * grad.sign(), -0.1, 0.1)
+    return x + delta.detach()
+
+
+@case(one)
+def gradients_add_up_over_assignments(x):
+    d = torch.ones_like(x).requires_grad_()
+    (d**2).sum().backward()
+    d.data = x * 2
+    (d**3).sum().backward()
+    return d.grad, d.detach(), d.is_leaf, d.requires_grad
+
+
+@case(one)
+def kept_before_read_behind(x):
+    d = torch.ones_like(x).requires_grad_()
+    v = d.view(-1)
+    loss = (d**2 * x).sum() + (v * v).sum()
+    d.data = torch.full_like(x, 5.0)
+    loss.backward()
+    return d.grad, d.detach()
+
+
+@case(one)
+def passes_to_former_values(x):
+    d = torch.ones_like(x).requires_grad_()
+    first = (d * x).sum()
+    d.data = x * 3
+    second = (d * 2).sum()
+    return torch.autograd.grad(first, d, retain_graph=True)[0], torch.autograd.grad(first + second, d)[0], d.detach()
+
+
+@case(one)
+def derivative_of_a_gradient_behind(x):
+    d = torch.ones_like(x).requires_grad_()
+    grad = torch.autograd.grad((d**3).sum(), d, create_graph=True)[0]
+    d.data = x * 3
+    return torch.autograd.grad(grad.sum(), d)[0]
+
+
+@case(one)
+def own_leaf_is_returned(x):
+    d = torch.ones_like(x).requires_grad_()
+    (d**2).sum().backward()
+    d.data = x * 2
+    return d, (d * d).sum()
+
+
+@case(one)
+def memory_that_others_show(x):
+    d, e = torch.ones_like(x).requires_grad_(), torch.ones_like(x).requires_grad_()
+    kept, other = d.detach(), x * 2
+    d.data, e.data = other, x
+    kept.add_(1)
+    other.add_(1)
+    grads = torch.autograd.grad((d**2).sum() + (e**2).sum(), [d, e])
+    return grads, kept, other, d.detach(), e.detach(), e.data_ptr() == x.data_ptr()
+
+
+@case(one)
+def of_another_size(x):
+    d = torch.ones_like(x).requires_grad_()
+    d.data = torch.ones(2)
+    return d.shape, d.detach()
+
+
+@case(one)
+def watched_leaf(x):
+    d, seen = torch.ones_like(x).requires_grad_(), []
+    d.register_hook(lambda grad: seen.append(grad.sum()))
+    (d * 2).sum().backward()
+    d.data = x * 2
+    (d * 3).sum().backward()
+    return seen, d.grad
+
+
+@case(one)
+def clamped_behind_a_step(x):
+    d = torch.zeros_like(x, requires_grad=True)
+    optimizer = torch.optim.SGD([d], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        torch.tanh((x + d) @ WEIGHT).sum().backward()
+        optimizer.step()
+        d.data = d.data.clamp(-0.1, 0.1)
+    return d.detach()
+
+
 test_all = make_test(__name__)
 
 

@@ -100,9 +100,10 @@ class Bets:
     off: leaves from outside that were told not to require grad, with their states before. seen_off: as what views of
     them are made since, of which none may outlive the graph: it would be no view of the tensor. turned: inputs that
     were told to require grad. No other input shows their memory: views that were made before come to require grad with
-    them. replaced: inputs whose `.data` was assigned, with the last step that did it. assigned: the steps of views by
-    which these look at what was assigned. kept: what was written under autograd to a memory, where autograd keeps it,
-    with the node that computed it.
+    them. replaced: inputs whose `.data` was assigned, with the last step that did it. renewed: what stands for leaves
+    that were made here since their `.data` was assigned, with what did before. assigned: the steps of views by which
+    inputs look at what was assigned. kept: what was written under autograd to a memory, where autograd keeps it, with
+    the node that computed it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -110,6 +111,7 @@ class Bets:
         self.kept: list[tuple[Storage, Node, Node, Bet]] = []
         self.replaced: dict[int, int] = {}
         self.assigned: dict[ViewStep, Bet] = {}
+        self.renewed: dict[TracedTensor, TracedTensor] = {}
         self.outdated: dict[ViewStep, Bet] = {}
         self.leaves: dict[Node, Leaf] = {}
         self.based: dict[tuple[Storage, ViewStep | None], Bet] = {}
@@ -279,6 +281,12 @@ class Bets:
                     if (step := value.meta.get(OWN_VERSIONS)) in self.assigned:
                         raise self.assigned[step].lost()
 
+    def renew(self, old: TracedTensor, tensor: TracedTensor) -> None:
+        """The `.data` of a leaf that was made here is assigned: `tensor` stands for it from now on."""
+        self.renewed[tensor] = old
+        self._recorder._journal.append(lambda: self.renewed.pop(tensor) and None)
+        self.begin(tensor)
+
     def begin_at_data(self, tensor: TracedTensor) -> None:
         """A leaf whose `.data` was assigned is read under autograd: its history begins at what it shows."""
         recorder, number = self._recorder, tensor.stands_for
@@ -339,6 +347,13 @@ class Bets:
         leaf = self.leaves.get(tensor.storage.base)
         return leaf is not None and leaf.tensor is tensor
 
+    def is_own_leaf(self, tensor: TracedTensor) -> bool:
+        """Whether a tensor that was made here, and is no parameter, was told to require grad, and nobody watches it."""
+        leaf = self.leaves.get(tensor.storage.base)
+        return leaf is not None and leaf.tensor is tensor and leaf.input is None and not tensor.chain and \
+            tensor not in self._recorder.parameters.data and \
+            not any(hooked.tensor is tensor for hooked in self.hooked.values())
+
     def has_history(self, tensor: TracedTensor) -> bool:
         """Whether a tensor that requires grad was computed, here or before: a write that autograd records makes of an
         argument that is a leaf one that is not."""
@@ -354,7 +369,7 @@ class Bets:
         found = {node for node, leaf in self.leaves.items() if leaf.tensor is tensor}
         if tensor.input is not None:
             found.add(self._recorder.graph.inputs[tensor.input])
-        return found
+        return found | self.nodes_of(self.renewed[tensor]) if tensor in self.renewed else found
 
     def _passed_on_to_fail(self, node: Node, live: list[object]) -> bool:
         """Whether a pass from a result whose history is spent would bring a gradient to another one before it raises.

@@ -44,6 +44,9 @@ def _check(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
         what = "memory of a special kind"
     elif have.requires_grad and not given.dtype.is_floating_point:
         what = "numbers that have no gradient, in a tensor that requires grad"
+    elif recorder.bets.is_own_leaf(tensor):
+        if (have.shape, have.dtype, have.device) != (given.shape, given.dtype, given.device):
+            what = "another kind of tensor than a leaf that was made inside"
     elif value.source is None or value.real is None:
         if have.requires_grad or tensor.chain or tensor.storage.frozen or tensor.storage.leaf is not None:
             what = "a tensor made inside that is a view, a parameter, or requires grad"
@@ -71,6 +74,7 @@ def owns_its_memory(tensor: torch.Tensor) -> bool:
 
 def _replace(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
     recorder, old = ex.recorder, value.traced
+    is_own_leaf = recorder.bets.is_own_leaf(old)
     recorder.check_replaced(old.storage)
     shown = recorder.attribute(new, "data")
     made = TracedTensor(recorder, shown.storage, shown.chain, shown.node, shown.spec, shown.anchored)
@@ -78,6 +82,8 @@ def _replace(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
     _set(recorder, value, "traced", made)
     ex.world.tensors[id(made)] = value
     ex.world.touch(value)
+    if is_own_leaf:
+        recorder.bets.renew(old, made)
     if value.source is None or value.real is None:
         return
     recorder.guards.add(value.source, "python", owns_its_memory, ".data was assigned")
