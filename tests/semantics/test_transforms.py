@@ -18,6 +18,7 @@ from torch.func import (
     vjp,
     vmap,
 )
+from torch.utils.checkpoint import checkpoint
 
 from tests.semantics.harness import case, make_test
 
@@ -497,6 +498,43 @@ def vmap_leaks_a_tensor(x):
 @case(one)
 def grad_reads_requires_grad(x):
     return grad(lambda t: (t * (2 if t.requires_grad else 3)).sum())(x)
+
+
+@case(one, lambda: (vec().requires_grad_(),))
+def grad_reads_is_leaf(x):
+    return grad(lambda t: (t * (2 if t.is_leaf else 3) * (2 if (t * 1).is_leaf else 3)).sum())(x)
+
+
+@case(one, lambda: (vec().requires_grad_(),))
+def vmap_reads_what_autograd_knows(x):
+    def fn(t):
+        return t * (2 if t.requires_grad else 3) * (2 if t.is_leaf else 3)
+
+    return vmap(fn)(x), vmap(grad(fn))(x), grad(lambda t: vmap(fn)(t).sum())(x)
+
+
+@case(one)
+def grad_of_a_checkpoint(x):
+    return grad(lambda t: checkpoint(torch.sin, t, use_reentrant=False).sum())(x)
+
+
+@case(one)
+def vmap_asks_for_memory(x):
+    found = []
+    for asked in (lambda t: t.numpy(), lambda t: t.tolist()):
+        try:
+            found.append(vmap(lambda t, asked=asked: t * len(asked(t)))(x))
+        except RuntimeError as error:
+            found.append(str(error))
+    return found
+
+
+@case(one)
+def vmap_reads_data(x):
+    try:
+        return vmap(lambda t: t.data * 2)(x)
+    except RuntimeError as error:
+        return type(error).__name__
 
 
 @case(one)

@@ -67,7 +67,7 @@ def array_of_tensor(ex: Executor, value: TensorValue) -> ArrayValue:
     """`tensor.numpy()`: a new array in the same memory."""
     spec = value.traced.spec
     if spec.requires_grad or spec.dtype not in TORCH_DTYPES.values() or spec.device.type != "cpu" or \
-            any(value.traced.lazy_bits):
+            any(value.traced.lazy_bits) or ex.recorder.state.transforms:
         raise refuse("Tensor.numpy() of such a tensor")
     return ArrayValue(_alias(ex, value.traced), np.ndarray)
 

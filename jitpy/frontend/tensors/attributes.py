@@ -60,6 +60,8 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.bets.check_view(tensor)
     if not tensor.spec.requires_grad:
         return True
+    if recorder.state.transforms:
+        raise Uncapturable("transform", "Tensor.is_leaf of what a transform made")
     index, storage = tensor.input, tensor.storage
     recorder.ask_history(tensor)
     if recorder.bets.is_leaf(tensor) or tensor.stands_for is not None:
@@ -100,6 +102,8 @@ def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
 
 
 def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
+    if recorder.state.batched:
+        raise Uncapturable("transform", "Tensor.data under vmap")
     data = recorder.record(_aten.detach.default, (tensor,), {})
     step = replace(data.chain[-1], is_data=True)
     data.node.meta[OWN_VERSIONS] = step  # autograd does not see what the tensor and this one do to each other
@@ -121,6 +125,8 @@ def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
 def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.state.grad_questions += 1
     recorder.bets.check_view(tensor)
+    if recorder.state.batched and tensor.spec.requires_grad:
+        raise Uncapturable("transform", "Tensor.requires_grad under vmap, whose tensors have a history outside of it")
     if recorder.parameters.unrecorded(tensor) is not None:
         raise Uncapturable("unsupported_op", "a view, made under no_grad, of a parameter that was made here")
     return tensor.spec.requires_grad or tensor.hides_history and _base_requires_grad(recorder, tensor)

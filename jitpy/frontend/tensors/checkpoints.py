@@ -33,6 +33,8 @@ _OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_
 
 
 def _checkpoint(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if ex.recorder.state.transforms:
+        raise _refusal("a function that is transformed: torch.func refuses hooks on what is kept")
     options = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
     keywords = {name: value for name, value in kwargs.items() if name not in options}
     preserve = _flag(options, "preserve_rng_state", True)

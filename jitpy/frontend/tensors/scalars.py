@@ -238,6 +238,8 @@ _LIST_LIMIT = 1024
 
 
 def _tolist(recorder: Recorder, self: TracedTensor) -> Any:
+    if recorder.state.transforms:
+        raise Uncapturable("transform", "tolist() in a function that is transformed")
     shape = self.shape
     if not all(type(s) is int for s in shape):
         raise Uncapturable("dynamic_shape", "tolist() of a tensor with symbolic sizes")

@@ -104,6 +104,8 @@ class TorchState:
         self.seeds: dict[torch.Generator, int] = {}
         #: how many transforms of torch.func the function that is being traced is under
         self.transforms = 0
+        #: whether the innermost of them is vmap
+        self.batched = False
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()

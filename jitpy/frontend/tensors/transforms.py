@@ -260,11 +260,13 @@ def trace(ex: Executor, fn: TransformValue, tree: Any, tensors: list[TensorValue
     grad = recorder.state.grad_enabled
     if fn.transform in _REVERSE:
         recorder.state.set("grad_enabled", True)
+    batched, recorder.state.batched = recorder.state.batched, fn.transform is torch.func.vmap
     recorder.state.transforms += 1
     try:
         body = trace_body(ex, fn.func, arguments, keywords, stand_ins)
     finally:
         recorder.state.transforms -= 1
+        recorder.state.batched = batched
         if recorder.state.grad_enabled != grad:
             recorder.state.set("grad_enabled", grad)
     _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
