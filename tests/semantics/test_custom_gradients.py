@@ -515,6 +515,25 @@ def backward_asks_about_grad_mode(x):
     return first, second.detach()
 
 
+class AsksAutocast(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (2 if torch.is_autocast_enabled("cpu") else 3)
+
+
+@case(leaf())
+def backward_asks_about_autocast(x):
+    with torch.autocast("cpu"):
+        y = AsksAutocast.apply(x).sum()
+        y.backward()
+    (again,) = torch.autograd.grad(AsksAutocast.apply(x).sum(), x)
+    return x.grad, again
+
+
 class NoGradInside(Function):
     @staticmethod
     def forward(ctx, x):

@@ -23,7 +23,7 @@ from jitpy.ir.autograd_function import CustomGradient
 from jitpy.ir.spec import contiguous_stride
 
 from ..breaks import GraphBreak, Restart
-from ..calls import WRAPPED, builtin, call, from_payload, inline_library, recording
+from ..calls import WRAPPED, builtin, call, from_payload, inline_library, record, recording
 from ..executor import Executor, TracedException, is_polyfill
 from ..polyfills import POLYFILLS, autograd
 from ..traced import TracedTensor, Uncapturable, ViewStep
@@ -40,13 +40,25 @@ class _Traced:
     once: bool = False
 
 
-@builtin(torch.is_grad_enabled)
-def _is_grad_enabled(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    code = ex.frames[-1].code
-    if not is_polyfill(code) and code.co_filename != torch.autograd.grad_mode.__file__:
-        ex.recorder.state.mode_questions += 1
-    with recording(ex, "torch.is_grad_enabled()"):
-        return const(ex.recorder.call(torch.is_grad_enabled, (), {}, ex.loc()))
+#: Files with blocks of grad mode and autocast, which ask what to put back.
+_BLOCKS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
+
+
+def _ask(question: Any) -> Any:
+    """The model of a question about a mode that backward passes are under as they are called."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        code = ex.frames[-1].code
+        if not is_polyfill(code) and code.co_filename not in _BLOCKS:
+            ex.recorder.state.mode_questions += 1
+        return record(ex, question, args, kwargs)
+
+    return handler
+
+
+for _question in (torch.is_grad_enabled, torch.is_autocast_enabled, torch.is_autocast_cpu_enabled,
+                  torch.get_autocast_dtype, torch.get_autocast_cpu_dtype):
+    builtin(_question)(_ask(_question))
 
 
 @builtin(torch.autograd.Function.apply.__func__)
@@ -238,7 +250,7 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
     if recorder.sizes.unbacked_count != named:
         raise _refusal("a backward with sizes that depend on data")  # what is assumed of them is checked in the forward
     if recorder.state.mode_questions != asked:
-        raise _refusal("a backward that asks whether grad mode is on: that depends on the pass")
+        raise _refusal("a backward that asks for grad mode or autocast: these are the pass'")
     for node in body.graph.nodes:
         if node.op.is_random or isinstance(node.spec, ScalarSpec):
             raise _refusal(f"{node.op} in backward")

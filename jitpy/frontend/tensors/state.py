@@ -78,7 +78,7 @@ class TorchState:
         self.grad_enabled = torch.is_grad_enabled()
         #: how often the program has asked whether grad mode is on, or whether a tensor requires grad
         self.grad_questions = 0
-        #: how often code of the program's, or of a library but torch's blocks of grad mode, has asked whether it is on
+        #: how often code has asked for grad mode or autocast, but for torch's own blocks of these
         self.mode_questions = 0
         self.inference_mode = torch.is_inference_mode_enabled()
         self.default_dtype = torch.get_default_dtype()
