@@ -8,6 +8,7 @@ around it is differentiated, that graph becomes part of it, and the node gives w
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +24,18 @@ from .spec import Spec, TensorSpec
 NAME = "ir.autograd_function"
 
 
+_ORDERED = frozenset(f"aten.{name}" for name in (
+    "view.default", "view.dtype", "_unsafe_view.default", "as_strided.default", "reshape.default", "flatten.using_ints",
+    "unflatten.int", "view_as_real.default", "view_as_complex.default"))
+
+
 @dataclass(eq=False)
 class CustomGradient:
     """What the node runs: `(results, inputs, kept) -> the results with a history`.
 
     name           of the user's class
-    backward       takes the gradients of the results, row-major, then `kept`; returns gradients
+    backward       takes the gradients of the results, then `kept`; returns gradients. It was traced for gradients in
+                   row-major order: they are brought into it where `is_ordered`
     places         for each of the inputs which output of `backward` is its gradient, None where it has none
     kept_results   for each of `kept` which of the results it is, None for others
     materialize    whether an undefined gradient counts as zeros
@@ -46,6 +53,13 @@ class CustomGradient:
     multiple: bool
     is_view: bool
     _function: Any = field(default=None)
+
+    @functools.cached_property
+    def is_ordered(self) -> bool:
+        """Whether `backward` may depend on how its arguments lie in memory: a reshape that was a view while tracing,
+        an operator that may have been given a `contiguous()` tensor."""
+        return any(node.op is not GETITEM and (not node.op.name.startswith("aten.") or node.op.name in _ORDERED)
+                   for node in self.backward.nodes)
 
     def op(self, spec: Spec) -> Op:
         """The op of the one node that runs this. Its results are new tensors (`passes_on`: in the memory of `results`).
@@ -78,9 +92,10 @@ class CustomGradient:
         if len(given) > 1:
             together = p.call(TOGETHER, *given)
             given = [p.getitem(together, index) for index in range(len(given))]
-        given = [grad if _same_layout(grad.spec, own.spec) else
-                 p.call("aten.clone.default", grad, memory_format=torch.contiguous_format)
-                 for grad, own in zip(given, self.backward.inputs, strict=False)]
+        if self.is_ordered:
+            given = [grad if _same_layout(grad.spec, own.spec) else
+                     p.call("aten.clone.default", grad, memory_format=torch.contiguous_format)
+                     for grad, own in zip(given, self.backward.inputs, strict=False)]
         kept = [value if k is None else p.part(k) if self.multiple else p.node
                 for k, value in zip(self.kept_results, kept, strict=True)]
         found = _put(p, self.backward, [*given, *kept])
@@ -111,7 +126,8 @@ class _Applied(torch.autograd.Function):
         custom: CustomGradient = ctx.custom
         saved = iter(ctx.saved_tensors if None in ctx.numbers else ())
         kept = [next(saved) if number is None else number for number in ctx.numbers]
-        grads = tuple(None if grad is None else grad.contiguous() for grad in grads)
+        if custom.is_ordered:
+            grads = tuple(None if grad is None else grad.contiguous() for grad in grads)
         found = interpret(custom.backward, (*grads, *kept), torch.is_grad_enabled())
         return None, None, None, *(None if k is None else found[k] for k in custom.places)
 
