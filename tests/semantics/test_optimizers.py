@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import torch
@@ -424,3 +426,23 @@ def averaged_model():
 
 
 test_cases = make_test(__name__)
+
+
+def test_the_first_optimizer_of_a_process():
+    """It wraps the `step` of its class."""
+    code = """
+import torch, jitpy
+def fn(x, kind):
+    w = torch.nn.Parameter(x.clone())
+    optimizer = kind([w], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (w**2).sum().backward()
+        optimizer.step()
+    return w.detach()
+for kind in (torch.optim.SGD, torch.optim.Adam):
+    found = jitpy.jit(fn, fullgraph=True)(torch.ones(3), kind)
+    assert kind.step.hooked
+    torch.testing.assert_close(found, fn(torch.ones(3), kind))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

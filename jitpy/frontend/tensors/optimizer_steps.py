@@ -171,3 +171,18 @@ def _tensors(ex: Executor) -> list[TracedTensor]:
 
 def _unskippable(why: str) -> GraphBreak:
     return GraphBreak("data_dependent_branch", f"GradScaler skips a step where gradients overflow; of this one: {why}")
+
+
+# -- the first optimizer of a class in a process
+
+
+@builtin(torch.optim.Optimizer._patch_step_function)
+def _patch_step(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """The first optimizer of a class wraps the class' `step`. For torch's own classes that is done here and now: the
+    class is the same then, whoever makes the first one."""
+    cls = args[0].cls if args else object
+    looked_at = any(lookup.cls is cls and "step" in lookup.names for lookup in ex.world.lookups())
+    if cls.__module__.startswith("torch.optim.") and not looked_at and not getattr(cls.step, "hooked", False):
+        cls.step = torch.optim.Optimizer.profile_hook_step(cls.step)
+        cls.step.hooked = True
+    return inline_library(ex, torch.optim.Optimizer._patch_step_function, args, kwargs)
