@@ -64,13 +64,24 @@ def get_item(ex: Executor, container: Value, key: Value) -> Any:
     world = ex.world
     if isinstance(container, TensorValue):
         own_methods(ex, container, "__getitem__")
-        return record(ex, torch.Tensor.__getitem__, [container, key], {})
+        return record(ex, torch.Tensor.__getitem__, [container, _tensor_key(ex, key)], {})
     if isinstance(container, ArrayValue):
         return numpy_operations().get_item(ex, container, key)
     found = world.class_lookup(container.cls, "__getitem__")
     if isinstance(found, types.FunctionType):
         return call(ex, world.const_object(found), [container, key], {})
     return builtin_get_item(ex, container, key)
+
+
+def _tensor_key(ex: Executor, key: Value) -> Value:
+    """The subscript of a tensor with tensors for index arrays and masks. One of several dimensions torch may take for
+    a tuple of its rows."""
+    if isinstance(key, TupleValue):
+        return TupleValue([_tensor_key(ex, ex.world.force(v)) for v in key.items]) \
+            if any(isinstance(ex.world.force(v), ArrayValue) for v in key.items) else key
+    if isinstance(key, ArrayValue) and not key.is_scalar and key.dtype.kind in "iub" and key.traced.ndim == 1:
+        return ex.world.tensor_value(key.traced)
+    return key
 
 
 def builtin_get_item(ex: Executor, container: Value, key: Value) -> Any:
@@ -180,7 +191,7 @@ def set_item(ex: Executor, container: Value, key: Value, new: Value) -> Any:
     world = ex.world
     if isinstance(container, TensorValue):
         own_methods(ex, container, "__setitem__")
-        record(ex, torch.Tensor.__setitem__, [container, key, new], {})
+        record(ex, torch.Tensor.__setitem__, [container, _tensor_key(ex, key), new], {})
         return None
     if isinstance(container, ArrayValue):
         numpy_operations().set_item(ex, container, key, new)

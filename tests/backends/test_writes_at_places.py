@@ -1,4 +1,4 @@
-"""Writes at one place that the graph computes: kernels of their own, which go on in the memory of what they write to."""
+"""Writes at one place that the graph computes: kernels of their own, in the memory of what they write to."""
 
 from __future__ import annotations
 

@@ -277,6 +277,23 @@ def picked(a, i):
     return a[i], a[:, i], a[[0, 2]], np.take(a, i, axis=0), a[i, i[:1] - i[:1]], a[np.array([[0, 1], [2, 3]])]
 
 
+@captured(lambda: (torch.randn(4, 3), np.array([0, -1, 2])), lambda: (torch.randn(4, 3), np.array([1, 1], np.int32)),
+          lambda: (torch.randn(4, 3), np.array([3, 0, 1])))
+def tensors_at_places_of_arrays(x, i):
+    y = x.clone()
+    y[i] = 7
+    y[i[:2], 1] += x[i[1:], 0].sum()
+    return x[i], x[:, i[:2] * 0], x[i, abs(i) % 3], y, x[i[::2]]
+
+
+@captured(lambda: (torch.randn(3, 3), np.array([True, False, True])))
+def tensors_under_masks_of_arrays(x, mask):
+    y = x.clone()
+    y[mask] = 0
+    y[:, ~mask] *= 2
+    return x[mask], x[:, mask], y
+
+
 @captured(grid)
 def masked_writes(a):
     a[a < 0] = 0

@@ -1,5 +1,5 @@
-"""Additions and writes at computed places. Threads share the axes along which no place repeats, so that results do not depend on
-their number."""
+"""Additions and writes at computed places. Threads share the axes along which no place repeats, so that results do not
+depend on their number."""
 
 from __future__ import annotations
 
