@@ -55,3 +55,18 @@ def test_number(op: str, backend: str) -> None:
                 assert _answer(jitted, t, n) == _answer(function, t, n), (dtype, n)
         for n in large:
             assert _answer(jitpy.jit(function, backend=backend), t, n) == _answer(function, t, n), (dtype, n)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("op", _OPS)
+def test_element_of_a_uint64_tensor(op: str, backend: str) -> None:
+    function = _OPS[op]
+
+    def fn(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return function(t, u[0].item())
+
+    for dtype in (torch.float32, torch.int64):
+        jitted, t = jitpy.jit(fn, backend=backend), torch.ones(3, dtype=dtype)
+        for n in (3, (1 << 64) - 1, 5, 1 << 63):
+            u = torch.tensor([n], dtype=torch.uint64)
+            assert _answer(jitted, t, u) == _answer(fn, t, u), (dtype, n)
