@@ -332,6 +332,15 @@ def writes_outside(a, places, x):
     return a
 
 
+@captured(*[lambda k=k: (f32(4), 0.3 + 1.7 * k, 2**24 + 3 * k, k) for k in range(6)],
+          lambda: (f32(4), 1e-42, 3, 1), lambda: (f32(4), float("inf"), 2**60 + 1, 2))
+def numbers_that_change(a, x, n, i):
+    b = a * x + 1 / x, abs(a) ** (x / 2), np.maximum(a, x), a - n, a > x
+    a[i % 4] = x
+    a[i % 3] += n * x
+    return b, a, np.full(3, x, np.float32) * a[0]
+
+
 @captured(lambda: (np.arange(6),))
 def writes_convert(a):
     a[0] = 2.7

@@ -247,6 +247,9 @@ def converted(ex: Executor, what: str, value: Value, dtype: Any, number: bool = 
         if number:
             return value
         return _filled(ex, value, dtype)
+    elif isinstance(value, (SymValue, ScalarValue)) and value.cls in (int, float) and dtype == np.float32:
+        # by way of float64, as numpy does it; too large ones are infinite, which torch.full refuses
+        return _called(ex, torch.Tensor.to, [_filled(ex, value, np.dtype("float64")), const(torch.float32)])
     else:
         raise refuse(f"{what} with a {value.cls.__name__}")
     if number:
