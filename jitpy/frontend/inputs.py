@@ -203,9 +203,9 @@ def takes_writes(tensor: torch.Tensor) -> bool:
     """Guard: autograd lets an in-place operation change the tensor, and give it a history. It is neither a leaf that
     requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
     that was: autograd asks how the view was made). And its history is that of the memory, to which autograd adds what
-    it writes: a view that one operation on lists has written twice keeps the one from in between. It is not about to get one
-    that its base has got since: until then autograd takes it for a leaf. And a view shows the
-    memory of its base: `.data = ...` may have given it another."""
+    it writes: a view that one operation on lists has written twice keeps the one from in between. Nor has its base got
+    one that it has yet to get: until then autograd takes it for a leaf. And a view shows the memory of its base:
+    `.data = ...` may have given it another."""
     base = tensor._base
     if base is not None and (_creation_meta(tensor) != _PLAIN_VIEW or
                              base.untyped_storage()._cdata != tensor.untyped_storage()._cdata or

@@ -14,21 +14,22 @@ import torch
 from .graph import CONSTANT, GETITEM, Graph, Node
 from .spec import TensorSpec
 
-#: What an op computes is a sum of terms, each a product of factors: the positions of the arguments. Other arguments are
-#: places, masks and sizes, on which nothing linear may depend. Names are of ATen, for all overloads where none is named.
+#: What an op computes is a sum of terms, each a product of factors: the positions of the arguments. Other arguments
+#: are places, masks and sizes, on which nothing linear may depend. Names are of ATen, for all overloads where none is
+#: named.
 Terms = tuple[tuple[int, ...], ...]
 
 _TERMS: dict[str, Terms] = {
     # one factor
     **dict.fromkeys((
         "neg", "sum", "mean", "clone", "contiguous", "_to_copy", "to", "sum_to_size", "reshape", "flip", "roll",
-        "cumsum", "gather", "index_select", "index", "repeat", "tril", "triu", "div.Tensor", "div.Scalar", "diag", "diag_embed", "take",
-        "take_along_dim", "repeat_interleave", "rot90", "im2col", "col2im", "embedding", "trace", "fliplr", "flipud",
-        "tile", "alias", "positive", "detach",
+        "cumsum", "gather", "index_select", "index", "repeat", "tril", "triu", "div.Tensor", "div.Scalar", "diag",
+        "diag_embed", "take", "take_along_dim", "repeat_interleave", "rot90", "im2col", "col2im", "embedding", "trace",
+        "fliplr", "flipud", "tile", "alias", "positive", "detach",
     ), ((0,),)),
     # products
-    **dict.fromkeys(("mul", "multiply", "mm", "bmm", "matmul", "mv", "outer", "ger", "dot", "inner", "vdot", "tensordot",
-                     "kron", "cross", "linalg_cross"), ((0, 1),)),
+    **dict.fromkeys(("mul", "multiply", "mm", "bmm", "matmul", "mv", "outer", "ger", "dot", "inner", "vdot",
+                     "tensordot", "kron", "cross", "linalg_cross"), ((0, 1),)),
     # sums
     **dict.fromkeys(("add", "sub", "subtract", "rsub", "lerp.Scalar", "lerp.Tensor"), ((0,), (1,))),
     **dict.fromkeys(("cat", "stack", "concat"), ((0,),)),
@@ -80,7 +81,8 @@ def is_linear(graph: Graph, n_inputs: int) -> bool:
 def _makes_zeros(base: str, node: Node) -> bool:
     if node.op is CONSTANT:
         value = node.args[0]
-        return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() == 1 and not value.item()
+        return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() == 1 and \
+            not value.item()
     at = _FILLED[base]
     return at is None or len(node.args) > at and _is_zero(node.args[at], set())
 

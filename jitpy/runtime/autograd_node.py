@@ -192,8 +192,8 @@ _has_hooks: Callable[[torch.Tensor], bool] | None = None
 
 def forget_history(view: torch.Tensor) -> None:
     """A view was made before what it shows got a history: autograd finds its own when it is next asked, and until then
-    it counts as a leaf, which nobody may write to under grad mode. Without native code the view has its history at once.
-    """
+    it counts as a leaf, which nobody may write to under grad mode. Without native code the view has its history at
+    once."""
     try:
         load_native("runtime").forget_history(view)
     except NativeUnavailable:

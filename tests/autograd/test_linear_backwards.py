@@ -122,8 +122,8 @@ def test_what_is_linear(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backward = LINEAR.get(name) or OTHERS[name.removeprefix("not ")]
     found = []
     for run in (lambda fn: fn, jitpy.jit):
-        x = leaf()
-        run(lambda x, doubled=function(backward): doubled.apply(x).sin())(x).sum().backward()
+        x, doubled = leaf(), function(backward)
+        run(lambda x, doubled: doubled.apply(x).sin())(x, doubled).sum().backward()
         found.append(x.grad)
     torch.testing.assert_close(found[1], found[0])
     graph, count, linear = asked[0]

@@ -41,7 +41,8 @@ ORIGINALS[Context] = BackwardCFunction
 def apply(cls, /, *args, **kwargs):
     needs_input_grad = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
     before = torch.is_grad_enabled()
-    if kwargs and before and any([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in (*args, *kwargs.values())]):
+    given = (*args, *kwargs.values())
+    if kwargs and before and any([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in given]):
         give_up("keyword arguments of an autograd function")
     ctx = Context(needs_input_grad)
     torch.set_grad_enabled(False)

@@ -195,7 +195,7 @@ def item(recorder: Recorder, self: TracedTensor) -> Any:
     if known is not None:
         return known
     if self.dtype is torch.uint64:
-        raise Uncapturable("unsupported_value", "an element of a uint64 tensor as a number: kernels take those of int64")
+        raise Uncapturable("unsupported_value", "a number of a uint64 tensor: kernels take those of int64")
     found = recorder.items.get(node)
     if found is None:
         found = recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))

@@ -235,7 +235,8 @@ def _smooth_l1_slope(b: Any, x: Any, target: Any, beta: float) -> Any:
 def _huber_slope(b: Any, x: Any, target: Any, delta: float) -> Any:
     distance = b.call("aten.sub.Tensor", x, target)
     far = b.call("aten.gt.Scalar", b.call("aten.abs.default", distance), delta)
-    return b.call("aten.where.self", far, b.call("aten.mul.Tensor", b.call("aten.sign.default", distance), delta), distance)
+    bounded = b.call("aten.mul.Tensor", b.call("aten.sign.default", distance), delta)
+    return b.call("aten.where.self", far, bounded, distance)
 
 
 define("aten.mse_loss_backward.default", decompose=_loss_gradient(_mse_slope))
