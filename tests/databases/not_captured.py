@@ -87,6 +87,11 @@ SOMETIMES: dict[str, Why] = {
         """nn.functional.kl_div nn.functional.linear_cross_entropy.chunked
         nn.functional.linear_cross_entropy.chunked_none""",
     ),
+    **_because(
+        "autograd",
+        "its registered backward writes to out=, which has no derivative: it cannot be traced for gradients with one",
+        "nn.functional.linear_cross_entropy.chunked_none/gradients",
+    ),
 }
 
 #: Modules.

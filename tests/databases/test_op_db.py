@@ -122,9 +122,8 @@ def run(op: OpInfo, variant: str, fn: Callable[..., Any], args: tuple[Any, Any],
 def check_listed(name: str, breaks: dict[str, list[str]]) -> None:
     """Breaks of variants, against the list."""
     for variant, reasons in breaks.items():
-        listed = OPERATORS.get(name) or OPERATORS.get(f"{name}/{variant}")
-        sometimes = SOMETIMES.get(name) or SOMETIMES.get(f"{name}/{variant}")
-        allowed = [reason for reason in (listed, sometimes) if reason]
+        keys = name, f"{name}/{variant}"
+        allowed = [table[key] for table in (OPERATORS, SOMETIMES) for key in keys if key in table]
         for reason in reasons:
             assert any(reason.startswith(f"{one.id}:") for one in allowed), f"{variant} breaks: {reason}"
     assert name not in OPERATORS or any(breaks.values()), "captured now: take it off the list"

@@ -98,6 +98,23 @@ _finding("error_about_a_leaf_that_is_a_view", """
         log.append(str(error))
     """, "x", alias=4, then=14)
 
+# A view of what was written to a view began at the start of the memory: eager's error about the overlap was missed.
+_finding("data_of_a_written_view_of_a_view", """
+    t3 = z.unbind(0)[-1]
+    t5 = t3.unsqueeze(0)
+    t5[...] = 0.5
+    t5.data.mul_(t3)
+    """, "t3")
+_finding("offsets_of_views_of_a_written_view", """
+    t2 = h.detach()[1]
+    t3 = t2[1:]
+    t3[...] = 0.5
+    t4 = t3[1:]
+    t5 = t3.data
+    log.append((t4.storage_offset(), t5.storage_offset(), t3.split(1)[1].storage_offset()))
+    t6 = torch.as_strided(t4, (1,), (1,))
+    """, "t3, t4, t5, t6")
+
 
 @pytest.mark.parametrize("name", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

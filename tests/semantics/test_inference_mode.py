@@ -109,6 +109,34 @@ def exception_leaves_the_block(x):
         return y, torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
 
+@case(plain)
+def break_in_a_nested_block(x):
+    """The blocks are open as the graph ends, also those that change nothing."""
+    import jitpy
+
+    with torch.inference_mode(False):
+        with torch.inference_mode():
+            with torch.inference_mode():
+                jitpy.graph_break()
+                y = x * 2
+            inner = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        outer = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    return y + 1, inner, outer, y.is_inference()
+
+
+@case(plain)
+def exception_behind_a_break_leaves_nested_blocks(x):
+    import jitpy
+
+    try:
+        with torch.inference_mode():
+            with torch.inference_mode():
+                jitpy.graph_break()
+                torch.mm(x, torch.ones(3, dtype=torch.float64))
+    except RuntimeError as error:
+        return str(error), torch.is_inference_mode_enabled(), torch.is_grad_enabled(), x + 1
+
+
 @case(leaf)
 def exception_behind_the_block(x):
     with torch.inference_mode():

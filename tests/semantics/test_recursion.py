@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -224,3 +225,27 @@ def recursive_generator(x):
 
 
 test_all = make_test(__name__)
+
+
+def test_names_that_are_bound_behind_the_recursive_call() -> None:
+    """A cell of the recursive function is empty while a break inside of it decides where to go on."""
+    held = types.SimpleNamespace()
+
+    def fn(x: Any, y: Any) -> Any:
+        def inner(value: Any, count: int) -> Any:
+            if count <= 0:
+                return value
+            jitpy.graph_break()
+            value = inner(value * 0.5, count - 1)
+            late = y
+            held.dims = lambda: late.dim()
+            return value
+
+        return inner(x, 3)
+
+    jitpy.reset()
+    fast = jitpy.jit(fn, backend="eager")
+    for _ in range(3):
+        x = torch.randn(2)
+        torch.testing.assert_close(fast(x, x), fn(x, x))
+        assert held.dims() == 1

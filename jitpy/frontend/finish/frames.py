@@ -670,7 +670,12 @@ def _function_in(cell: CellValue) -> types.FunctionType | None:
     """The function from outside that a cell holds, if it is one. It decides where to break only: there is no guard."""
     if isinstance(cell.content, FunctionValue):
         return cell.content.known
-    held = getattr(cell.real, "cell_contents", None) if cell.content is None else None
+    if cell.content is not None or cell.real is None:
+        return None
+    try:
+        held = cell.real.cell_contents
+    except ValueError:  # nothing, as yet
+        return None
     return held if isinstance(held, types.FunctionType) else None
 
 

@@ -40,6 +40,8 @@ class InferenceBlocks:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._blocks: tuple[_Block, ...] = ()
+        #: of those that change nothing and have not ended: nested ones, `inference_mode(False)` outside of the mode
+        self._idle: tuple[Bet, ...] = ()
 
     def begin(self, step: int, mode: bool) -> tuple[bool, bool]:
         """Enter a block; grad mode and inference mode as they were."""
@@ -47,10 +49,12 @@ class InferenceBlocks:
         before = state.grad_enabled, state.inference_mode
         if state.inference_mode and not mode:
             raise Uncapturable("skipped", "inference mode ends inside of it")
+        bet = Bet(step, "skipped", "inference mode begins")
         if mode and not state.inference_mode:
-            bet = Bet(step, "skipped", "inference mode begins")
-            self._set((*self._blocks, _Block(bet, len(self._recorder.graph.nodes))))
+            self._set((*self._blocks, _Block(bet, len(self._recorder.graph.nodes))), self._idle)
             state.set("inference_mode", True)
+        else:
+            self._set(self._blocks, (*self._idle, bet))
         state.set("grad_enabled", not mode)
         return before
 
@@ -59,7 +63,10 @@ class InferenceBlocks:
         state = self._recorder.state
         if state.inference_mode and not inference_mode:
             last = self._blocks[-1]
-            self._set((*self._blocks[:-1], replace(last, nodes=frozenset(self._recorder.graph.nodes[last.first:]))))
+            ended = replace(last, nodes=frozenset(self._recorder.graph.nodes[last.first:]))
+            self._set((*self._blocks[:-1], ended), self._idle)
+        else:
+            self._set(self._blocks, self._idle[:-1])
         state.set("inference_mode", inference_mode)
         state.set("grad_enabled", grad_enabled)
 
@@ -67,10 +74,14 @@ class InferenceBlocks:
         """Whether a block has begun in this graph, and not ended."""
         return bool(self._blocks) and self._blocks[-1].nodes is None
 
-    def _set(self, blocks: tuple[_Block, ...]) -> None:
-        before = self._blocks
-        self._recorder._journal.append(lambda: setattr(self, "_blocks", before))
-        self._blocks = blocks
+    def _set(self, blocks: tuple[_Block, ...], idle: tuple[Bet, ...]) -> None:
+        before = self._blocks, self._idle
+
+        def undo() -> None:
+            self._blocks, self._idle = before
+
+        self._recorder._journal.append(undo)
+        self._blocks, self._idle = blocks, idle
 
     def settle(self, live: Sequence[Any]) -> bool | None:
         """The graph has ended: whether it runs in inference mode, or None where some of the results have to be turned
@@ -78,6 +89,8 @@ class InferenceBlocks:
         for block in self._blocks:
             if block.nodes is None:
                 raise block.bet.lost()
+        for bet in self._idle:
+            raise bet.lost()
         if not self._blocks:
             return False
         lost = self._blocks[0].bet.lost

@@ -110,3 +110,10 @@ def same_layout(a: TensorSpec, b: TensorSpec) -> bool:
     if a.stride == b.stride:
         return True
     return all(size == 1 or x == y for size, x, y in zip(a.shape, a.stride, b.stride, strict=True))
+
+
+def shifted(spec: Any, shift: Dim) -> Any:
+    """The specs of views that begin so much later in their memory."""
+    if type(spec) is tuple:
+        return tuple([shifted(s, shift) for s in spec])
+    return spec.with_(offset=spec.offset + shift)

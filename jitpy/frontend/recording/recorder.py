@@ -394,6 +394,9 @@ class Recorder:
             raise Uncapturable("unsupported_op", "an inference tensor that is detached outside inference mode")
         source = self.node(base, detached=overload is _aten.detach.default)
         node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
+        shift = base.spec.offset - source.tensor.offset
+        if spec is None and shift != 0:  # `source` is what was written to the base, not where the base lies
+            node.spec = layouts.shifted(node.spec, shift)
         grad = self.state.grad_enabled
         if type(node.spec) is TensorSpec:
             step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad, inference=self._in_block(base, node))

@@ -48,7 +48,7 @@ def _begin(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def _end(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     before = args[0]
     assert isinstance(before, TupleValue)
-    grad, inference = (item.value for item in before.items if isinstance(item, ConstValue))
+    grad, inference = (value.value for value in map(ex.world.force, before.items) if isinstance(value, ConstValue))
     ex.recorder.inference.end(grad, inference)
     return const(None)
 
