@@ -77,8 +77,8 @@ def _tensor_key(ex: Executor, key: Value) -> Value:
     """The subscript of a tensor with tensors for index arrays and masks. One of several dimensions torch may take for
     a tuple of its rows."""
     if isinstance(key, TupleValue):
-        return TupleValue([_tensor_key(ex, ex.world.force(v)) for v in key.items]) \
-            if any(isinstance(ex.world.force(v), ArrayValue) for v in key.items) else key
+        items = [ex.world.force(v) for v in key.items]
+        return TupleValue([_tensor_key(ex, v) for v in items]) if any(isinstance(v, ArrayValue) for v in items) else key
     if isinstance(key, ArrayValue) and not key.is_scalar and key.dtype.kind in "iub" and key.traced.ndim == 1:
         return ex.world.tensor_value(key.traced)
     return key

@@ -76,19 +76,6 @@ _finding("list_of_a_view_older_than_the_history", """
     t2 += v
     torch._foreach_mul_([t3, t3], 0.5)
     """, "t3", alias=4)
-_finding("view_older_than_the_history", """
-    t2 = z.new_ones(z.shape)
-    t3 = t2[1:]
-    t2 += v
-    t3.mul_(0.5)
-    """, "t3")
-_finding("view_older_than_the_history_behind_a_break", """
-    t2 = z.new_ones(z.shape)
-    t3 = t2[1:]
-    t2 += v
-    torch._C._is_tracing()
-    t3.mul_(0.5)
-    """, "t3")
 _finding("view_of_an_argument_older_than_the_history", """
     t3 = z[1:]
     z += v
@@ -106,12 +93,14 @@ _finding("rows_filled_one_after_the_other", """
     t3.copy_(v)
     t4.copy_(v)
     """, "t2, t3")
-for asked in ("t4 = t3 * 2", "t4 = t3[0]", "log.append(t3.is_leaf)", "t4 = t3.sum()"):
-    _finding(f"view_older_than_the_history_asked_by_{asked}", f"""
+# ... what comes between asks, but for nothing and a break
+for between in ("pass", "torch._C._is_tracing()", "t4 = t3 * 2", "t4 = t3[0]", "log.append(t3.is_leaf)",
+                "t4 = t3.sum()"):
+    _finding(f"view_older_than_the_history_then_{between}", f"""
     t2 = z.new_ones(z.shape)
     t3 = t2[1:]
     t2 += v
-    {asked}
+    {between}
     t3.mul_(0.5)
     """, "t3")
 

@@ -198,9 +198,9 @@ class Recorder:
             self._refresh(value)
         if value.stands_for is not None and self.state.grad_enabled and not detached:
             self.bets.begin_at_data(value)
-        if value.unasked and self.state.grad_enabled and not detached and not self._only_looks:
-            value.is_leaf = self.ask_leaf(value)
         if self.state.grad_enabled and not detached and not self._only_looks:
+            if value.unasked:
+                value.is_leaf = self.ask_leaf(value)
             self.ask_history(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
@@ -329,11 +329,11 @@ class Recorder:
 
     def seen_as_nodes(self, payload: Any) -> Any:
         """As `to_node`, for who only wants to know what an operation would do."""
-        self._only_looks = True
+        before, self._only_looks = self._only_looks, True
         try:
             return self.to_node(payload)
         finally:
-            self._only_looks = False
+            self._only_looks = before
 
     def constant(self, tensor: torch.Tensor) -> Node:
         """A tensor that the graph owns."""

@@ -661,6 +661,12 @@ PyObject* accumulation_has_hooks(PyObject*, PyObject* object) {
   return PyBool_FromLong(node && (!node->pre_hooks().empty() || !node->post_hooks().empty()));
 }
 
+// What autograd knows of a view, or null for a tensor that is none to it.
+torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+  return meta != nullptr && meta->has_bw_view() && !tensor.is_inference() ? meta : nullptr;
+}
+
 // A view was made before its base got a history, and autograd is to find its own when it is next asked: it looks at the
 // version of the memory to see that.
 PyObject* forget_history(PyObject*, PyObject* object) {
@@ -669,8 +675,7 @@ PyObject* forget_history(PyObject*, PyObject* object) {
     return nullptr;
   }
   const at::Tensor& tensor = THPVariable_Unpack(object);
-  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
-  if (meta != nullptr && meta->has_bw_view() && !tensor.is_inference()) {
+  if (auto* meta = view_meta(tensor)) {
     const std::lock_guard<std::mutex> lock(meta->mutex_);
     meta->grad_fn_.reset();
     meta->output_nr_ = 0;
@@ -686,8 +691,8 @@ PyObject* history_is_late(PyObject*, PyObject* object) {
     return nullptr;
   }
   const at::Tensor& tensor = THPVariable_Unpack(object);
-  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
-  if (meta == nullptr || !meta->has_bw_view() || tensor.is_inference()) Py_RETURN_FALSE;
+  auto* meta = view_meta(tensor);
+  if (meta == nullptr) Py_RETURN_FALSE;
   const std::lock_guard<std::mutex> lock(meta->mutex_);
   return PyBool_FromLong(meta->grad_fn_ == nullptr && !meta->requires_grad_ &&
                          meta->get_backward_view().base_.requires_grad() &&
