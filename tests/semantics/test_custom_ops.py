@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.ao.quantization.fx._decomposed  # (it defines the operators quantized_decomposed)
 
 import jitpy
 from tests.semantics.harness import case, make_test
@@ -105,6 +106,17 @@ def numbered(x: torch.Tensor) -> torch.Tensor:
 @numbered.register_fake
 def _(x):
     return torch.empty_like(x)
+
+
+@torch.library.custom_op("jitpysem::quantize_rows", mutates_args=())
+def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).round().to(torch.int8), scale
+
+
+@quantize_rows.register_fake
+def _(x):
+    return torch.empty_like(x, dtype=torch.int8), x.new_empty((*x.shape[:-1], 1))
 
 
 @torch.library.custom_op("jitpysem::optional", mutates_args=())
@@ -256,6 +268,17 @@ def custom_op_gradient(x):
 def custom_op_several_results(x):
     a, b = split_sum(x, 2)
     return a * b
+
+
+@case(lambda: (vec(3, 8),), lambda: (vec(5, 8),), fullgraph=True)
+def custom_op_named_like_quantisation(x):
+    numbers, scale = quantize_rows(x * 2)
+    return numbers.float() * scale, numbers
+
+
+@case(one, fullgraph=True)
+def quantisation_to_plain_numbers(x):
+    return torch.ops.quantized_decomposed.quantize_per_tensor(x * 2, 0.1, 0, -128, 127, torch.int8) + 1
 
 
 @case(one, lambda: (vec(5),), lambda: (vec(7),))

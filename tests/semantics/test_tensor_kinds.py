@@ -89,6 +89,20 @@ def quantized_inside(x):
     return q, q.dequantize(), q.is_quantized
 
 
+@case(one, breaks=("unsupported_tensor",) * 5)
+def quantized_in_other_ways(x):
+    q = torch.quantize_per_channel(x.reshape(2, 2), torch.ones(2), torch.zeros(2), 0, torch.quint8)
+    r = torch._make_per_tensor_quantized_tensor(x.to(torch.uint8), 0.1, 0)
+    return q.int_repr(), r.int_repr(), r.dequantize()
+
+
+@case(one)
+def dequantized_without_need(x):
+    y = x.dequantize()
+    y.add_(1)
+    return y, y is x, torch.dequantize([x])[0] is x
+
+
 @case(lambda: (torch.empty(2, 3, device="meta"),))
 def meta_argument(m):
     y = m @ m.t()

@@ -53,6 +53,10 @@ def fails(x: torch.Tensor, out: torch.Tensor) -> None:
 _LIB = torch.library.Library("jitpywriteslib", "DEF")
 _LIB.define("increase_(Tensor(a!) x, Scalar by=2) -> Tensor(a!)")
 _LIB.impl("increase_", lambda x, by=2: x.add_(by), "CompositeExplicitAutograd")
+_LIB.define("doubled_(Tensor(a!) x) -> Tensor(a!)")
+_LIB.impl("doubled_", lambda x: x.mul_(2), "CompositeExplicitAutograd")
+_LIB.define("doubled(Tensor x) -> Tensor")
+_LIB.impl("doubled", lambda x: x * 2 + 100, "CompositeExplicitAutograd")
 
 
 def rows(count: int):
@@ -222,6 +226,13 @@ def returns_what_it_writes(x):
     y = x * 2
     z = torch.ops.jitpywriteslib.increase_(y)
     return y, z, z is y, torch.ops.jitpywriteslib.increase_(x + 1, 5)
+
+
+@case(rows(4), fullgraph=True)
+def has_a_namesake_that_does_something_else(x):
+    y = x + 1
+    torch.ops.jitpywriteslib.doubled_(y)
+    return y
 
 
 @case(rows(4), fullgraph=True)

@@ -78,7 +78,7 @@ from .history import History
 from .inference import InferenceBlocks
 from .number_checks import check_dtypes, check_numbers, check_traced_numbers, check_written, with_fixed_numbers
 from .parameters import Parameters
-from .schemas import SchemaFacts, has_size_rule, schema_facts
+from .schemas import SchemaFacts, has_size_rule, makes_quantised, schema_facts
 
 _aten = torch.ops.aten
 _ATTENTION = table.get(_aten.scaled_dot_product_attention.default)
@@ -97,6 +97,9 @@ __all__ = [
 
 #: Views that torch refuses of tensors whose conjugation or negation is pending.
 _OF_RESOLVED = frozenset({_aten.view_as_real.default, _aten.view_as_complex.default, _aten.view.dtype})
+
+#: Ops of torch whose schemas say new memory, and which return an argument that is as they want it.
+_MAY_RETURN_ARGUMENTS = frozenset({_aten.dequantize.self, _aten.dequantize.tensors})
 
 _LEAF_WRITTEN = "a leaf Variable that requires grad is being used in an in-place operation."
 _NOT_OUTSIDE = "an inference tensor is changed outside inference mode"
@@ -355,8 +358,6 @@ class Recorder:
         `spec` is that of the (functional form's) whole result where the caller knows it.
         """
         facts = schema_facts(overload)
-        if facts.is_quantized:
-            raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
         check_traced_numbers(self, overload, args, kwargs)
         if facts.mutated:
             return self._record_write(facts, args, kwargs, spec)
@@ -364,7 +365,11 @@ class Recorder:
             raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
         if facts.is_view:
             return self._record_view(facts, args, kwargs, spec)
+        if overload in _MAY_RETURN_ARGUMENTS:
+            raise Uncapturable("unsupported_op", f"{overload} may return its argument")
         node = self.emit(overload, self.to_node(args), self.to_node(kwargs), spec)
+        if makes_quantised(args, kwargs, node.spec):
+            raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
         return self._results(node, node.spec)
 
     def _results(self, node: Node, spec: Spec) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import NotCovered
+from jitpy.ir import NotCovered, Spec, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.ops import functional_of
 
@@ -28,7 +28,6 @@ class SchemaFacts:
     dynamic      its result's size, or a number on the host, depends on the data
     inplace_view it changes the sizes and strides of its argument, not its data
     on_host      its results are numbers for the host
-    is_quantized its result is a quantised tensor (shape rules of torch say otherwise)
     outs         names of the out= arguments
     defaults     arguments that have a default here and none in the functional form
     """
@@ -43,7 +42,6 @@ class SchemaFacts:
     dynamic: bool
     on_host: bool
     inplace_view: bool
-    is_quantized: bool
     outs: frozenset[str]
     defaults: tuple[tuple[str, Any], ...]
     position: dict[str, int]
@@ -115,11 +113,22 @@ def _read(overload: OpOverload) -> SchemaFacts:
         bool(schema.returns)
         and all(str(r.type) in ("bool", "int", "float", "number", "Scalar") for r in schema.returns),
         torch.Tag.inplace_view in tags,
-        "quantize" in schema.name and "fake_quantize" not in schema.name,
         frozenset(a.name for a in schema.arguments if a.is_out),
         tuple(defaults),
         {name: i for i, name in enumerate(names)},
     )
+
+
+#: Element types of tensors that hold scales beside their numbers.
+_QUANTISED = frozenset({torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+
+
+def makes_quantised(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec) -> bool:
+    """Whether a call has a quantised result: by the result's element type, or by the one that the call asks for (some
+    of torch's shape rules say float32)."""
+    specs = spec if isinstance(spec, tuple) else (spec,)
+    return any(type(one) is TensorSpec and one.dtype in _QUANTISED for one in specs) or any(
+        type(value) is torch.dtype and value in _QUANTISED for value in (*args, *kwargs.values()))
 
 
 #: Functional forms that torch has and whose derivative is wrong or missing.

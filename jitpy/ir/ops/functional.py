@@ -68,10 +68,10 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
         raise NotCovered(f"{overload} writes no argument")
     namespace, name = schema.name.split("::")
     renamed = _RENAMED.get(str(overload))
+    candidates: list[torch._ops.OpOverload] = []
     if renamed is not None:
         candidates = [get(renamed).target]
-    else:
-        candidates = []
+    elif namespace in _TORCHS_OWN:  # a program's names say nothing
         bare = name.removesuffix("_") if not name.startswith("__i") else f"__{name[3:]}"
         for candidate_name in dict.fromkeys((name, bare, f"{name}_functional", f"{bare}_functional", f"{name}_copy")):
             packet = getattr(getattr(torch.ops, namespace), candidate_name, None)
