@@ -1,5 +1,6 @@
 # make demo   set up what is missing, then the demo (under two minutes once installed)
 # make test   set up what is missing, then the tests
+# make test-all  these, and programs of the libraries that are installed (`pip install -e .[libraries]`)
 # make test-gpu  the tests that need a GPU
 # make fuzz   random programs, eager against jitted, for MINUTES=n (default 10)
 # make matrix the tests on every CPython from 3.11 on that is found
@@ -16,7 +17,7 @@ BUILT := $(VENV)/.jitpy-built
 NATIVE := $(shell find jitpy/native -type f 2>/dev/null) $(wildcard jitpy/runtime/native_build.py)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: setup demo test test-gpu fuzz matrix lint bench doctor clean distclean
+.PHONY: setup demo test test-all test-gpu fuzz matrix lint bench doctor clean distclean
 
 setup: $(BUILT)
 
@@ -32,6 +33,9 @@ demo: setup
 	$(PY) -m examples.demo
 
 test: setup
+	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not extended" tests
+
+test-all: setup
 	$(PY) -m pytest -n $(JOBS) --dist loadfile tests
 
 test-gpu: setup

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MODULES = ("import_time", "small_call", "first_call", "record_cost", "suite", "models", "training")
+MODULES = ("import_time", "small_call", "first_call", "record_cost", "suite", "models", "training", "libraries")
 
 
 def main() -> int:
