@@ -37,7 +37,7 @@ from .frontend.code import all_positional, has_own_builtins, is_readable, param_
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finish.codegen import Unreconstructable
 from .frontend.finish.frames import Finisher
-from .frontend.finish.resume import ResumePoint, is_resume_code, resume_code
+from .frontend.finish.resume import ResumePoint, is_resume_code, origin_code, resume_code
 from .frontend.observations import Observations
 from .frontend.separate import guard_separate
 from .frontend.source import LocalSource
@@ -306,8 +306,11 @@ class Engine:
         dynamic = {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
         start = time.perf_counter()
         world = World(history, globals, dynamic)
+        world.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
-        world.may_break = not self.options.fullgraph and (self._root is None or len(self._selves) < 2)
+        world.several_selves = self._root is not None and len(self._selves) >= 2
+        if is_resume_code(code):
+            world.computed = frozenset(param_names(code)).difference(param_names(origin_code(code)))
         ex = Executor(world, forced)
         try:
             return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
@@ -322,7 +325,7 @@ class Engine:
             returned = ex.run(frame)
         except GraphBreak as error:
             cause = error
-        world.may_break = False
+        world.breakable = False
         times["trace"] = time.perf_counter() - start
         record = None
         if cause is not None:

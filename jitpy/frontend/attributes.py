@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import sys
 import threading
 import types
@@ -524,6 +525,8 @@ def _opaque_attribute(ex: Executor, value: PyValue, name: str) -> Value:
                         types.GetSetDescriptorType, property, staticmethod, classmethod)):
         return ex.world.const_object(getattr(ex.world.pin(value), name))
     if type(obj) in (torch.finfo, torch.iinfo, types.UnionType, types.GenericAlias):
+        return ex.world.const_object(getattr(ex.world.pin(value), name))
+    if type(obj) in (re.Pattern, re.Match) and name != "groupindex":
         return ex.world.const_object(getattr(ex.world.pin(value), name))
     raise unsupported(value, f".{name}")
 

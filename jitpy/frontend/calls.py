@@ -7,7 +7,6 @@ import contextlib
 import enum
 import functools
 import inspect
-import math
 import os
 import re
 import sys
@@ -20,14 +19,14 @@ import torch
 from ..ir.algebra import sympy
 from ..marks import ALLOWED, DISABLED, original_of
 from .arity import accepts, twin_of
-from .arrays.values import ArrayValue, evaluate_strictly, is_array, is_number
+from .arrays.values import ArrayValue, is_array, is_number
 from .breaks import GraphBreak
-from .builtins.plain_parts import PLAIN_TYPES, is_boxed, transparent_part, whole_plain_part
+from .builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
 from .builtins.stand_ins import make_stand_in, original_type
 from .code import has_own_builtins, is_readable
 from .executor import PUSHED, Executor, Frame
+from .folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
 from .guards import MISSING
-from .operator_methods import ASKED, method_of_program
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
 from .polyfills.classes import call_type
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
@@ -50,7 +49,6 @@ from .values.base import (
     PyValue,
     RangeValue,
     ScalarValue,
-    SetValue,
     SliceValue,
     SymValue,
     TensorValue,
@@ -362,7 +360,7 @@ def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         handler = BUILTINS.get(obj)
     except TypeError:
         handler = None
-    if args and not kwargs and isinstance(obj, types.BuiltinFunctionType) and obj in _OF_NUMBERS:
+    if args and not kwargs and isinstance(obj, types.BuiltinFunctionType) and obj in OF_NUMBERS:
         folded = fold_numpy_numbers(ex, obj, args)
         if folded is not None:
             return folded
@@ -462,125 +460,15 @@ def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[
     return fallback(ex, owner, *args)
 
 
-def is_pure(obj: Any, args: list[Value]) -> bool:
-    """Whether a C function of constants may be evaluated while tracing."""
-    if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-        return obj.__objclass__ in _PURE_CLASSES and obj not in _ITERATOR_METHODS
-    if isinstance(obj, types.BuiltinFunctionType):
-        module = getattr(obj, "__module__", None)
-        if module in ("math", "cmath", "_operator", "_struct", "_bisect"):
-            return all(isinstance(a, ConstValue) for a in args)
-        owner = obj.__self__
-        if isinstance(owner, type):
-            return owner in _PURE_CLASSES or obj in _PURE_TORCH
-    try:
-        return obj in _PURE_TORCH
-    except TypeError:
-        return False
-
-
-_PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, types.CodeType,
-                 re.Pattern, re.Match}
-_ITERATOR_METHODS = {re.Pattern.finditer, re.Pattern.scanner, str.__iter__, bytes.__iter__}
-_PURE_TORCH = {bytes, str.maketrans, torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo,
-               inspect.cleandoc,
-               *(vars(os.path)[name] for name in ("normpath", "splitroot")  # of C from 3.12 or 3.13 on
-                 if type(vars(os.path).get(name)) is types.BuiltinFunctionType)}
-
-
-class NotConstant(Exception):
-    """A value is not made of constants."""
-
-
-def deep_constant(ex: Executor, value: Value) -> Any:
-    """The real object of a value made of constants, containers made anew; raises `NotConstant`."""
-    value = transparent_part(ex, value)
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(deep_constant(ex, ex.world.force(v)) for v in value.items)
-    if isinstance(value, DictValue) and value.cls is dict:
-        return {k: deep_constant(ex, v) for k, v in ex.world.plain_items(value)}
-    if isinstance(value, SetValue) and value.cls in (set, frozenset):
-        return value.cls(deep_constant(ex, v) for v in value.items.values())
-    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)) and \
-            not method_of_program(ex.world, value, *ASKED):
-        return ex.world.pin(value)
-    raise NotConstant
-
-
-def fold_deep(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """Evaluate a pure function where all its arguments are made of constants; None where they are not."""
-    try:
-        real = [deep_constant(ex, a) for a in args]
-        named = {k: deep_constant(ex, v) for k, v in kwargs.items()}
-    except NotConstant:
-        return None
-    try:
-        result = obj(*real, **named)
-    except Exception as error:
-        raise ex.raise_real(error) from None
-    return lift(ex, result)
-
-
-def fold(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Evaluate on constants."""
-    try:
-        result = obj(*(a.value for a in args), **{k: a.value for k, a in kwargs.items()})  # type: ignore[attr-defined]
-    except Exception as error:
-        raise ex.raise_real(error) from None
-    return lift(ex, result)
-
-
-def fold_numpy_numbers(ex: Executor, function: Any, args: list[Value]) -> Value | None:
-    """Evaluate a function of numbers on scalars of numpy's and constants; None where there are others, or no such
-    scalars, or where numpy would warn."""
-    if not any(isinstance(arg, PyValue) and is_number(arg.obj) for arg in args) or \
-            not all(isinstance(arg, ConstValue) or isinstance(arg, PyValue) and is_number(arg.obj) for arg in args):
-        return None
-    real = [arg.value if isinstance(arg, ConstValue) else ex.world.pin(arg) for arg in args]  # type: ignore[arg-type]
-    try:
-        result = evaluate_strictly(function, real)
-    except Exception as error:
-        raise ex.raise_real(error) from None
-    return None if result is NotImplemented else lift(ex, result)
-
-
-#: builtin functions that numbers of numpy's may be given as well as Python's
-_OF_NUMBERS = frozenset({float, int, bool, complex, str, repr, format, hash, round, abs, pow, divmod,
-                         *(f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType))})
-
-
-def lift(ex: Executor, result: Any) -> Value:
-    """The Value of a freshly computed constant, containers included."""
-    kind = type(result)
-    if kind in CONST_TYPES:
-        return ConstValue(result)
-    if kind is tuple:
-        return TupleValue([lift(ex, r) for r in result])
-    if kind is list:
-        return ListValue([lift(ex, r) for r in result])
-    if kind is dict:
-        made = DictValue()
-        for key, item in result.items():
-            ex.world.dict_set(made, key, lift(ex, item), lift(ex, key))
-        return made
-    if kind in (set, frozenset):
-        return SetValue({r: lift(ex, r) for r in result}, None, kind)
-    if hasattr(kind, "__next__"):
-        raise GraphBreak("unsupported_call", f"a function that makes a {kind.__name__}")
-    return ex.world.const_object(result)
-
-
 def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`cls(...)`."""
     world = ex.world
     handler = BUILTINS.get(cls)
     if handler is not None:
         check_arguments(fn, cls, args, kwargs)
-        folded = fold_numpy_numbers(ex, cls, args) if not kwargs and cls in _OF_NUMBERS else None
+        folded = fold_numpy_numbers(ex, cls, args) if not kwargs and cls in OF_NUMBERS else None
         return handler(ex, args, kwargs) if folded is None else folded
-    if cls in _PURE_TORCH:
+    if cls in PURE_TORCH:
         folded = fold_deep(ex, cls, args, kwargs)
         if folded is not None:
             return folded

@@ -23,9 +23,7 @@ from .calls import (
     as_int,
     beside_tensor,
     call,
-    fold_numpy_numbers,
     is_index_sized,
-    lift,
     number_value,
     own_methods,
     range_items,
@@ -34,6 +32,7 @@ from .calls import (
     to_payload,
 )
 from .executor import Executor, is_polyfill
+from .folding import fold_numpy_numbers, lift
 from .guards import MISSING
 from .keys import check_known, is_compared_by_c, set_keys
 from .operator_methods import (

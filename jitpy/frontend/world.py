@@ -40,7 +40,7 @@ from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
-from .observations import Observations
+from .observations import MANY, Observations
 from .plain_classes import is_plain_class, is_quiet_key
 from .polyfills import STAND_IN_METHODS
 from .recording.recorder import Recorder, TracedTensor, Uncapturable
@@ -49,6 +49,7 @@ from .source import (
     ClosureCellSource,
     ConstSource,
     GlobalsSource,
+    LocalSource,
     Source,
     attr,
     cell_contents,
@@ -100,6 +101,9 @@ _IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.Meth
                    types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher,
                    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
 
+#: those of them that a call may make
+_MADE_ANEW = (types.ModuleType, staticmethod, classmethod, property)
+
 _HEAP_TYPE = 1 << 9
 _MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -118,7 +122,11 @@ class World:
         self.dynamic = dynamic
         self.why = ""
         self.place: Callable[[], Any] = str  # the user's place, for guards' texts
-        self.may_break = False  # whether the graph can be broken where the program stands
+        self.breakable = False  # whether the graph can be broken where the program stands
+        #: whether a method is compiled for several instances: what differs between them is no reason for a break
+        self.several_selves = False
+        #: in a resume function, the names of what is no parameter of the function: the call itself computed it
+        self.computed: frozenset[str] = frozenset()
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
@@ -151,6 +159,11 @@ class World:
         #: sources of instances with a `__getattribute__` in Python, which must not be asked for `__dict__`
         self.own_access: set[Any] = set()
 
+    @property
+    def may_break(self) -> bool:
+        """Whether the graph can be broken for what changes from call to call."""
+        return self.breakable and not self.several_selves
+
     # -- guards ---------------------------------------------------------------------------------------------
 
     def guard(self, source: Source | None, kind: str, arg: Any = None) -> None:
@@ -179,10 +192,21 @@ class World:
                 self.need((value.source.key(), "value"), hash(value.obj), f"{value.source}")
                 self.guards.add(value.source, "python", SameNumber(value.obj), self.why)
             else:
-                if isinstance(value.obj, torch.Generator) and not isinstance(value.source, ConstSource):
-                    self.need((value.source.key(), "generator"), id(value.obj), f"the generator {value.source}")
+                if value.source is not None and self.comes_anew(value.obj, value.source) and self.breakable:
+                    raise GraphBreak("changing_value", f"{value.source}, which is another object at each call")
                 self.guard(value.source, "id", value.obj)
         return value.obj
+
+    def comes_anew(self, obj: Any, source: Source) -> bool:
+        """Note an object whose identity matters; whether others were in its place before. Of what the call itself
+        computed, one other is enough to tell."""
+        root = root_of(source)
+        if isinstance(root, ConstSource):
+            return False
+        made = isinstance(root, LocalSource) and root.name in self.computed
+        if self.several_selves and not made:
+            return False
+        return self.history.is_needed_often((source.key(), "object"), id(obj), 1 if made else MANY)
 
     def pin_instance(self, value: Value) -> Any:
         """The real object of an instance or a parameter, from now on guarded by identity but not kept alive. None where
@@ -437,6 +461,9 @@ class World:
         if issubclass(cls, _IDENTITY_TYPES):
             if issubclass(cls, types.BuiltinFunctionType) and is_bound_to_instance(obj):
                 return wrap_bound_builtin(self, obj, source)
+            if issubclass(cls, _MADE_ANEW) and self.comes_anew(obj, source):
+                self.guard(source, "type", cls)
+                return PyValue(obj, source, pinned=False)
             self.guard(source, "id", obj)
             return PyValue(obj, source)
         if cls is types.FunctionType:

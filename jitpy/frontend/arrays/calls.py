@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from ..breaks import GraphBreak
-from ..calls import BUILTINS, NotConstant, as_int, deep_constant, record, recording
+from ..calls import BUILTINS, as_int, record, recording
 from ..executor import Executor, TracedException
+from ..folding import NotConstant, deep_constant
 from ..polyfills import arrays
 from ..polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
 from ..source import constant

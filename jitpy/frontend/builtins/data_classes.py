@@ -15,9 +15,10 @@ import typing
 from typing import Any
 
 from ..breaks import GraphBreak
-from ..calls import NotConstant, builtin, deep_constant
+from ..calls import builtin
 from ..executor import Executor, Frame
 from ..finish.codegen import Emitter, builds
+from ..folding import NotConstant, deep_constant
 from ..guards import MISSING
 from ..values.base import (
     NONE,

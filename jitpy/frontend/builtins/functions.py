@@ -24,8 +24,6 @@ from ..calls import (
     as_int,
     builtin,
     call,
-    fold,
-    fold_deep,
     inline_library,
     number_value,
     own_methods,
@@ -35,6 +33,7 @@ from ..calls import (
 )
 from ..executor import Executor, Frame, TracedException
 from ..finish.resume import origin_code
+from ..folding import fold, fold_deep
 from ..guards import MISSING
 from ..module_attributes import module_getattribute
 from ..operators import (

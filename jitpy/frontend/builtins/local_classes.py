@@ -22,9 +22,10 @@ from typing import Any
 import torch
 
 from ..breaks import GraphBreak
-from ..calls import NotConstant, builtin, call, deep_constant, make_frame
+from ..calls import builtin, call, make_frame
 from ..executor import PUSHED, Executor
 from ..finish.codegen import Emitter, builds
+from ..folding import NotConstant, deep_constant
 from ..guards import MISSING
 from ..polyfills import classes as polyfills
 from ..values.base import (

@@ -22,6 +22,8 @@ def wrap_stand_in(world: World, obj: Any, cls: type, source: Source) -> StandInV
         return None
     value = StandInValue(cls, body, source, obj)
     pinned = getattr(body, "pinned", False)
+    if pinned and world.comes_anew(obj, source):
+        return None
     if pinned:
         world.guard(source, "id", obj)
     for name in body.state:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ..breaks import GraphBreak
-from ..calls import BUILTINS, NotConstant, builtin, call, deep_constant, fold_deep
+from ..calls import BUILTINS, builtin, call
 from ..executor import Executor
+from ..folding import NotConstant, deep_constant, fold_deep
 from ..operators import constant_of, known_text
 from ..polyfills.texts import sub, subn
 from ..values.base import BoxedValue, ConstValue, Value, const, unsupported
