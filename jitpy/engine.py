@@ -114,8 +114,8 @@ class Engine:
         self._histories: dict[int, Observations] = {}
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
-        #: how many entries of a dispatcher went because what they were about is gone: they count as recompilations
-        self._dropped: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        #: the functions and classes with which entries of a dispatcher went: these count as recompilations
+        self._dropped: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
         _engines.add(self)
 
     # -- dispatchers ----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Engine:
                     if entry.guard is None or entry.guard.check(params, globals, closure):
                         return entry  # another thread compiled it meanwhile
                 reasons = self._explain_miss(dispatcher, params, globals, closure)
-                if len(dispatcher.entries) + self._dropped.get(dispatcher, 0) >= limit:
+                if len(dispatcher.entries) + len(self._dropped.get(dispatcher, ())) >= limit:
                     return self._give_up(dispatcher, limit, reasons)
             try:
                 return self._compile(dispatcher, params, globals, closure)
@@ -194,12 +194,13 @@ class Engine:
                 return entry
             dispatcher.run_original_always = True
             return None
-        changed = "\n  ".join(dict.fromkeys(reasons)) or "(no guard failed)"
+        gone = (f"{name}, which is gone" for name in self._dropped.get(dispatcher, ()))
+        changed = "\n  ".join(dict.fromkeys((*reasons, *gone)))
         # what goes on behind a break is mostly a loop's body, and tries all variants in vain for each of its items
         keeps = dispatcher.entries and not dispatcher.closure_first
         warnings.warn(f"jitpy: {dispatcher.__qualname__} was compiled {limit} times and still does not fit "
-                      f"(jitpy.config.recompile_limit); {'what no variant fits' if keeps else 'it'} runs eagerly from "
-                      f"now on. What kept changing:\n  {changed}", stacklevel=2)
+                      f"(jitpy.config.recompile_limit); {'calls that no variant fits run' if keeps else 'it runs'} "
+                      f"eagerly from now on. These kept changing:\n  {changed}", stacklevel=2)
         if keeps:
             dispatcher.closed = True
         else:
@@ -284,21 +285,21 @@ class Engine:
         """Forget a variant as soon as a function or class that its guards are about is gone: they cannot hold again."""
         engine_ref, dispatcher_ref, guards = weakref.ref(self), weakref.ref(dispatcher), variant.guards
 
-        def drop(_: Any, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        def drop(name: str, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
             if finalizing():
                 return  # modules are being taken apart
             engine, its_dispatcher = engine_ref(), dispatcher_ref()
             if engine is not None and its_dispatcher is not None and not sys.is_finalizing():
-                engine._drop(its_dispatcher, guards_ref())
+                engine._drop(its_dispatcher, guards_ref(), name)
 
         guards_ref = weakref.ref(guards)
         guards.watch_mortals(drop)
 
-    def _drop(self, dispatcher: Any, guards: Any) -> None:
+    def _drop(self, dispatcher: Any, guards: Any, name: str) -> None:
         for entry in dispatcher.entries:
             if guards is not None and entry.guard is guards:
                 dispatcher.remove(entry)
-                self._dropped[dispatcher] = self._dropped.get(dispatcher, 0) + 1
+                self._dropped.setdefault(dispatcher, []).append(name)
         self.variants[:] = [variant for variant in self.variants if variant.guards is not guards]
 
     def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,

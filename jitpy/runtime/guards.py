@@ -22,7 +22,7 @@ import torch
 
 from ..ir.algebra import sympy
 from . import guard_checks as checks
-from .lifetimes import is_mortal
+from .lifetimes import is_mortal, name_of
 from .native_build import NativeUnavailable, load_native
 from .number_facts import NumberCheck
 from .size_relations import Relation
@@ -310,12 +310,13 @@ class GuardFunction:
         count = sum(len(node.checks) for node in self.tree.nodes) + len(self.tree.prelude) + len(self.tree.finals)
         return f"<guards: {count} facts, {len(self.tree.nodes)} paths{'' if self.native else ', in Python'}>"
 
-    def watch_mortals(self, gone: Callable[[Any], None]) -> None:
-        """Have `gone` called when an object goes without which the guards cannot hold."""
+    def watch_mortals(self, gone: Callable[[str], None]) -> None:
+        """Have `gone` called with an object's name when one goes without which the guards cannot hold."""
         for reference in self.tree.mortals.values():
             obj = reference()
             if obj is not None:
-                self._watching.append(weakref.ref(obj, gone))
+                name = name_of(obj)
+                self._watching.append(weakref.ref(obj, lambda _, name=name: gone(name)))  # type: ignore[misc]
 
     @property
     def source_text(self) -> str:

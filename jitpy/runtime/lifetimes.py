@@ -39,6 +39,11 @@ def _is_reachable(obj: Any, module_name: Any, qualname: str) -> bool:
     return place is obj
 
 
+def name_of(obj: Any) -> str:
+    """`class Layer` or `function step`, of an object that may be mortal. No user code runs."""
+    return f"class {_qualname_of(obj)}" if issubclass(type(obj), type) else f"function {obj.__qualname__}"
+
+
 def held(obj: Any) -> Any:
     """A callable that gives the object; it keeps the object alive unless that is mortal (None once it is gone)."""
     return weakref.ref(obj) if is_mortal(obj) else _Strong(obj)

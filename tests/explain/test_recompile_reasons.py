@@ -1,5 +1,8 @@
 """The log of recompilations: what changed, from what to what, each thing once."""
 
+import gc
+import warnings
+
 import torch
 
 import jitpy
@@ -66,3 +69,39 @@ def test_guards_of_what_is_only_left_behind():
     for _ in range(4):
         assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
     assert len(kept) == 2
+
+
+def _warning_for(calls) -> str:
+    jitpy.reset()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        calls()
+    texts = [str(one.message) for one in said if "still does not fit" in str(one.message)]
+    assert len(texts) == 1, texts
+    return texts[0]
+
+
+def test_the_warning_names_classes_that_are_gone():
+    """Variants go with the classes that they were compiled for: the warning says which classes these were."""
+    jitted = jitpy.jit(lambda x, operation: operation.run(x), backend="eager")
+
+    def calls() -> None:
+        for number in range(12):
+            cls = type(f"Operation{number}", (), {"run": lambda self, x: x.sin()})
+            jitted(torch.ones(3), cls())
+            del cls
+            gc.collect()
+
+    text = _warning_for(calls)
+    assert "These kept changing:\n  class Operation" in text and "Operation7" in text and "no guard" not in text, text
+
+
+def test_the_warning_says_what_changed():
+    jitted = jitpy.jit(lambda x, name: x * len(name), backend="eager", fullgraph=True)
+
+    def calls() -> None:
+        for number in range(12):
+            jitted(torch.ones(3), f"n{number}")
+
+    text = _warning_for(calls)
+    assert "These kept changing:\n" in text and "What" not in text, text
