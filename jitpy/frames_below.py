@@ -7,7 +7,8 @@ long as the code object and the jitted function that the engine serves.
 
 What `torch.utils.checkpoint` calls runs without the hook: it is run again in the backward pass, mostly when no jitted
 call is on the stack, and has to keep the same tensors both times. So does what torch compiles for its higher-order
-operations.
+operations, and what a backward pass calls that was not captured: its nodes may be those of another compiler. Where a
+graph runs through a backend that is Python, the backend turns the hook off (`backends/fx_bridge.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from .runtime.dispatch import (
     set_compiling,
     set_hook_api,
     set_hook_functions,
+    set_hook_pause,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _TRITON = f"{_SITE}triton{os.sep}"
 _CHECKPOINTS = torch.utils.checkpoint.__file__
-_COMPILES = _maybe_compile_and_run_fn.__code__
+_NOT_OURS = (_maybe_compile_and_run_fn.__code__, torch.autograd.graph._engine_run_backward.__code__)
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
 _selected = False
@@ -73,6 +75,7 @@ def install() -> None:
     hook.set_eval_frame(_handler)
     set_hook_api(hook.native_api() if native_runtime() is not None else None)
     set_hook_functions(hook.enter, hook.leave)
+    set_hook_pause(hook.suspend, hook.resume)
 
 
 def own(code: types.CodeType, engine: Engine) -> None:
@@ -123,7 +126,7 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
         return None
     if code.co_flags & _SUSPENDED:
         return None
-    if code.co_filename == _CHECKPOINTS or code is _COMPILES:
+    if code.co_filename == _CHECKPOINTS or code in _NOT_OURS:
         return _without_hook
     if _is_library(code.co_filename):
         return None
@@ -192,15 +195,11 @@ def _without_hook(function: types.FunctionType, params: tuple[Any, ...]) -> Call
                                function.__closure__)
 
     def run(*params: Any) -> Any:
-        depth = 0
-        while hook.is_active():
-            hook.leave()
-            depth += 1
+        depth = hook.suspend()
         try:
             return plain(*params)
         finally:
-            for _ in range(depth):
-                hook.enter()
+            hook.resume(depth)
 
     return run
 

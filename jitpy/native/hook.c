@@ -285,6 +285,27 @@ static void api_leave(void) {
 
 static int api_is_active(void) { return local.depth > 0; }
 
+/* Turn the hook off in this thread, and on again: calls that enter meanwhile have it on. */
+static int suspend(void) {
+    int depth = local.depth;
+    if (depth > 0) {
+        local.depth = 0;
+        active_calls -= depth;
+        if (active_calls == 0) {
+            uninstall(PyThreadState_Get()->interp);
+        }
+    }
+    return depth;
+}
+
+static void resume(int depth) {
+    if (depth > 0) {
+        local.depth += depth;
+        active_calls += depth;
+        install(PyThreadState_Get()->interp);
+    }
+}
+
 static int api_skip_code(PyObject *code) {
     if (!PyCode_Check(code)) {
         PyErr_Format(PyExc_TypeError, "expected a code object, not %.100s", Py_TYPE(code)->tp_name);
@@ -321,6 +342,19 @@ static PyObject *hook_leave(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unu
         return NULL;
     }
     api_leave();
+    Py_RETURN_NONE;
+}
+
+static PyObject *hook_suspend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    return PyLong_FromLong(suspend());
+}
+
+static PyObject *hook_resume(PyObject *Py_UNUSED(module), PyObject *calls) {
+    long depth = PyLong_AsLong(calls);
+    if (depth == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    resume((int)depth);
     Py_RETURN_NONE;
 }
 
@@ -376,6 +410,8 @@ static PyMethodDef methods[] = {
     {"set_eval_frame", hook_set_eval_frame, METH_O, "Set the handler of new code objects; returns the former one."},
     {"enter", hook_enter, METH_NOARGS, "A jitted call that needs the hook starts in this thread."},
     {"leave", hook_leave, METH_NOARGS, "The jitted call ends."},
+    {"suspend", hook_suspend, METH_NOARGS, "Turn the hook off in this thread; returns what `resume` takes."},
+    {"resume", hook_resume, METH_O, "Turn the hook on again, as it was at `suspend`."},
     {"is_active", hook_is_active, METH_NOARGS, "Is this thread between enter and leave?"},
     {"is_installed", hook_is_installed, METH_NOARGS, "Is the evaluation function the interpreter's present one?"},
     {"skip_code", hook_skip_code, METH_O, "Never look at frames of this code object again."},

@@ -34,6 +34,7 @@ _MOST_MISSED = 64
 _enabled = True
 _thread = threading.local()
 _hook: tuple[Callable[[], None], Callable[[], None]] | None = None
+_pause: tuple[Callable[[], int], Callable[[int], None]] = (lambda: 0, lambda calls: None)
 _native: ModuleType | None = None  # the native module, once loaded; it keeps switches of its own
 
 
@@ -136,6 +137,23 @@ def set_hook_functions(enter: Callable[[], None], leave: Callable[[], None]) -> 
     module = native_runtime()
     if module is not None:
         module.set_hook_functions(enter, leave)
+
+
+def set_hook_pause(suspend: Callable[[], int], resume: Callable[[int], None]) -> None:
+    """What `suspend_hook` and `resume_hook` call: those of `frontend/hook`."""
+    global _pause
+    _pause = (suspend, resume)
+
+
+def suspend_hook() -> int:
+    """Turn the frame hook off in this thread, for code none of which is the program's; what `resume_hook` takes."""
+    return _pause[0]()
+
+
+def resume_hook(calls: int) -> None:
+    """Turn the frame hook on again, as it was at `suspend_hook`."""
+    if calls:
+        _pause[1](calls)
 
 
 class PythonEntry:

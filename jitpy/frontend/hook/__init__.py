@@ -41,9 +41,11 @@ __all__ = [
     "native_api",
     "original_code",
     "provider_name",
+    "resume",
     "select",
     "set_eval_frame",
     "skip_code",
+    "suspend",
     "why_not_native",
 ]
 
@@ -63,6 +65,8 @@ class Provider(Protocol):
     def set_eval_frame(self, handler: Handler | None, /) -> Handler | None: ...
     def enter(self) -> None: ...
     def leave(self) -> None: ...
+    def suspend(self) -> int: ...
+    def resume(self, calls: int, /) -> None: ...
     def is_active(self) -> bool: ...
     def is_installed(self) -> bool: ...
     def skip_code(self, code: CodeType, /) -> None: ...
@@ -90,6 +94,14 @@ class NoHook:
         if not depth:
             raise RuntimeError("leave() without enter() in this thread")
         self._local.depth = depth - 1
+
+    def suspend(self) -> int:
+        depth: int = getattr(self._local, "depth", 0)
+        self._local.depth = 0
+        return depth
+
+    def resume(self, calls: int, /) -> None:
+        self._local.depth = getattr(self._local, "depth", 0) + calls
 
     def is_active(self) -> bool:
         return getattr(self._local, "depth", 0) > 0
@@ -149,6 +161,16 @@ def enter() -> None:
 def leave() -> None:
     """The call ended. RuntimeError without a call to `enter` in this thread."""
     _current().leave()
+
+
+def suspend() -> int:
+    """Turn the hook off in this thread until `resume` gets the number that is returned: 0 where it is off already."""
+    return _current().suspend()
+
+
+def resume(calls: int) -> None:
+    """Turn the hook on again, as it was at `suspend`."""
+    _current().resume(calls)
 
 
 def is_active() -> bool:

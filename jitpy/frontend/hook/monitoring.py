@@ -106,6 +106,24 @@ class MonitoringHook:
             if self._active_calls == 0:
                 self._uninstall()
 
+    def suspend(self) -> int:
+        depth = self._local.depth
+        if depth:
+            self._local.depth = 0
+            with self._lock:
+                self._active_calls -= depth
+                if self._active_calls == 0:
+                    self._uninstall()
+        return depth
+
+    def resume(self, calls: int, /) -> None:
+        if calls:
+            self._local.depth += calls
+            with self._lock:
+                if self._active_calls == 0:
+                    self._install()
+                self._active_calls += calls
+
     def is_active(self) -> bool:
         return self._local.depth > 0
 
