@@ -11,8 +11,8 @@ import torch
 
 from ..ir import CONSTANT, GETITEM, Graph, Node, ops
 from ..ir.algebra import sympy
-from ..ir.alias import alias_kind, any_needs_grad, copies_before_write
-from ..ir.graph import BEFORE_WRITES, IN_INFERENCE_MODE, OWN_VERSIONS
+from ..ir.alias import alias_kind, any_needs_grad, copies_before_write, views_behind_writes
+from ..ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 from ..ir.interpret import in_inference_mode
 from ..ir.ops.registered import looks_at_grad_mode
 from ..runtime.autograd_node import watch_change
@@ -52,7 +52,7 @@ class _Planner:
         parts = self._parts_read_alone()
         calls = [node for node in graph.nodes
                  if node.op is not CONSTANT and not (node.op is GETITEM and node.args[0] in parts)]
-        behind = self._views_of_written() if self.autograd else set()
+        behind = views_behind_writes(graph) if self.autograd else set()
         for node in calls:
             if node not in behind:
                 self._call(node, parts.get(node))
@@ -70,24 +70,6 @@ class _Planner:
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
                     size_entries=self.table.start_entries, n_symbols=self.table.n_symbols,
                     unseen=self.graph.unseen_inputs(), autograd=self.autograd)
-
-    def _views_of_written(self) -> set[Node]:
-        """Results that are views of inputs that are written at the end, and that the program made behind the writes:
-        autograd tells the order."""
-        graph = self.graph
-        shown = {graph.inputs[mutation.input] for mutation in graph.mutations}
-        for node in graph.nodes:
-            if (node.op.is_view or node.op is GETITEM) and node.input_nodes()[0] in shown:
-                shown.add(node)
-        users = graph.users()
-        values = {mutation.value for mutation in graph.mutations}
-        outputs, found = set(graph.outputs), set[Node]()
-        for node in reversed(graph.nodes):
-            own = users.get(node, ())
-            if node in shown and node not in values and BEFORE_WRITES not in node.meta and \
-                    (own or node in outputs) and all(n in found for n in own):
-                found.add(node)
-        return found
 
     def _parts_read_alone(self) -> dict[Node, dict[int, list[Node]]]:
         """Multi-output nodes of which only parts are read: for each, the getitem nodes by index."""

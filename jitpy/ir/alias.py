@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from .graph import CONSTANT, GETITEM, INPUT, Graph, Node
+from .graph import BEFORE_WRITES, CONSTANT, GETITEM, INPUT, Graph, Node
 from .op import NotCovered
 from .spec import Spec, TensorSpec
 
@@ -220,4 +220,22 @@ def copies_before_write(graph: Graph) -> set[Node]:
         value = mutation.value
         if any(groups.same(value, target) for target in targets if not (target is own and value is own)):
             found.add(value)
+    return found
+
+
+def views_behind_writes(graph: Graph) -> set[Node]:
+    """Results that are views of inputs that are written at the end, and that the program made behind the writes:
+    autograd tells the order."""
+    shown = {graph.inputs[mutation.input] for mutation in graph.mutations}
+    for node in graph.nodes:
+        if (node.op.is_view or node.op is GETITEM) and node.input_nodes()[0] in shown:
+            shown.add(node)
+    users = graph.users()
+    values = {mutation.value for mutation in graph.mutations}
+    outputs, found = set(graph.outputs), set[Node]()
+    for node in reversed(graph.nodes):
+        own = users.get(node, ())
+        if node in shown and node not in values and BEFORE_WRITES not in node.meta and \
+                (own or node in outputs) and all(n in found for n in own):
+            found.add(node)
     return found

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
 from .algebra import sympy
-from .alias import any_needs_grad, copies_before_write
-from .graph import CONSTANT, GETITEM, IN_INFERENCE_MODE, Graph, Node
+from .alias import any_needs_grad, copies_before_write, views_behind_writes
+from .graph import CONSTANT, GETITEM, IN_INFERENCE_MODE, OWN_VERSIONS, Graph, Node
 from .interpret import in_inference_mode
 from .spec import ScalarSpec, TensorSpec
 
 
 def to_fx(graph: Graph, example: Sequence[Any] | None = None, *,
-          grad_enabled: bool | None = None) -> torch.fx.GraphModule:
+          grad_enabled: bool | None = None, symbolic: bool = False) -> torch.fx.GraphModule:
     """`graph` as a GraphModule that takes the inputs in order and returns the tuple of outputs.
 
     Nodes become `call_function` of their op's target, constants become buffers, sizes become `aten.sym_size` and
@@ -26,16 +26,27 @@ def to_fx(graph: Graph, example: Sequence[Any] | None = None, *,
 
     Where the user ran ops under another grad mode than `grad_enabled` (default: the present one), which is taken to
     be that of the call, the module switches it and switches it back. It does not where nothing requires grad.
+
+    `symbolic`: as torch.compile hands graphs over. The sizes of `size_inputs` are inputs in front of the others, and
+    floats are 0-dim float64 tensors.
     """
-    if example is not None and len(example) != len(graph.inputs):
-        raise ValueError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(example)} examples were given")
+    count = len(graph.inputs) + (len(size_inputs(graph)) if symbolic else 0)
+    if example is not None and len(example) != count:
+        raise ValueError(f"{graph.name} takes {count} inputs, {len(example)} examples were given")
     ambient = torch.is_grad_enabled() if grad_enabled is None else grad_enabled
-    return _Converter(graph, ambient).convert(example)
+    return _Converter(graph, ambient, symbolic).convert(example)
+
+
+def size_inputs(graph: Graph) -> list[sympy.Symbol]:
+    """The symbols of sizes, strides and offsets, in a fixed order."""
+    bindings = graph.symbol_bindings()
+    return [symbol for symbol in sorted(bindings, key=str) if bindings[symbol][1] != "value"]
 
 
 class _Converter:
-    def __init__(self, graph: Graph, ambient: bool) -> None:
+    def __init__(self, graph: Graph, ambient: bool, symbolic: bool) -> None:
         self.graph = graph
+        self.symbolic = symbolic
         self.root = torch.nn.Module()
         self.out = torch.fx.Graph()
         self.nodes: dict[Node, torch.fx.Node] = {}
@@ -45,19 +56,35 @@ class _Converter:
 
     def convert(self, example: Sequence[Any] | None) -> torch.fx.GraphModule:
         graph = self.graph
-        for i, node in enumerate(graph.inputs):
-            placeholder = self.out.placeholder(node.name)
-            if example is not None:
-                placeholder.meta["val"] = example[i]
-            self.nodes[node] = placeholder
+        examples = iter(example) if example is not None else None
+        for symbol in size_inputs(graph) if self.symbolic else ():
+            self.sizes[symbol] = self.placeholder(str(symbol), examples)
+        for node in graph.inputs:
+            self.nodes[node] = self.placeholder(node.name, examples)
+        read = graph.users().keys() | set(graph.outputs)
+        for node in graph.inputs if self.symbolic else ():
+            if isinstance(node.spec, ScalarSpec) and node.spec.kind is float and node in read:
+                self.nodes[node] = self.out.call_function(torch.ops.aten.item.default, (self.nodes[node],))
+        behind = views_behind_writes(graph) if self.follows_grad else set()
         for node in graph.nodes:
-            self.nodes[node] = self.node(node)
+            if node not in behind:
+                self.nodes[node] = self.node(node)
         self.mutations()
+        for node in graph.nodes:
+            if node in behind:
+                self.nodes[node] = self.node(node)
         self.set_grad(self.ambient)
         self.out.output(tuple(self.nodes[n] for n in graph.outputs))
         self.out.lint()
         module = torch.fx.GraphModule(self.root, self.out, class_name=graph.name)
         return module
+
+    def placeholder(self, name: str, examples: Iterator[Any] | None) -> torch.fx.Node:
+        made = self.out.placeholder(name)
+        made.target = made.name  # the parameter's name: one that no other name in the code can be
+        if examples is not None:
+            made.meta["val"] = made.meta["example_value"] = next(examples)
+        return made
 
     def node(self, node: Node) -> torch.fx.Node:
         if node.op is CONSTANT:
@@ -70,7 +97,11 @@ class _Converter:
             args = tuple(self.argument(arg) for arg in node.args)
             kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
             self.set_grad(node.grad_enabled)
-            function = in_inference_mode(node.op.target) if IN_INFERENCE_MODE in node.meta else node.op.target
+            function = node.op.target
+            if OWN_VERSIONS in node.meta:
+                function = _data_of
+            elif IN_INFERENCE_MODE in node.meta:
+                function = in_inference_mode(function)
             made = self.out.call_function(function, args, kwargs, name=node.name)
         if node.loc is not None:
             made.stack_trace = f'File "{node.loc.filename}", line {node.loc.line}, in {node.loc.function}'
@@ -139,10 +170,15 @@ class _Converter:
                 source = self.out.call_function(torch.ops.aten.clone.default, (source,))
             sources.append(source)
         for mutation, source in zip(self.graph.mutations, sources, strict=True):
-            self.set_grad(mutation.runs_with_grad)
             target = self.nodes[self.graph.inputs[mutation.input]]
+            if mutation.unseen:
+                target = self.out.call_function(_data_of, (target,))
+            self.set_grad(mutation.runs_with_grad)
             self.out.call_function(torch.ops.aten.copy_.default, (target, source))
 
+
+#: a tensor of the same memory with versions of its own, as torch.compile hands it over
+_data_of = torch._C._autograd._get_data_attr
 
 #: by the name of an expression's class
 _SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -156,6 +192,13 @@ _SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+def hint_of(graph: Graph, node: Node) -> Any:
+    """The value of a number among the inputs in the call that was traced, or one like it."""
+    spec = node.spec
+    assert isinstance(spec, ScalarSpec)
+    return node.meta.get("value", spec.kind(1)) if spec.expr is None else graph.sizes.hint(spec.expr)
+
+
 def example_inputs(graph: Graph, make: Callable[[TensorSpec], torch.Tensor]) -> list[Any]:
     """An example for each input: `make` of its spec with sizes at their hints, or the hint of a number."""
     sizes = graph.sizes
@@ -163,7 +206,7 @@ def example_inputs(graph: Graph, make: Callable[[TensorSpec], torch.Tensor]) -> 
     for node in graph.inputs:
         spec = node.spec
         if isinstance(spec, ScalarSpec):
-            examples.append(sizes.hint(spec.expr) if spec.expr is not None else spec.kind(1))
+            examples.append(hint_of(graph, node))
         else:
             static = node.tensor.with_(shape=sizes.hints(node.tensor.shape), stride=sizes.hints(node.tensor.stride),
                                        offset=sizes.hint(node.tensor.offset))

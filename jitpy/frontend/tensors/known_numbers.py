@@ -142,7 +142,7 @@ def float_input(recorder: Recorder, value: float, source: Source) -> TracedScala
     found = recorder.float_inputs.get(source)
     if found is None:
         recorder.guards.add(source, "type", float)
-        node = recorder.graph.add_input(ScalarSpec(float), "float", source=source)
+        node = recorder.graph.add_input(ScalarSpec(float), "float", source=source, value=value)
         found = recorder.float_inputs[source] = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
         recorder._inputs.append(GraphInput(value, source, found))
         recorder._journal.append(lambda: recorder.float_inputs.pop(source))
