@@ -22,11 +22,12 @@ from .api import (
     register_pass,
     reset,
 )
-from .errors import FullGraphError, GraphBreakError
+from .errors import BackendError, FullGraphError, GraphBreakError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BackendError",
     "FullGraphError",
     "GraphBreakError",
     "allow_in_graph",

@@ -25,7 +25,7 @@ import torch
 
 from . import config, frames_below, logs
 from .backends.registry import get_backend
-from .errors import FullGraphError, SpecializationError
+from .errors import BackendError, FullGraphError, SpecializationError
 from .frontend import (
     opcodes,  # noqa: F401  (registers the bytecode handlers)
     user_calls,  # noqa: F401  (registers what jitpy's own functions do)
@@ -105,6 +105,7 @@ class Engine:
         self._root: Any = None
         self._selves: set[int] = set()  # the instances (their ids) for which the method was compiled
         self.backend = get_backend(options.backend)
+        self._has_warned = False  # of a backend that fails
         if options.backend == "codegen" and torch.cuda.is_initialized():
             gpu_compile.start_workers()
         self.variants: list[Variant] = []
@@ -148,7 +149,7 @@ class Engine:
                     return self._give_up(dispatcher, limit, reasons)
             try:
                 return self._compile(dispatcher, params, globals, closure)
-            except (FullGraphError, SpecializationError):
+            except (BackendError, FullGraphError, SpecializationError):
                 raise
             except Skip as skip:
                 return self._skip(dispatcher, skip)
@@ -304,9 +305,8 @@ class Engine:
 
     def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
                history: Observations, forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
-        dynamic = {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
         start = time.perf_counter()
-        world = World(history, globals, dynamic)
+        world = World(history, globals, self._dynamic())
         world.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
         world.several_selves = self._root is not None and len(self._selves) >= 2
@@ -362,10 +362,29 @@ class Engine:
         if backend is self.backend:
             graph = run_passes(graph)
         passes_end = time.perf_counter()
-        compiled = backend(graph, {"mode": self.options.mode, **self.options.options})
+        told = {"mode": self.options.mode, **self.options.options, "dynamic": self._dynamic(),
+                "fullgraph": self.options.fullgraph}
+        try:
+            compiled = backend(graph, told)
+        except BackendError as error:
+            if self.options.fullgraph:
+                raise
+            self._warn_of(error, graph)
+            compiled = get_backend("eager")(graph, told)
         times["passes"] = times.get("passes", 0.0) + passes_end - start
         times["backend"] = times.get("backend", 0.0) + time.perf_counter() - passes_end
         return compiled
+
+    def _warn_of(self, error: BackendError, graph: Graph) -> None:
+        """Say once that the backend fails."""
+        text = f"jitpy: {error}; {graph.name} runs with eager kernels"
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"{text}, and so does what it refuses later", stacklevel=2)
+        logs.log("backends", text)
+
+    def _dynamic(self) -> str:
+        return {None: config.dynamic, True: "always", False: "never"}[self.options.dynamic]
 
     def _log(self, variant: Variant) -> None:
         logs.log("guards", lambda: variant.guards.source_text)

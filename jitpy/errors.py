@@ -22,5 +22,13 @@ class SpecializationError(ValueError):
         super().__init__("\n".join([*lines, "Remove the mark (jitpy.mark_dynamic), or the condition."]))
 
 
+class BackendError(RuntimeError):
+    """A backend raised, or returned something of the wrong kind. `backend` is its name."""
+
+    def __init__(self, backend: str, text: str) -> None:
+        super().__init__(f"the backend {backend!r} {text}")
+        self.backend = backend
+
+
 #: what `fullgraph=True` raises, under the name that says what happened
 GraphBreakError = FullGraphError

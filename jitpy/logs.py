@@ -9,6 +9,7 @@ from collections.abc import Callable
 NAMES = {
     "graph_breaks": "each graph break with its place and reason",
     "fallbacks": "each call whose graph failed while it ran, so that plain Python ran instead",
+    "backends": "backends that cannot be loaded, and graphs that are not handed to the backend",
     "guards": "the guard function of each compiled variant",
     "recompiles": "why a compiled variant did not fit",
     "graph": "the captured graph, before and after the passes",

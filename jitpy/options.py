@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import config
-from .backends.registry import get_backend, list_backends
+from .backends.registry import get_backend, is_known
 
 #: on the CPU the modes other than `default` do what `default` does
 MODES = ("default", "reduce-overhead", "max-autotune")
@@ -30,8 +30,8 @@ class Options:
 
 def check(backend: Any, mode: Any, fullgraph: Any, dynamic: Any, options: Any) -> Options:
     """The options as one object. TypeError and ValueError say what is allowed."""
-    if not isinstance(backend, str) or backend not in list_backends():
-        get_backend(backend)  # raises, unless it is a callable
+    if not is_known(backend):
+        get_backend(backend)  # raises, unless it is a callable or an installed package's
     if not isinstance(mode, str):
         raise TypeError(f"mode is a string, not {type(mode).__name__}; the modes are: {', '.join(MODES)}")
     if mode not in MODES:

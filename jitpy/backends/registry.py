@@ -8,8 +8,11 @@ backend is any callable `(torch.fx.GraphModule, example_inputs) -> callable`, as
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from jitpy import logs
 
 if TYPE_CHECKING:
     from ..ir import Graph
@@ -23,12 +26,20 @@ FxBackend = Callable[..., Callable[..., Any]]
 
 #: Backends that come with jitpy: name -> (module, function), imported on first use.
 _BUILT_IN = {
+    "aot_eager": ("jitpy.backends.inductor", "aot_eager"),
     "codegen": ("jitpy.backends.codegen", "compile_graph"),
+    "cudagraphs": ("jitpy.backends.inductor", "cudagraphs"),
     "eager": ("jitpy.backends.eager", "compile_graph"),
     "inductor": ("jitpy.backends.inductor", "compile_graph"),
 }
 
 _registered: dict[str, GraphBackend] = {}
+
+#: the group of entry points in which packages register backends for torch.compile
+ENTRY_POINTS = "torch_dynamo_backends"
+
+#: the backends of installed packages by name, once asked for; None: it cannot be imported
+_installed: dict[str, GraphBackend | None] = {}
 
 
 def register_backend(name: str, fn: Any = None, *, takes_graph: bool = False) -> Any:
@@ -49,15 +60,41 @@ def register_backend(name: str, fn: Any = None, *, takes_graph: bool = False) ->
     if not callable(fn):
         raise TypeError(f"a backend is a callable, not {type(fn).__name__}")
     if takes_graph:
-        _registered[name] = fn
+        from .fx_bridge import guarded
+
+        _registered[name] = guarded(fn, name)
     else:
-        _registered[name] = _adapt(fn)
+        _registered[name] = _adapt(fn, name)
     return fn
 
 
+def is_known(name: Any) -> bool:
+    """Whether it is the name of a backend of jitpy or of `register_backend`; nothing is imported."""
+    return isinstance(name, str) and (name in _BUILT_IN or name in _registered)
+
+
 def list_backends() -> list[str]:
-    """The names that `backend=` takes, sorted."""
-    return sorted({*_BUILT_IN, *_registered})
+    """The names that `backend=` takes, sorted: those of jitpy, of `register_backend`, and of installed packages."""
+    return sorted({*_BUILT_IN, *_registered, *(point.name for point in _entry_points() if _load(point) is not None)})
+
+
+def _entry_points() -> list[importlib.metadata.EntryPoint]:
+    """The backends that installed packages register, without jitpy's own, by which torch.compile calls it."""
+    return [point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)
+            if point.module.partition(".")[0] != "jitpy"]
+
+
+def _load(point: importlib.metadata.EntryPoint) -> GraphBackend | None:
+    if point.name not in _installed:
+        try:
+            found = point.load()
+            if not callable(found):
+                raise TypeError(f"{point.value} is no callable but {type(found).__name__}")
+            _installed[point.name] = _adapt(found, point.name)
+        except Exception as error:
+            logs.log("backends", f"{point.name} ({point.value}) cannot be imported: {type(error).__name__}: {error}")
+            _installed[point.name] = None
+    return _installed[point.name]
 
 
 def get_backend(backend: str | FxBackend) -> GraphBackend:
@@ -73,6 +110,10 @@ def get_backend(backend: str | FxBackend) -> GraphBackend:
         if backend in _BUILT_IN:
             module, function = _BUILT_IN[backend]
             return getattr(importlib.import_module(module), function)
+        for point in _entry_points():
+            installed = _load(point) if point.name == backend else None
+            if installed is not None:
+                return installed
         raise ValueError(f"unknown backend {backend!r}; the backends are: {', '.join(list_backends())}, "
                          "or any callable (torch.fx.GraphModule, example_inputs) -> callable")
     if callable(backend):
@@ -81,7 +122,7 @@ def get_backend(backend: str | FxBackend) -> GraphBackend:
                     f"{', '.join(list_backends())}")
 
 
-def _adapt(fn: FxBackend) -> GraphBackend:
+def _adapt(fn: FxBackend, name: str | None = None) -> GraphBackend:
     from .fx_bridge import adapt
 
-    return adapt(fn)
+    return adapt(fn, name)

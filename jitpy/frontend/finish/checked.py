@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from jitpy import config, logs
+from jitpy.errors import BackendError
 from jitpy.ir import Graph, Node
 from jitpy.ir.graph import own_generators
 from jitpy.runtime.autograd_node import random_state, set_random_state
@@ -50,6 +51,8 @@ class Checked:
             result = self.compiled(*inputs)
             self.failures = 0
             return result
+        except BackendError:
+            raise
         except Exception as error:
             self.failures += 1
             if self.failures > _PATIENCE:
