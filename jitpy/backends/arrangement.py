@@ -13,7 +13,7 @@ from jitpy import config
 from ..ir.alias import alias_kind
 from ..ir.failures import may_fail
 from ..ir.graph import CONSTANT, INPUT, OWNED, Graph, Node, map_nodes
-from ..ir.ops.functional import without_copies
+from ..ir.ops.functional import in_place_of
 from ..ir.spec import contiguous_stride
 from ..schedule.batches import Batch, batch_kernel, gather
 from ..schedule.fuse import Call, Fusion, Group
@@ -22,7 +22,7 @@ from ..schedule.lower import Lowering, lower
 from ..schedule.memory import can_write_over
 from ..schedule.order import Memory, in_order
 from ..schedule.values import Computed, HostScalar, Stored, Value, View, base_of
-from .arguments import Argument, flat, strided, visit
+from .arguments import Argument, at_path, flat, strided, visit
 from .size_table import SizeTable
 from .target import Printed, Target
 
@@ -233,15 +233,19 @@ class Arrangement:
         for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
             mutated.setdefault(value, []).append(self.low.values[self.graph.inputs[mutation.input]])
         self.last_failure = max((k for k, unit in enumerate(self.units) if unit.may_fail), default=-1)
+        self.last_check = max((k for k, unit in enumerate(self.units) if unit.checks), default=-1)
         self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
         self.in_input: set[Value] = set()
+        self._follow_writes(mutated)
         for k, unit in enumerate(self.units):
             kernel = unit.kernel
             if kernel is None:
                 self._call_in_place(k, unit, mutated, outputs)
                 continue
             for target in kernel.writes:
-                found = None if unit.checks else self._input_home(target, mutated, outputs, k)
+                # the call may still be given up, and then nothing may have changed
+                late = unit.checks or k < (self.last_check if self.graph.runs_once else self.last_failure)
+                found = None if late else self._input_home(target, mutated, outputs, k)
                 if found is not None and not can_write_over(kernel, target, found, self.env):
                     found = None
                 if found is not None:
@@ -265,30 +269,54 @@ class Arrangement:
                     unit.in_place[target] = found
                     self.home[target] = found
 
+    def _follow_writes(self, mutated: dict[Any, list[Any]]) -> None:
+        """What the program's ops write to one after the other is written where the last of them writes."""
+        for unit in reversed(self.units):
+            for target, source in self._written_by(unit):
+                if target in mutated and isinstance(source, (Stored, Computed)) and not self._is_in_input(source):
+                    mutated.setdefault(source, mutated[target])
+
+    def _written_by(self, unit: Unit) -> list[tuple[Value, Any]]:
+        """What a call of an op of the program's writes to: the new value and the old one of each."""
+        in_place = None if unit.call is None else in_place_of(unit.call.node.op)
+        if unit.call is None or in_place is None:
+            return []
+        made = self.low.values[unit.call.node]
+        parts = made if isinstance(made, tuple) else (made,)
+        args, kwargs = self.call_arguments[unit.call.node]
+        found = []
+        for target, path in zip(parts[len(parts) - len(in_place.paths):], in_place.paths, strict=True):
+            values: list[Any] = []
+            visit(at_path(args, kwargs, path), values.append)
+            found.append((target, values[0]))
+        return found
+
     def _call_in_place(self, k: int, unit: Unit, mutated: dict[Any, list[Any]], outputs: set[Value]) -> None:
         """Let a call of torch's that puts elements into a copy put them into what it would copy, where nobody needs
         that any more. On GPUs: there a call that fails has changed nothing, or the device is lost. Ops of the program's
-        write to the graph's own memory anywhere."""
+        write to the graph's own memory anywhere, and to inputs in a graph that runs once."""
         assert unit.call is not None
         node = unit.call.node
-        programs_own = without_copies(node.op)
-        if programs_own is None and (
-                node.op.name not in IN_PLACE or self.low.scatters == "ordered" or self.low.is_on_host(node)):
-            return
-        target, operands = self.low.values[node], []
+        operands: list[Value] = []
         visit(self.call_arguments[node], operands.append)
-        source = operands[0]
-        if programs_own is not None:
-            args, _ = self.call_arguments[node]
-            written: list[Any] = []
-            visit(args[programs_own[1] : programs_own[1] + 1], written.append)
-            if not written:
-                return  # given by name
-            source = written[0]
-        if not isinstance(target, Stored) or not isinstance(source, (Stored, Computed)) or \
-                [base_of(value) for value in operands].count(source) > 1:
+        owners = [base_of(value) for value in operands]
+        for target, source in self._written_by(unit):
+            if not isinstance(source, (Stored, Computed)) or owners.count(source) > 1:
+                continue
+            if self.graph.runs_once and self.last_check < k and \
+                    self._input_home(target, mutated, outputs, k, source) is not None:
+                self.in_input.add(target)
+            elif not self._dies_here(source, k, outputs) or self._is_in_input(source) or \
+                    not self._same_layout(target, source):
+                continue
+            unit.in_place[target] = source
+            self.home[target] = source
+        if node.op.name not in IN_PLACE or self.low.scatters == "ordered" or self.low.is_on_host(node):
             return
-        if programs_own is None and self._input_home(target, mutated, outputs, k) is source:
+        target, source = self.low.values[node], operands[0]
+        if not isinstance(target, Stored) or not isinstance(source, (Stored, Computed)) or owners.count(source) > 1:
+            return
+        if k >= self.last_failure and self._input_home(target, mutated, outputs, k) is source:
             unseen = self.graph.unseen_inputs()
             if any(self.low.values[self.graph.inputs[number]] is source for number in unseen):
                 return  # torch's own call would move its version
@@ -300,15 +328,19 @@ class Arrangement:
         self.home[target] = source
 
     def _input_home(
-        self, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int
+        self, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, written: Value | None = None
     ) -> Value | None:
-        """The input that `target` is copied to at the end, if it may be written there at once."""
-        if self.tellers or k < self.last_failure:
-            return None  # the call may still be given up, and then nothing may have changed
+        """The input that `target` is copied to at the end, if it may be written there at once: as the new value of
+        `written`, which is there already."""
         wanted = mutated.get(target)
-        if wanted is None or len(wanted) != 1 or target in outputs:
+        if self.tellers or wanted is None or len(wanted) != 1 or target in outputs:
             return None
         source = wanted[0]
+        if written is not None and written is not source:
+            while written in self.home:
+                written = self.home[written]
+            if written is not source:
+                return None
         if any(self._reads_later(value, source) for value in (*flat(self.output_values), *self.mutation_values)):
             return None
         if self.last.get(source, k) > k or not self._same_layout(target, source):

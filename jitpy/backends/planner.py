@@ -11,7 +11,7 @@ import torch
 from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
-from ..ir.ops.functional import without_copies
+from ..ir.ops.functional import InPlace, copied, in_place_of
 from ..ir.ops.registered import looks_at_grad_mode
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
@@ -32,7 +32,7 @@ from ..runtime.plan import (
 )
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
-from .arguments import Argument, flat, strided, visit
+from .arguments import Argument, at_path, flat, replaced, strided, visit
 from .arrangement import IN_PLACE, LARGE_BYTES, Arrangement, Unit
 from .target import Target
 
@@ -130,6 +130,7 @@ class Planner(Arrangement):
         self.n_slots = len(self.graph.inputs)
         self.free_at: dict[int, list[int]] = {}
         self.overwritten: list[int] = []
+        self.runs_once = False
         for k, node in enumerate(self.graph.inputs):
             value = self.low.values[node]
             if value is not None:
@@ -356,12 +357,13 @@ class Planner(Arrangement):
         made = self.low.values[node]
         grad = False if looks_at_grad_mode(node.op) else None
         source = unit.in_place.get(made) if isinstance(made, Value) else None
-        if isinstance(made, Stored) and source is not None:
+        in_place = in_place_of(node.op)
+        if in_place is not None:
+            self._call_writing(unit, in_place, made, args, kwargs)
+        elif isinstance(made, Stored) and source is not None:
             slot, again = self._slot(source), self._new_slot()
             writes = (slot,) if made in self.in_input else ()
-            programs_own = without_copies(node.op)
-            target = IN_PLACE[node.op.name] if programs_own is None else programs_own[0]
-            self.steps.append(CallStep(target, args, kwargs, (again,), grad=False, writes=writes))
+            self.steps.append(CallStep(IN_PLACE[node.op.name], args, kwargs, (again,), grad=False, writes=writes))
             self.steps.append(FreeStep((again,)))
             self.slots[made] = slot
             self._bind(made)
@@ -403,6 +405,37 @@ class Planner(Arrangement):
             for value in [v for v, s in self.slots.items() if s in temporary]:
                 del self.slots[value]
             self.free_at.setdefault(k, []).extend(temporary)
+
+    def _call_writing(self, unit: Unit, in_place: InPlace, made: Any, args: Any, kwargs: Any) -> None:
+        """Call what writes to its arguments: to their memory where nobody needs the old values, else to copies."""
+        assert unit.call is not None
+        parts = made if isinstance(made, tuple) else (made,)
+        fresh = len(parts) - len(in_place.paths)
+        writes: list[int] = []
+        for part, path in zip(parts[fresh:], in_place.paths, strict=True):
+            source = unit.in_place.get(part)
+            if source is not None:
+                slot = self._slot(source)
+                if part in self.in_input:
+                    writes.append(slot)
+                    self.runs_once = True
+            else:
+                slot = self._new_slot()
+                self.steps.append(CallStep(copied, (at_path(args, kwargs, path),), {}, (slot,), grad=False))
+                args, kwargs = replaced(args, kwargs, path, SlotRef(slot))
+            self.slots[part] = slot
+        slots = tuple(self._new_slot() if isinstance(part, Value) else None for part in parts[:fresh])
+        # (autograd has no say, but the kernels of the program's may ask for its grad mode)
+        self.steps.append(CallStep(in_place.call, args, kwargs, slots or (self._new_slot(),), multiple=len(slots) > 1,
+                                   grad=False, writes=tuple(writes)))
+        for part, slot in zip(parts[:fresh], slots, strict=True):
+            if isinstance(part, Value):
+                assert slot is not None
+                self.slots[part] = slot
+                if isinstance(part, Stored):
+                    self._conform(unit.call.node, part)
+        for part in parts:
+            self._bind(part)
 
     def _write_variant(self, node: Node, made: Any) -> Any:
         """The overload that writes a large result into memory of the pool, where eager would ask the system for it each
@@ -467,6 +500,7 @@ class Planner(Arrangement):
             unseen=self.graph.unseen_inputs(),
             device=self.target.device,
             several_devices=any(map(self.low.is_on_host, self.low.calls)),
+            runs_once=self.runs_once,
             keep_alive=linked.keep_alive,
             notes=ScheduleNotes(
                 self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals

@@ -29,6 +29,7 @@ from .folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_p
 from .guards import MISSING
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
 from .polyfills.classes import call_type
+from .recording.effects import may_handle
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .tensors.calls import is_user_op, writes
 from .tensors.flags import count_of
@@ -237,7 +238,7 @@ def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -
     """Put a torch call into the graph."""
     if fn in _FROM_DATA and any(_holds_number(ex, value) for value in (*args, *kwargs.values())):
         raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
-    if is_user_op(fn) and writes(fn) and _in_try(ex):
+    if _in_try(ex) and not may_handle(ex.recorder, is_user_op(fn) and writes(fn)):
         raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
     if fn is torch.Tensor.new and len(args) == 2 and args[1].cls is torch.Size:
         fn = torch.Tensor.new_empty  # a torch.Size is a shape, any other sequence the data; payloads do not tell them

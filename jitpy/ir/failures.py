@@ -92,6 +92,11 @@ def is_programs_own(op: Op) -> bool:
     return isinstance(op.target, torch._ops.OpOverload) and op.target.namespace != "aten"
 
 
+def is_effect(op: Op) -> bool:
+    """Whether an op that the program registered returns nothing: it is called for what it does besides."""
+    return is_programs_own(op) and not op.target._schema.returns  # type: ignore[attr-defined]
+
+
 def cannot_raise(op: Op) -> bool:
     """Whether arithmetic on numbers raises for none of them."""
     return op.target in _SAFE_ON_HOST

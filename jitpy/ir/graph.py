@@ -125,6 +125,8 @@ class Graph:
     outputs     the returned nodes, in order (a node may be an input, or repeat)
     mutations   copy-backs into inputs, carried out after everything else was computed
     sizes       the symbols that specs and arguments mention
+    runs_once   ops of the program's may write to inputs at once, or have effects: plain Python does not make up for a
+                call that fails then (a plan says whether it does so: `Plan.runs_once`)
 
     Calling convention of whatever a backend makes of it: `compiled(*inputs) -> tuple(outputs)`, with
     tensors and Python numbers in the order of `inputs`. Two outputs share memory with each other or
@@ -137,6 +139,7 @@ class Graph:
     outputs: list[Node] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     sizes: SizeEnv = field(default_factory=SizeEnv)
+    runs_once: bool = False
     _names: dict[str, int] = field(default_factory=dict)
 
     def add_input(self, spec: TensorSpec | ScalarSpec, hint: str = "arg", **meta: Any) -> Node:

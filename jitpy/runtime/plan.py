@@ -230,4 +230,6 @@ class Plan:
     autograd: bool = False
     #: calls take or give tensors on the CPU too
     several_devices: bool = False
+    #: calls write to inputs before all is computed
+    runs_once: bool = False
     notes: ScheduleNotes | None = None

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir.failures import is_programs_own
 from ..ir.graph import Node
 from ..ir.spec import Dim, contiguous_stride, prod
 from .alike import alike_results
@@ -320,10 +321,11 @@ class Fusion:
         self._link_sizes()
 
     def _link_calls(self) -> None:
-        """Calls with side effects on the random state keep their order."""
+        """Calls with side effects, on the random state or others, keep their order."""
         last = None
         for call in self.calls:
-            if call.node.op.is_random or not call.node.op.is_pure or call.node.op.kind == "host":
+            op = call.node.op
+            if op.is_random or not op.is_pure or op.kind == "host" or is_programs_own(op):
                 if last is not None:
                     self._link(last, call)
                 last = call

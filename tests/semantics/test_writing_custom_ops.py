@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from torch import nn
 
+import jitpy
+from jitpy.ir.ops.functional import copied
 from tests.semantics.harness import case, make_test
 
 LAYOUTS: list[tuple[int, ...]] = []
@@ -44,6 +49,24 @@ def to_each(x: torch.Tensor, outs: list[torch.Tensor]) -> None:
         out.add_(x)
 
 
+@torch.library.custom_op("jitpywrites::into_optional", mutates_args={"total"})
+def into_optional(x: torch.Tensor, total: torch.Tensor | None) -> None:
+    if total is not None:
+        total.add_(x.sum(0))
+
+
+@torch.library.custom_op("jitpywrites::picky", mutates_args=())
+def picky(x: torch.Tensor) -> torch.Tensor:
+    if bool(x.sum() > -1000):
+        raise ValueError("not this one")
+    return x * 2
+
+
+@picky.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
 @torch.library.custom_op("jitpywrites::fails", mutates_args={"out"})
 def fails(x: torch.Tensor, out: torch.Tensor) -> None:
     out.add_(x)
@@ -53,6 +76,8 @@ def fails(x: torch.Tensor, out: torch.Tensor) -> None:
 _LIB = torch.library.Library("jitpywriteslib", "DEF")
 _LIB.define("increase_(Tensor(a!) x, Scalar by=2) -> Tensor(a!)")
 _LIB.impl("increase_", lambda x, by=2: x.add_(by), "CompositeExplicitAutograd")
+_LIB.define("plain_write(Tensor(a!) x, Tensor y) -> ()")
+_LIB.impl("plain_write", lambda x, y: (x.add_(y), None)[1], "CPU")
 _LIB.define("doubled_(Tensor(a!) x) -> Tensor(a!)")
 _LIB.impl("doubled_", lambda x: x.mul_(2), "CompositeExplicitAutograd")
 _LIB.define("doubled(Tensor x) -> Tensor")
@@ -135,11 +160,41 @@ def declared_to_write_to_anything(x):
     return a, b
 
 
-@case(rows(4), breaks=("unsupported_op",))
+@case(rows(4), fullgraph=True)
 def writes_to_a_list(x):
-    a = x + 1
+    a, b = x + 1, x + 2
+    to_each(x, [a, b])
     to_each(x, [a])
-    return a
+    to_each(x, [])
+    return a, b
+
+
+@case(lambda: (torch.randn(4, 3), torch.randn(4, 3)), fullgraph=True)
+def writes_to_a_list_of_arguments(x, y):
+    to_each(torch.ones(3), [x, y])
+    return x + y
+
+
+@case(lambda: (torch.randn(4, 3), torch.randn(3)), lambda: (torch.randn(4, 3), None), fullgraph=True)
+def writes_to_what_may_be_none(x, out):
+    total = torch.zeros(3)
+    into_optional(x, total)
+    into_optional(x, None)
+    into_optional(x, out)
+    return total if out is None else total + out
+
+
+@case(lambda: (torch.randn(4, 3), torch.randn(3)), fullgraph=True)
+def named_arguments(x, out):
+    into_optional(total=out, x=x)
+    scale_into(scale=2.0, out=x, x=x + 1)
+    return x
+
+
+@case(lambda: (torch.randn(4, 3), torch.randn(4, 3)), fullgraph=True)
+def no_rule_for_shapes(x, y):
+    torch.ops.jitpywriteslib.plain_write(x, y)
+    return x * 2
 
 
 @case(rows(4))
@@ -156,6 +211,58 @@ def fails_when_it_has_written(x):
     a = x + 1
     fails(x, a)
     return a
+
+
+@case(rows(4), fullgraph=True)
+def writes_to_argument_again_and_again(x):
+    for step in range(3):
+        add_to(torch.full((4, 3), float(step)), x)
+        y = x * 2
+    return y
+
+
+@case(rows(4), fullgraph=True)
+def other_writes_in_between(x):
+    x.mul_(2)
+    add_to(torch.ones(3), x)
+    y = x + 0
+    x.mul_(3)
+    add_to(torch.ones(3), x)
+    return y
+
+
+@case(rows(4), fullgraph=True)
+def old_values_of_argument(x):
+    before = x * 2
+    view = x[1:]
+    add_to(torch.ones(3), x)
+    return before, view, view + 1, x.sum()
+
+
+@case(lambda: (torch.randn(4, 3), []))
+def argument_is_written_in_a_graph_with_handlers(x, seen):
+    try:
+        y = picky(x)
+    except ValueError as error:
+        y = str(error)
+    add_to(torch.ones(3), x)
+    try:
+        z = picky(x)
+    except ValueError as error:
+        z = str(error)
+    return x, y, z
+
+
+@case(lambda: (torch.randn(4, 3), torch.randn(4, 3)), lambda: (x := torch.randn(4, 3), x[:]))
+def arguments_that_may_share_memory(x, y):
+    add_to(x, y)
+    return x + y
+
+
+@case(lambda: (torch.randn(4, 3),), lambda: (torch.randn(3, 4).t(),), fullgraph=True)
+def argument_of_another_layout(x):
+    add_to(torch.ones(3), x)
+    return x
 
 
 @case(rows(4), factory=True, fullgraph=True)
@@ -183,19 +290,19 @@ def runs_though_nobody_reads_it():
     return fn, LAYOUTS
 
 
-@case(rows(4), breaks=("unsupported_op",))
+@case(rows(4), fullgraph=True)
 def writes_to_argument(x):
     scale_into(x * 2, x, 2.0)
     return x
 
 
-@case(rows(4), breaks=("unsupported_op",))
+@case(rows(4), fullgraph=True)
 def writes_to_view_of_argument(x):
     add_to(torch.ones(3), x[0])
     return x * 2
 
 
-@case(rows(4), factory=True, breaks=("unsupported_op",))
+@case(rows(4), factory=True, fullgraph=True)
 def writes_to_buffer():
     norm = nn.BatchNorm1d(3)
 
@@ -282,15 +389,74 @@ def writes_to_expanded(x):
 test_all = make_test(__name__)
 
 
-def test_no_copy_where_the_memory_dies() -> None:
-    import jitpy
+def argument_is_written_and_the_program_fails(x, seen):
+    add_to(torch.ones(3), x)
+    return picky(x)
+
+
+def argument_is_written_beside_changes_and_the_program_fails(x, seen):
+    seen.append(1)
+    add_to(torch.ones(3), x)
+    seen.append(2)
+    return picky(x)
+
+
+def argument_is_written_and_half_of_it_fails(x, seen):
+    fails(torch.ones(3), x)
+    return x
+
+
+@pytest.mark.parametrize("backend", ["codegen", "eager"])
+@pytest.mark.parametrize("fn", [
+    argument_is_written_and_the_program_fails, argument_is_written_beside_changes_and_the_program_fails,
+    argument_is_written_and_half_of_it_fails])
+def test_failures_behind_writes(fn: Any, backend: str) -> None:
+    """Nothing is written twice, and the error is eager's."""
+    jitted = jitpy.jit(fn, fullgraph=True, backend=backend)
+    for _ in range(3):
+        found = []
+        for run in (fn, jitted):
+            x, seen = torch.zeros(4, 3), list[int]()
+            with pytest.raises(ValueError) as error:
+                run(x, seen)
+            found.append((x.tolist(), seen, str(error.value)))
+        assert found[0] == found[1]
+
+
+def _copies(run: Any) -> int:
+    """How many copies an operator that writes is given."""
     from jitpy.backends import planner
 
-    asked: list[str] = []
-    plain = planner.without_copies
-    planner.without_copies = lambda op: asked.append(op.name) or plain(op)
+    made: list[Any] = []
+    planner.copied = lambda tensor: made.append(tensor) or copied(tensor)
     try:
-        jitpy.jit(into_empty, fullgraph=True)(torch.randn(5, 3))
+        run()
     finally:
-        planner.without_copies = plain
-    assert asked == ["jitpy_copying.jitpywrites_scale_into_default.default"]
+        planner.copied = copied
+    return len(made)
+
+
+def test_no_copy_where_the_memory_dies() -> None:
+    assert _copies(lambda: jitpy.jit(into_empty, fullgraph=True)(torch.randn(4, 3))) == 0
+
+
+def test_arguments_are_written_at_once() -> None:
+    x = torch.randn(4, 3)
+    expected, jitted = x.clone(), jitpy.jit(writes_to_argument_again_and_again, fullgraph=True)
+    writes_to_argument_again_and_again(expected)
+    assert _copies(lambda: jitted(x)) == 0
+    torch.testing.assert_close(x, expected)
+    jitted(x)
+    writes_to_argument_again_and_again(expected)
+    torch.testing.assert_close(x, expected)
+
+
+def test_large_arguments_are_written_at_once_beside_other_changes() -> None:
+    def fn(x: torch.Tensor, seen: list[int]) -> None:
+        seen.append(1)
+        add_to(torch.ones(()), x)
+
+    for size, copies in ((5, 1), (1 << 20, 0)):
+        x, seen = torch.zeros(size), list[int]()
+        assert _copies(lambda x=x, seen=seen: jitpy.jit(fn, fullgraph=True)(x, seen)) == copies
+        assert seen == [1] and x.sum() == size

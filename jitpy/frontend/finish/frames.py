@@ -13,8 +13,9 @@ import torch
 from bytecode import Instr, Label, TryBegin, TryEnd
 
 from ... import config
-from ...ir.failures import graph_may_fail, has_effect
-from ...ir.graph import DROPS_GRAD, Graph
+from ...ir.failures import graph_may_fail, has_effect, is_effect
+from ...ir.graph import DROPS_GRAD, GETITEM, Graph
+from ...ir.ops.functional import in_place_of
 from ..breaks import BreakRecord, GraphBreak, Restart, Skip
 from ..builtins.caches import changed_result
 from ..builtins.effects import lost_way
@@ -108,6 +109,10 @@ class Finished:
     inlined: list[Any] = field(default_factory=list)
 
 
+#: Bytes from which a tensor is not copied to be written.
+_MUCH = 1 << 20
+
+
 class Finisher:
     """Writes the code of one capture. `compile_graph(graph)` makes the callable, `resume(point)` the continuation
     (`captured` says whether it is to be traced itself)."""
@@ -169,6 +174,7 @@ class Finisher:
         emitter.places = []
         prologue: list[Any] = []
         begin, failed, instead = None, Label(), raises_instead(self.code)
+        graph.runs_once = recorder.acts and self._runs_once(graph)
         may_fail = graph.sizes.has_unbacked or graph_may_fail(graph)
         emitter.out = prologue
         self._write_front_calls(emitter, may_fail)
@@ -185,7 +191,9 @@ class Finisher:
             run = in_inference_mode(compiled) if finished.inference else compiled
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
-            checked = Checked(run, graph) if may_fail else None
+            plan = getattr(compiled, "plan", None)
+            once = any(is_effect(node.op) for node in graph.nodes) or plan is not None and plan.runs_once
+            checked = Checked(run, graph) if may_fail and not once else None
             if instead is not None:
                 emitter.out.append(begin := TryBegin(failed, False, 0))
             emitter.call(lambda: emitter.const(run if checked is None else checked), *loads)
@@ -228,6 +236,23 @@ class Finisher:
             emitter.out.append(failed)
             self._write_failure(emitter, instead)
         return emitter.assemble(), graph, compiled
+
+    def _runs_once(self, graph: Graph) -> bool:
+        """Whether a graph with ops of the program's that write or have effects is run without a second try: what it
+        raises is the program's exception, although changes of other objects have not been made. Where there are such
+        changes, and little is written, it writes to copies, so that plain Python can make up for it."""
+        may_try_again = graph.sizes.has_unbacked or bool(graph.sizes.run_time_checks())
+        if any(is_effect(node.op) for node in graph.nodes):
+            if may_try_again:
+                raise Skip("unsupported_call", "an operator with effects runs beside sizes that depend on data")
+            return True
+        if may_try_again:
+            return False
+        sources = [m.value.args[0] if m.value.op is GETITEM else m.value for m in graph.mutations]
+        changes = self.ex.host_calls or any(value.source is not None for value in self.world.dirty) or any(
+            in_place_of(node.op) is None for node in sources)
+        size = sum(graph.sizes.hint(graph.inputs[m.input].tensor.nbytes) for m in graph.mutations)
+        return not changes or size >= _MUCH
 
     def _generators(self) -> list[Value]:
         """Those that calls in front of the graph advance."""

@@ -9,6 +9,7 @@ import torch
 
 from jitpy.ir import Dim, SizeEnv, SizeUnknown
 from jitpy.ir.ops.quiet import without_compiler_import
+from jitpy.ir.ops.registered import fake_of
 
 from ...ir.algebra import sympy
 from ..inputs import shows_leaf
@@ -45,7 +46,7 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     template: Template | None = None
     templates = _TEMPLATES
     try:
-        key = fn, recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
+        key = fn, _rule(fn), recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
         if _SYMBOLIC in seen:
             # A template with symbols relies on what was recorded about them, so it belongs to this capture.
             templates = recorder.templates
@@ -61,6 +62,13 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
                 templates.clear()
             templates[key] = template
     return replay(recorder, template, tensors)
+
+
+def _rule(fn: Any) -> Any:
+    """The program's shape rules of an operator, which it may register anew."""
+    if isinstance(fn, torch._ops.OpOverloadPacket):
+        return tuple(fake_of(getattr(fn, name)) for name in fn.overloads())
+    return fake_of(fn) if isinstance(fn, torch._ops.OpOverload) else None
 
 
 #: The entry of `seen` that says that an argument mentions symbols.

@@ -70,7 +70,7 @@ from ..traced import (
     ViewStep,
     tensors_in,
 )
-from . import aliasing, layouts, overlap
+from . import aliasing, effects, layouts, overlap
 from .autograd_facts import NO_DERIVATIVE, WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
 from .bets import Bets
 from .default_dtypes import name_dtype
@@ -142,6 +142,10 @@ class Recorder:
         #: position of the first node whose result requires grad
         self._first_grad_node: int | None = None
         self._only_looks = False  # see `seen_as_nodes`
+        #: whether a node does what cannot be undone: it may write to an input at once, or is there for its effect alone
+        self.acts = False
+        #: whether the program handles errors of calls recorded so far
+        self.handles_errors = False
         # undo log: callables in order
         self._journal: list[Callable[[], None]] = []
         self.state = TorchState(guards, self._journal)
@@ -365,6 +369,8 @@ class Recorder:
             raise Uncapturable("dynamic_shape", f"the result of {overload} depends on the values of its arguments")
         if facts.is_view:
             return self._record_view(facts, args, kwargs, spec)
+        if not facts.returns:
+            return effects.record_effect(self, overload, args, kwargs)
         if overload in _MAY_RETURN_ARGUMENTS:
             raise Uncapturable("unsupported_op", f"{overload} may return its argument")
         node = self.emit(overload, self.to_node(args), self.to_node(kwargs), spec)
@@ -478,17 +484,20 @@ class Recorder:
     def _record_write(
         self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
     ) -> Any:
-        functional = facts.functional
+        functional = facts.functional_for(args, kwargs)
         if functional is None:
             raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
         if facts.inplace_view:
             return self._record_inplace_view(facts, args, kwargs)
-        if functional.namespace == COPYING:
-            self._check_copies(facts, args, kwargs)
+        is_programs = functional.namespace == COPYING
+        if not functional._schema.returns:  # nothing to write to was given
+            return effects.record_effect(self, functional, args, kwargs)
+        if is_programs:
+            effects.check_write(self, facts, args, kwargs)
         overlap.check_operands(self, facts, args, kwargs)
         if self.state.grad_enabled and not facts.outs:
             self._check_late(facts, args, kwargs)
-        if not facts.outs:
+        if not facts.outs and not is_programs:
             check_written(facts.overload, self.seen_as_nodes(args), self.seen_as_nodes(kwargs))
         if facts.overload is _aten.normal_.default and not fills_alike(self.sizes, args[0].spec):
             raise Uncapturable("unsupported_op", "normal_() of memory with gaps, which draws its own numbers")
@@ -501,6 +510,8 @@ class Recorder:
             return target
         outs = facts.outs
         call_args, call_kwargs = facts.functional_call(args, kwargs)
+        if is_programs:
+            call_args, call_kwargs = table.normalize(table.get(functional), call_args, call_kwargs)
         fresh = 0 if outs else sum(name is None for name in facts.returns)
         if spec is not None:
             needs = self.state.grad_enabled and functional not in NO_DERIVATIVE and any(
@@ -561,17 +572,6 @@ class Recorder:
                     raise UserError(RuntimeError(_LEAF_WRITTEN))
                 if target.unasked and history_is_late(self._inputs[target.storage.input].value):
                     raise Uncapturable("input_mutation", "a view older than the history of its base is written to")
-
-    def _check_copies(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Whether an op of the program's that writes may write to copies: not where they would have to be copied back,
-        which takes longer than a break (a cache that gets a line), nor where autograd has a say."""
-        targets = [facts.argument(name, args, kwargs) for name in facts.mutated]
-        if self.state.transforms:
-            raise Uncapturable("unsupported_op", f"{facts.overload} writes, under a transform that may not know how")
-        if any(target.storage.input is not None for target in targets):
-            raise Uncapturable("unsupported_op", f"{facts.overload} writes to a tensor from outside")
-        if self.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs))):
-            raise Uncapturable("unsupported_op", f"{facts.overload} writes, and takes tensors that require grad")
 
     def _record_inplace_view(self, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedTensor:
         """`t_`, `squeeze_` and the like: this object looks at its memory in another way from now on."""

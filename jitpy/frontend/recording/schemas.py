@@ -10,6 +10,7 @@ import torch
 from jitpy.ir import NotCovered, Spec, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.ops import functional_of
+from jitpy.ir.ops.functional import copying_of
 
 OpOverload = torch._ops.OpOverload
 
@@ -59,6 +60,15 @@ class SchemaFacts:
             if self.position[name] >= len(args) and name not in kwargs:
                 kwargs = {**kwargs, name: value}
         return args, kwargs
+
+    def functional_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload | None:
+        """The functional form for these arguments: how many tensors a list has decides on some."""
+        if self.functional is not None or self.outs:
+            return self.functional
+        try:
+            return copying_of(self.overload, lambda name: self.argument(name, args, kwargs))
+        except NotCovered:
+            return None
 
     def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value passed for the argument `name`, None if it was left out."""

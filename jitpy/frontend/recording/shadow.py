@@ -8,17 +8,20 @@ later call with the same metadata.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._library.fake_impl import set_ctx_getter
 
 from jitpy.ir import Dim, NotCovered, ScalarSpec, SizeEnv, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.interrupts import CaptureMode
 from jitpy.ir.ops import symbolic
+from jitpy.ir.ops.registered import fake_of
 from jitpy.ir.sizes import simplify
 
 from ..traced import Uncapturable
@@ -172,10 +175,6 @@ class SizesByData(Exception):
     """A call on plain sizes has a result whose size depends on data: it needs an environment for the symbol."""
 
 
-#: Calls that look at values and return nothing.
-_CHECKS = frozenset({_aten._assert_async.default, _aten._assert_async.msg, _aten._linalg_check_errors.default})
-
-
 class Tape(CaptureMode):
     """Writes down the ATen calls made on shadows.
 
@@ -245,7 +244,7 @@ class Tape(CaptureMode):
         if facts.inplace_view:
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
-        result = _run(func, args, kwargs, self.env)
+        result = _run(func, args, kwargs, self.env, self._note_names)
         record.results = tuple(self._number(t) for t in tensors_of(result))
         if func is _aten.clone.default and (args[0].is_conj() or args[0].is_neg()):
             if torch.is_grad_enabled() and (args[0].requires_grad or self.numbers.get(id(args[0])) in self.resolved):
@@ -254,6 +253,9 @@ class Tape(CaptureMode):
             record.spec = _spec(result)
         self.template.records.append(record)
         return result
+
+    def _note_names(self) -> None:
+        self.template.names_sizes = True
 
     def _number(self, tensor: torch.Tensor) -> int:
         number = self.numbers.get(id(tensor))
@@ -314,7 +316,7 @@ class Tape(CaptureMode):
         kept: list[Record] = []
         for record in reversed(template.records):
             facts = record.facts
-            if facts.mutated or facts.is_random or facts.overload in _CHECKS or not needed.isdisjoint(record.results):
+            if facts.mutated or facts.is_random or not facts.returns or not needed.isdisjoint(record.results):
                 kept.append(record)
                 _collect((record.args, record.kwargs), needed)
         template.records = kept[::-1]
@@ -410,13 +412,37 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The metadata of what the functional form of a writing op computes."""
-    if facts.functional is None:
+    functional = facts.functional_for(args, kwargs)
+    if functional is None:
         raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
-    return _run(facts.functional, *facts.functional_call(args, kwargs))
+    return _run(functional, *facts.functional_call(args, kwargs))
 
 
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: SizeEnv | None = None) -> Any:
-    """Run an op on the meta tensors inside shadows and wrap what it returns. `capture` names sizes by data."""
+class _FakeContext:
+    """What `torch.library.get_ctx()` is in shape rules of the program's: it names sizes that depend on data."""
+
+    def __init__(self, env: SizeEnv | None) -> None:
+        self.env = env
+        self.has_named = False
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> torch.SymInt:
+        if self.env is None:
+            raise SizesByData
+        self.has_named = True
+        estimate = 64 if max is None else builtins.max(max // 2, 2)
+        return torch_number(self.env.new_unbacked(builtins.max(estimate, min), min, max), self.env)
+
+    create_unbacked_symint = new_dynamic_size
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: SizeEnv | None = None,
+         named: Callable[[], None] | None = None) -> Any:
+    """Run an op on the meta tensors inside shadows and wrap what it returns. `capture` names sizes by data; `named` is
+    called where a shape rule of the program's did so."""
+    facts = schema_facts(func)
+    if None not in facts.returns and func.namespace not in ("aten", "prims"):  # no shape to be found out
+        given = tuple(facts.argument(name, args, kwargs) for name in facts.returns if name is not None)
+        return given[0] if len(given) == 1 else given or None
     env = capture if names_sizes(func, args) else _environment((args, tuple(kwargs.values())))
     found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
     if found is not _NO_RULE:
@@ -427,14 +453,22 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
     meta_kwargs = {k: _unwrap(v, shadows) for k, v in kwargs.items()}
     if "device" in meta_kwargs or not shadows and any(a.name == "device" for a in func._schema.arguments):
         meta_kwargs["device"] = _META
+    fake = fake_of(func)
+    context = _FakeContext(capture)
+    if fake is not None and capture is not None:
+        env = capture
     try:
-        if env is not None:
-            with symbolic._SymbolicShapes(), env.asked_by(str(func)):
-                result = func(*meta_args, **meta_kwargs)
-        else:
-            result = func(*meta_args, **meta_kwargs)
+        with contextlib.ExitStack() as stack:
+            if env is not None:
+                stack.enter_context(symbolic._SymbolicShapes())
+                stack.enter_context(env.asked_by(str(func)))
+            if fake is not None:
+                stack.enter_context(set_ctx_getter(lambda: context))
+            result = (func if fake is None else fake)(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         result = _run_on_zeros(func, meta_args, kwargs, error)
+    if context.has_named and named is not None:
+        named()
     return _wrap(result, shadows, device)
 
 

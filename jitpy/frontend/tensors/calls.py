@@ -85,10 +85,9 @@ def is_user_op(fn: Any) -> bool:
 
 
 def writes(fn: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
-    """Whether an operator, or an overload of it, changes an argument."""
-    if isinstance(fn, torch._ops.OpOverload):
-        return bool(fn._schema.is_mutable)
-    return any(getattr(fn, name)._schema.is_mutable for name in fn.overloads())
+    """Whether an operator, or an overload of it, changes an argument, or is there for other effects."""
+    overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]
+    return any(one._schema.is_mutable or not one._schema.returns for one in overloads)
 
 
 def _unwrapped(fn: Any) -> Any:

@@ -16,12 +16,13 @@ import torch
 
 from jitpy.ir import NotCovered
 from jitpy.ir import ops as table
-from jitpy.ir.ops.registered import definition_of, has_python_body, has_python_gradient
+from jitpy.ir.ops.registered import definition_of, has_python_body, has_python_gradient, registration_of
 
 from ..breaks import GraphBreak
 from ..calls import call, from_payload, record, recording, to_payload
 from ..executor import Executor
 from ..polyfills import autograd
+from ..source import constant
 from ..values.base import ConstValue, DictValue, ListValue, ObjectValue, TensorValue, TupleValue, Value
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
@@ -31,6 +32,9 @@ def call_operator(ex: Executor, fn: Operator, args: list[Value], kwargs: dict[st
     """Call an operator that is not torch's own."""
     overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]
     for overload in overloads:
+        registered = registration_of(overload)
+        if registered:
+            ex.recorder.guards.add(constant(torch, "torch"), "python", registered, f"what is registered for {overload}")
         if _would_see_changes(ex, definition_of(overload)):
             raise GraphBreak("unsupported_call", f"{fn}, whose kernel reads what was changed before")
     has_body = any(map(has_python_body, overloads))

@@ -112,6 +112,11 @@ _CACHE: dict[Any, Derived] = {}
 _CACHE_LIMIT = 4096
 
 
+def forget_derived() -> None:
+    """Drop what is known: the program has registered other rules."""
+    _CACHE.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """What running an op on meta tensors told: the result's spec, and its aliasing ('view', 'self' or 'copy')."""

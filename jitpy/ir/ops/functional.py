@@ -1,11 +1,12 @@
 """In-place and out= overloads: the functional op that computes the same value.
 
 Ops that a program registers have none as a rule. Theirs is made: it copies what is written to and calls the op on the
-copies (`COPYING`), or, where a backend knows that nobody needs the old values, on the memory itself (`without_copies`).
+copies (`COPYING`), or, where a backend knows that nobody needs the old values, on the memory itself (`InPlace`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +97,9 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
                 )
     if namespace in _TORCHS_OWN:
         raise NotCovered(f"{overload} has no functional form")
-    made = _copying(overload, written)
+    if any(str(schema.arguments[i].type) != "Tensor" for i in written):
+        raise NotCovered(f"{overload} writes to as many tensors as it is given")  # see `copying_of`
+    made = _copying(overload, written, (None,) * len(written))
     return Functional(get(made), written, _results(schema, made._schema, written), True)
 
 
@@ -106,62 +109,114 @@ _TORCHS_OWN = frozenset({"aten", "prim", "prims", "quantized", "inductor", "_c10
 COPYING = "jitpy_copying"
 
 _LIBRARY: list[torch.library.Library] = []
-_WITHOUT_COPIES: dict[str, tuple[Callable[..., Any], int]] = {}
+_TAKEN: set[str] = set()
+#: What was made, by overload and by how many tensors are written in place of each written argument.
+_MADE: dict[Any, torch._ops.OpOverload] = {}
+
+#: Where an argument is: its position or keyword, then its position in a list.
+Path = tuple[Any, ...]
 
 
-def _copying(overload: torch._ops.OpOverload, written: tuple[int, ...]) -> torch._ops.OpOverload:
-    """An op that makes the results of `overload` that are no arguments, and new values of what it writes to."""
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """The facet `in_place` of an op that writes to copies of some arguments: how to write to the arguments themselves.
+
+    call    takes the op's arguments, writes to those at `paths`, and returns the op's results but the new values
+    paths   the written arguments; the op's last results are their new values, in this order
+    """
+
+    call: Callable[..., Any]
+    paths: tuple[Path, ...]
+
+
+def copying_of(overload: torch._ops.OpOverload, given: Callable[[str], Any]) -> torch._ops.OpOverload:
+    """The form that writes to copies, of an op of the program's and for arguments like these: `given(name)` is one of
+    them, a list of tensors, a tensor or None. Raises NotCovered for torch's own ops."""
+    schema = overload._schema
+    if schema.name.split("::")[0] in _TORCHS_OWN:
+        raise NotCovered(f"{overload} has no functional form")
+    written = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
+    values = [given(schema.arguments[i].name) for i in written]
+    counts = tuple(len(v) if isinstance(v, (list, tuple)) else -1 if v is None else None for v in values)
+    return _copying(overload, written, counts)
+
+
+def _copying(
+    overload: torch._ops.OpOverload, written: tuple[int, ...], counts: tuple[int | None, ...]
+) -> torch._ops.OpOverload:
+    """An op that makes the results of `overload` that are no arguments, and new values of what it writes to. `counts`:
+    for each written argument None (a tensor), -1 (nothing), or the length of a list."""
+    found = _MADE.get((overload, counts))
+    if found is not None:
+        return found
     schema = overload._schema
     arguments = [schema.arguments[i] for i in written]
-    if any(str(a.type) != "Tensor" for a in arguments):
-        raise NotCovered(f"{overload} writes to what may be no tensor")
-    if any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+    if any(r.alias_info is not None and (not r.alias_info.is_write or str(r.type) != "Tensor") for r in schema.returns):
         raise NotCovered(f"{overload} returns a view")
     fresh = [r.alias_info is None for r in schema.returns]
-    places = [(i, a.name) for i, a in zip(written, arguments, strict=True)]
+    paths: list[Path] = []
+    for place, argument, count in zip(written, arguments, counts, strict=True):
+        key = argument.name if argument.kwarg_only else place
+        paths += [(key,)] if count is None else [(key, item) for item in range(count)]
+    names = {argument.name: place for place, argument in zip(written, arguments, strict=True)}
+
+    def results(result: Any) -> tuple[Any, ...]:
+        values = result if isinstance(result, tuple) else (result,)
+        return tuple(r for r, is_fresh in zip(values, fresh, strict=False) if is_fresh)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given, copies = list(args), []
-        for place, name in places:
-            tensor = args[place] if place < len(args) else kwargs[name]
-            copy = tensor.new_empty_strided(tensor.size(), tensor.stride())
-            copies.append(copy if tensor.is_meta else copy.copy_(tensor))
-            if place < len(args):
-                given[place] = copy
+        # (torch hands over arguments that equal their defaults under their names)
+        given: dict[Any, Any] = {**dict(enumerate(args)), **{names.get(k, k): v for k, v in kwargs.items()}}
+        copies = []
+        for key, *item in paths:
+            key = names.get(key, key)
+            value = given[key][item[0]] if item else given[key]
+            copies.append(copied(value))
+            if item:
+                given[key] = list(given[key])
+                given[key][item[0]] = copies[-1]
             else:
-                kwargs[name] = copy
-        result = overload(*given, **kwargs)
-        results = result if isinstance(result, tuple) else (result,)
-        made = *(r for r, is_fresh in zip(results, fresh, strict=False) if is_fresh), *copies
-        return made[0] if len(made) == 1 else made
+                given[key] = copies[-1]
+        made: tuple[Any, ...] = ()
+        if any(fresh) or not any(copy.is_meta for copy in copies):
+            named = {schema.arguments[k].name if type(k) is int else k: v for k, v in given.items()}
+            made = results(overload(**named))
+        made = *made, *copies
+        return made[0] if len(made) == 1 else made or None
 
-    name = "_".join((*schema.name.split("::"), schema.overload_name or "default"))
+    def in_place(*args: Any, **kwargs: Any) -> Any:
+        made = results(overload(*args, **kwargs))
+        return made[0] if len(made) == 1 else made or None
+
+    name = "_".join((*schema.name.split("::"), schema.overload_name or "default",
+                     *("n" if count == -1 else str(count) for count in counts if count is not None)))
+    if name in _TAKEN:  # of an operator that was defined anew
+        name = f"{name}_{len(_TAKEN)}"
+    _TAKEN.add(name)
     returns = [str(r.type) for r, is_fresh in zip(schema.returns, fresh, strict=True) if is_fresh]
-    returns += ["Tensor"] * len(written)
+    returns += ["Tensor"] * len(paths)
     if not _LIBRARY:
         _LIBRARY.append(torch.library.Library(COPYING, "FRAGMENT"))
     taken, _, _ = str(schema).removeprefix(schema.name).rpartition(" -> ")
-    for argument in arguments:
-        taken = taken.replace(f"Tensor({'|'.join(argument.alias_info.before_set)}!)", "Tensor")
-    taken = taken[taken.index("("):]
+    taken = re.sub(r"Tensor\([^()]*!\)", "Tensor", taken[taken.index("("):])
     _LIBRARY[0].define(f"{name}{taken} -> ({', '.join(returns)})", tags=tuple(overload.tags))
     _LIBRARY[0].impl(name, call, "CompositeExplicitAutograd")
     made = getattr(getattr(torch.ops, COPYING), name).default
-    if len(returns) == 1:
-        place = written[0]
-
-        def in_place(*args: Any, **kwargs: Any) -> torch.Tensor:
-            overload(*args, **kwargs)
-            return args[place]
-
-        _WITHOUT_COPIES[str(made)] = in_place, place
+    if paths:
+        get(made).facets["in_place"] = InPlace(in_place, tuple(paths))
+    _MADE[overload, counts] = made
     return made
 
 
-def without_copies(op: Op) -> tuple[Callable[..., Any], int] | None:
-    """A call that takes the arguments of an op that was made, writes to its argument itself and returns that; and the
-    position of that argument. None: the op was not made here, or writes to several."""
-    return _WITHOUT_COPIES.get(op.name)
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides."""
+    copy = tensor.new_empty_strided(tensor.size(), tensor.stride())
+    return copy if tensor.is_meta else copy.copy_(tensor)
+
+
+def in_place_of(op: Op) -> InPlace | None:
+    """How an op that writes to copies writes to its arguments themselves, if it is one."""
+    return op.facets.get("in_place")
 
 
 def _same_arguments(wanted: list[torch.Argument], offered: list[torch.Argument], written: tuple[int, ...]) -> bool:

@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
+from torch._library.simple_registry import singleton
 
 from ..failures import is_programs_own
 from ..op import Op
+from .derived import forget_derived
+from .table import forget
 
 #: kernels that were registered in Python, in the dispatcher's table of an operator
 _PYTHON = r"\w*(\[alias\])?: registered at [^\n]*(\.py|>):\d+ "
@@ -24,6 +27,50 @@ _OF_TORCH = frozenset({"aten", "prims", "prim"})
 def definition_of(overload: torch._ops.OpOverload) -> Any:
     """The `CustomOpDef` behind an operator made with `torch.library.custom_op`, or None."""
     return None if overload.namespace in _OF_TORCH else OPDEFS.get(overload._schema.name)
+
+
+def fake_of(overload: torch._ops.OpOverload) -> Any:
+    """The shape rule of `torch.library.register_fake`, or None."""
+    if overload.namespace in _OF_TORCH:
+        return None
+    entry = singleton._data.get(overload._schema.name)
+    return None if entry is None else entry.fake_impl.kernel
+
+
+class Registration:
+    """What Python has registered for an operator: true as long as that is the same."""
+
+    def __init__(self, overload: torch._ops.OpOverload) -> None:
+        self.name = overload._schema.name
+        self.state = self._read()
+
+    def _read(self) -> tuple[Any, ...]:
+        definition, entry = OPDEFS.get(self.name), singleton._data.get(self.name)
+        return (definition, None if definition is None else definition._backward_fn,
+                None if entry is None else entry.fake_impl.kernel)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return self.state != (None, None, None)
+
+    def __call__(self, _: Any = None) -> bool:
+        return all(a is b for a, b in zip(self._read(), self.state, strict=True))
+
+
+_KNOWN: dict[str, tuple[torch._ops.OpOverload, Registration]] = {}
+
+
+def registration_of(overload: torch._ops.OpOverload) -> Registration:
+    """What is registered for an operator. Where that has changed, nothing derived from it is kept."""
+    known, found = _KNOWN.get(str(overload), (None, None))
+    if known is overload and found is not None and found():
+        return found
+    if known is not None:
+        forget(overload)
+        forget_derived()
+    made = Registration(overload)
+    _KNOWN[str(overload)] = overload, made
+    return made
 
 
 def has_python_gradient(overload: torch._ops.OpOverload) -> bool:

@@ -78,6 +78,13 @@ def get(op: str | torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> Op:
     return found
 
 
+def forget(overload: torch._ops.OpOverload) -> None:
+    """Drop the entry that was made for an operator, which the program may have defined anew."""
+    if str(overload) not in _ENTRIES:
+        _OPS.pop(str(overload), None)
+        _OPS.pop(overload, None)
+
+
 def _make(op: Any) -> Op:
     if isinstance(op, torch._ops.OpOverloadPacket):
         op = op.default
