@@ -67,6 +67,42 @@ def test_one_call(build: Callable[..., list[Node]], shape: tuple[int, ...]) -> N
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
 
 
+def sum_with(op: str) -> Callable[..., list[Node]]:
+    """`x @ w.t() + bias`, by some op, and a relu behind it."""
+    def build(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
+        product = b.call(op, x, w if "linear" in op else b.call("aten.t.default", w))
+        return [b.call("aten.relu.default", b.call("aten.add.Tensor", bias, product))]
+
+    return build
+
+
+@pytest.mark.parametrize("op", ["mm", "matmul", "linear"])
+@pytest.mark.parametrize("activation", [True, False])
+def test_a_vector_that_is_added(op: str, activation: bool) -> None:
+    """It is the bias of the library's call, by which an activation becomes part of it, too."""
+    inputs = [normal(*((2, 16, 24) if op != "mm" else (32, 24))), normal(40, 24), normal(40)]
+    graph = graph_of(sum_with(f"aten.{op}.default"), *inputs)
+    if not activation:
+        (relu,) = graph.outputs
+        graph.outputs = [relu.args[0]]
+        graph.nodes.remove(relu)
+    expected = eager.compile_graph(graph, {})(*inputs)
+    assert fold_activations(graph, "cpu")
+    remove_dead_code(graph)
+    verify(graph)
+    assert names(graph).count(CALL if activation else "aten.linear.default") == 1
+    assert "aten.add.Tensor" not in names(graph)
+    torch.testing.assert_close(eager.compile_graph(graph, {})(*inputs), expected, rtol=2e-2, atol=4e-2)
+
+
+def whole(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
+    return [b.call("aten.add.Tensor", b.call("aten.linear.default", x, w), bias)]
+
+
+def scaled(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
+    return [b.call("aten.add.Tensor", b.call("aten.linear.default", x, w), bias, alpha=2)]
+
+
 def both(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
     product = b.call("aten.linear.default", x, w, bias)
     return [b.call("aten.relu.default", product), product]
@@ -85,7 +121,9 @@ def twice(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
                      normal(40, dtype=torch.float32))),
     (layer("relu"), (normal(32, 21), normal(40, 21), normal(40))),
     (layer("relu"), (normal(24, 32).t(), normal(40, 24), normal(40))),
-], ids=["returned", "read twice", "exact gelu", "float32", "odd sizes", "turned"])
+    (whole, (normal(32, 24), normal(40, 24), normal(32, 40))),
+    (scaled, (normal(32, 24), normal(40, 24), normal(40))),
+], ids=["returned", "read twice", "exact gelu", "float32", "odd sizes", "turned", "a matrix is added", "a factor"])
 def test_what_stays(build: Callable[..., list[Node]], inputs: tuple[torch.Tensor, ...]) -> None:
     graph = graph_of(build, *inputs)
     before = str(graph)

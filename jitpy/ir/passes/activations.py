@@ -1,13 +1,16 @@
-"""Activations behind products become part of the library's call (GPUs only).
+"""Biases and activations behind products become part of the library's call (GPUs only).
 
 cuBLAS adds a bias and applies an activation before it writes a product down, which saves a kernel that reads and
 writes all of it: relu (equal to the bit, as relu of a rounded number is the rounded relu), and GELU in the form with
 tanh (which then is rounded once instead of twice). Measured on an H200 in bfloat16, with the activation in a kernel of
 its own and in the call: 45 and 35 us for (4096, 768) by (768, 3072), 133 and 102 for (8192, 1024) by (1024, 4096). GELU
-stays outside of larger products, where the call gained nothing.
+stays outside of larger products, where the call gained nothing. A vector that is added to the rows of a product
+(`x @ w + b`) costs nothing either: 180 us for 4096^3 on an H100, and 179 without it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -24,8 +27,15 @@ _PIECE, _MOST = 8, 1 << 35
 
 def fold_activations(graph: Graph, where: str = "cuda") -> list[str]:
     """Rewrite products on devices of type `where` in place; they are left to be removed. One text a change."""
-    found = [(node, use_gelu) for node in graph.nodes if (use_gelu := _is_gelu(node)) is not None
-             and isinstance(node.spec, TensorSpec) and node.spec.device.type == where]
+    nodes = [node for node in graph.nodes if isinstance(node.spec, TensorSpec) and node.spec.device.type == where
+             and node.spec.dtype in _DTYPES]
+    done = _fold(graph, [(node, pair) for node in nodes if node.op.name == "aten.add.Tensor" and _is_plain_sum(node)
+                         for pair in (node.args, node.args[::-1])])
+    return done + _fold(graph, [(node, (node.args[0], gelu)) for node in nodes if (gelu := _is_gelu(node)) is not None])
+
+
+def _fold(graph: Graph, found: list[tuple[Node, tuple[Any, ...]]]) -> list[str]:
+    """Fold nodes, each with the product that it may belong to, and the bias that it adds, or whether it is a GELU."""
     if not found:
         return []
     readers: dict[Node, int] = {}
@@ -33,13 +43,17 @@ def fold_activations(graph: Graph, where: str = "cuda") -> list[str]:
         for source in dict.fromkeys(node.input_nodes()):
             readers[source] = readers.get(source, 0) + 1
     kept = {*graph.outputs, *(mutation.value for mutation in graph.mutations)}
-    done = []
-    for node, use_gelu in found:
-        product = node.args[0]
-        if isinstance(product, Node) and readers.get(product) == 1 and product not in kept \
-                and _fold(graph, node, product, use_gelu):
-            done.append(f"{node.name}: part of the product {product.name}")
-    return done
+    done: dict[Node, str] = {}
+    for node, (product, what) in found:
+        if node not in done and isinstance(product, Node) and readers.get(product) == 1 and product not in kept \
+                and _join(graph, node, product, what):
+            done[node] = f"{node.name}: part of the product {product.name}"
+    return list(done.values())
+
+
+def _is_plain_sum(node: Node) -> bool:
+    return len(node.args) == 2 and all(isinstance(one, Node) for one in node.args) and \
+        all(value == 1 for value in node.kwargs.values())
 
 
 def _is_gelu(node: Node) -> bool | None:
@@ -52,11 +66,14 @@ def _is_gelu(node: Node) -> bool | None:
     return True if approximate == "tanh" else None
 
 
-def _fold(graph: Graph, node: Node, product: Node, use_gelu: bool) -> bool:
+def _join(graph: Graph, node: Node, product: Node, what: Node | bool) -> bool:
+    """Let the library do what `node` does to a product: add a bias (`what`), or apply GELU or (False) relu. False
+    where it cannot."""
     try:
-        bias, left, right, turned = _operands(product)
+        bias, left, right, turned = _operands(product, what if isinstance(what, Node) else None)
     except NotCovered:
         return False
+    use_gelu = what is True
     specs = [one.spec for one in (bias, left, right)]
     if not all(isinstance(one, TensorSpec) and one.dtype in _DTYPES and one.dtype is product.tensor.dtype
                and one.device == product.tensor.device and one.is_static for one in specs):
@@ -68,13 +85,16 @@ def _fold(graph: Graph, node: Node, product: Node, use_gelu: bool) -> bool:
     if any(size % _PIECE or size < 2 * _PIECE for size in sizes) or use_gelu and prod(tuple(sizes)) > _MOST:  # type: ignore[operator]
         return False
     b = Builder(graph, node)
-    if left.tensor.ndim != 2:
-        left = b.call("aten.view.default", left, [rows, inner])
-    if turned:
-        right = b.call("aten.t.default", right)
-    result = b.call("aten._addmm_activation.default", bias, left, right, use_gelu=use_gelu)
-    if node.tensor.ndim != 2:
-        result = b.call("aten.view.default", result, list(node.tensor.shape))
+    if isinstance(what, Node):
+        result = b.call("aten.linear.default", left, right if turned else b.call("aten.t.default", right), bias)
+    else:
+        if left.tensor.ndim != 2:
+            left = b.call("aten.view.default", left, [rows, inner])
+        if turned:
+            right = b.call("aten.t.default", right)
+        result = b.call("aten._addmm_activation.default", bias, left, right, use_gelu=use_gelu)
+        if node.tensor.ndim != 2:
+            result = b.call("aten.view.default", result, list(node.tensor.shape))
     mapping = {node: result}
     for other in graph.nodes:
         other.replace_inputs(lambda n: mapping.get(n, n))
@@ -83,21 +103,23 @@ def _fold(graph: Graph, node: Node, product: Node, use_gelu: bool) -> bool:
     return True
 
 
-def _operands(product: Node) -> tuple[Node, Node, Node, bool]:
-    """bias, left and right of `bias + left @ right`, and whether right is still to be turned."""
+def _operands(product: Node, added: Node | None) -> tuple[Node, Node, Node, bool]:
+    """bias, left and right of `bias + left @ right`, and whether right is still to be turned. The bias is the product's
+    own, or what is added to a product without one."""
     args, kwargs = normalize(product.op, product.args, product.kwargs)
-    if product.op.name == "aten.linear.default" and len(args) == 3 and not kwargs:
-        x, weight, bias = args
-        operands = (bias, x, weight, True)
-    elif product.op.name == "aten.addmm.default" and len(args) == 3 and all(
-            value == 1 for value in kwargs.values()):
-        bias, x, right = args
-        operands = (bias, x, right, False)
-    else:
-        raise NotCovered("no product with a bias")
-    if not all(isinstance(one, Node) for one in operands[:3]):
-        raise NotCovered("no product with a bias")
-    return operands  # type: ignore[return-value]
+    name, own, turned = product.op.name, None, False
+    if name == "aten.addmm.default" and all(value == 1 for value in kwargs.values()):
+        own, *args = args
+    elif name == "aten.linear.default" and not kwargs:
+        args, own, turned = args[:2], args[2] if len(args) == 3 else None, True
+    elif name not in ("aten.mm.default", "aten.matmul.default"):
+        raise NotCovered("no product")
+    if (own is None) is (added is None):
+        raise NotCovered("no product with one bias")
+    operands = (own if added is None else added, *args)
+    if not all(isinstance(one, Node) for one in operands) or operands[2].tensor.ndim != 2:
+        raise NotCovered("no product of matrices")
+    return (*operands, turned)  # type: ignore[return-value]
 
 
 __all__ = ["fold_activations"]
