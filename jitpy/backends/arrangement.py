@@ -21,6 +21,7 @@ from ..schedule.loops import Kernel, build
 from ..schedule.lower import Lowering, lower
 from ..schedule.memory import can_write_over
 from ..schedule.order import Memory, in_order
+from ..schedule.products import Choice
 from ..schedule.values import Computed, HostScalar, Stored, Value, View, base_of
 from .arguments import Argument, at_path, flat, strided, visit
 from .size_table import SizeTable
@@ -64,18 +65,26 @@ class Arrangement:
         self.target = target
         self.env = graph.sizes
         self.table = SizeTable(graph)
-        self.low: Lowering = lower(graph, target.limits.scatters, target.device)
+        products = target.product_choice(graph)
+        self._schedule(products)
+        while products is not None and products.refuse([unit.kernel for unit in self.units if unit.kernel]):
+            self._schedule(products)
+        self._find_lifetimes()
+        self._reuse_in_place()
+
+    def _schedule(self, products: Choice | None) -> None:
+        """Lower, fuse and build kernels, with the products that are chosen so far."""
+        self.low: Lowering = lower(self.graph, self.target.limits.scatters, self.target.device, products)
         #: the values whose sizes, or numbers, tell symbols, with the nodes that say so
         self.tellers: dict[Value, list[Node]] = {}
         for node in self.table.told_by:
             self.tellers.setdefault(self.low.values[node], []).append(node)
         self.copies: dict[Value, Value] = {}
         self._want()
-        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, target.limits, self._checking())
+        self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, self.target.limits,
+                             self._checking())
         self.refusals = self.fusion.refusals
         self._build_kernels()
-        self._find_lifetimes()
-        self._reuse_in_place()
 
     # what must be in memory
 

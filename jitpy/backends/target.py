@@ -9,10 +9,12 @@ from typing import Any, Protocol
 import torch
 
 from ..ir.algebra import sympy
+from ..ir.graph import Graph
 from ..ir.spec import Dim
 from ..runtime.plan import Size, SlotRef, Step, Workspace
 from ..schedule.fuse import Limits
 from ..schedule.loops import Kernel
+from ..schedule.products import Choice
 from ..schedule.values import Value
 from .size_table import SizeTable
 
@@ -43,6 +45,10 @@ class Target(Protocol):
 
     device: torch.device
     limits: Limits
+
+    def product_choice(self, graph: Graph) -> Choice | None:
+        """Which matrix products of a graph become kernels; None: none do."""
+        ...
 
     def print_kernel(
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]

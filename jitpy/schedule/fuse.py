@@ -35,7 +35,7 @@ from .space import (
     same_signature,
     signature,
 )
-from .values import Computed, HostScalar, Pointwise, Probe, Reduction, Scan, Scatter, Stored, Value, base_of
+from .values import Computed, HostScalar, Pointwise, Probe, Product, Reduction, Scan, Scatter, Stored, Value, base_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,10 @@ class Limits:
     batch_result: int = 1 << 62
     #: bytes that a value computed like many others must save to be part of another kernel than theirs
     saving: int = 1 << 16
+    #: matrix products whose sums one kernel keeps
+    products: int = 2
+    #: rows or columns of a product that one program has, so that it reads the other operand once
+    product_tile: int = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -276,6 +280,8 @@ class Fusion:
         """How many elements of `value` the reader takes, counted as often as it does: windows that overlap take most
         of them several times."""
         probe = self.probe(reader)
+        if isinstance(reader, Product):
+            return self.env.hint(value.numel)
         return self.env.hint(prod(probe.shape)) * sum(operand is value for operand, _ in probe.reads)
 
     def _inline(self, value: Value) -> None:
@@ -437,6 +443,7 @@ class Fusion:
         if columns:
             self._check_columns(both, space, columns)
         connected = self._check_positions(a, b, space, columns) | self._check_positions(b, a, space, columns)
+        self._check_products(a, b, space, connected)
         alike = self._is_alike(a), self._is_alike(b)
         if (alike[0] != alike[1] or alike[0] and not connected) and self._saved(a, b) < self.limits.saving:
             raise Refused("one of many kernels that do the same, and that run together")
@@ -451,6 +458,25 @@ class Fusion:
             if any(self._looks_around(value) for value in both):
                 raise Refused("windows would be read again in every stage")
         return space, columns
+
+    def _check_products(self, a: Group, b: Group, space: Signature | None, connected: bool) -> None:
+        """Raises Refused for what a product's kernel does not take: all but what is made of its results, point by
+        point, and a second product of the same shape that these are combined with."""
+        members = (*a.members, *b.members)
+        products = [value for value in members if isinstance(value, Product)]
+        if not products:
+            return
+        if not connected:
+            raise Refused("a product's kernel takes nothing but what belongs to its results")
+        if len(products) > self.limits.products:
+            raise Refused("more products than a kernel has room for")
+        if any(isinstance(value, Reduction) and value not in products for value in members):
+            raise Refused("a product's kernel does not reduce anything else")
+        first, size = products[0], outer_size(space or ())
+        if any(not all(map(same, one.source_shape, first.source_shape)) for one in products):
+            raise Refused("products of different shapes")
+        if any(not same(value.numel, size) for value in members if not isinstance(value, Product)):
+            raise Refused("a product's kernel takes nothing but what belongs to its results")
 
     def _check_columns(self, members: set[Value], space: Signature | None, columns: frozenset[Value]) -> None:
         """Raises Refused where rows and columns are not to be reduced by one kernel."""
@@ -629,7 +655,7 @@ class Fusion:
             group = self.group_of[value]
             outside = [r for r in self.readers.get(value, ()) if self.group_of.get(r) is not group]
             sources = self._sources(value, group) if outside else None
-            if sources is None:
+            if sources is None or any(self._reads_again(reader, value) for reader in outside):
                 continue
             probe = InliningProbe(value, self.inlined.union(sources)) if sources else self.probe(value)
             stored, again = self._traffic(value, probe, outside, len(outside) < len(self.readers[value]))
@@ -642,6 +668,15 @@ class Fusion:
             for one in (value, *sources):
                 self._drop_member(one, group)
         return deep
+
+    def _reads_again(self, reader: Value, value: Value) -> bool:
+        """Whether several programs of a product need the same elements of an operand."""
+        if not isinstance(reader, Product):
+            return False
+        probe = self.probe(reader)
+        sides = [axis for axis in probe.axes[1:3] if self.env.hint(axis.size) > self.limits.product_tile]
+        return any(axis not in {a for i in index for a in i.all_axes()}
+                   for operand, index in probe.reads if operand is value for axis in sides)
 
     def _sources(self, value: Value, group: Group) -> list[Value] | None:
         """The values of its group that `value` is made of, readers first; None where these are not for it to take

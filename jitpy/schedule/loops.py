@@ -8,6 +8,7 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     whole    one stage that reduces everything: chunks are reduced on all threads, then combined
     scan     a running combination along one axis
     batch    kernels of style map that do the same to different tensors (`parts`), see `batches.py`
+    product  matrix products: sums over the inner axis of products of tiles, see `products.py`
     scatter  a store that adds, at computed places: the reduced axes are those along which places may repeat
 
 A kernel of style rows may also reduce the columns that its rows are made of (`Kernel.columns`): the gradients of a
@@ -401,6 +402,8 @@ def _finish(kernel: Kernel) -> None:
     _number_stages(kernel)
     if not kernel.reductions or not kernel.reduced:
         kernel.style = "rows" if kernel.reductions else "map"
+    elif any(r.expr.op == "product" for r in kernel.reductions):
+        kernel.style = "product"
     else:
         assert kernel.vector is not None
         kernel.style = "rows" if kernel.vector.reduced else "columns"

@@ -8,7 +8,7 @@ to the eager kernel. Other ops are lowered by what the op table says of them (`f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,9 @@ from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, same, unflatten
 from .kernels_of_torch import refuses
 from .values import HostScalar, IndexTuple, Pointwise, Reduction, Scan, Scatter, Stored, Trace, Value, View
+
+if TYPE_CHECKING:
+    from .products import Choice
 
 Lowered = Any  # Value, tuple of Values, or a Python constant
 Operand = Any  # Value or Python number
@@ -51,8 +54,11 @@ class Lowering:
     """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to
     eager."""
 
-    def __init__(self, graph: Graph, scatters: str = "ordered", device: torch.device | None = None) -> None:
+    def __init__(self, graph: Graph, scatters: str = "ordered", device: torch.device | None = None,
+                 products: Choice | None = None) -> None:
         self.graph = graph
+        #: which matrix products become kernels; None: none do
+        self.products = products
         #: where kernels run; None where all tensors of the graph are there
         self.device = device
         #: how kernels add to computed places; see `Limits`
@@ -494,12 +500,14 @@ def _matching_blocks(new: tuple[Dim, ...], old: tuple[Dim, ...]) -> list[tuple[l
     return blocks[::-1]
 
 
-def lower(graph: Graph, scatters: str = "ordered", device: torch.device | None = None) -> Lowering:
+def lower(graph: Graph, scatters: str = "ordered", device: torch.device | None = None,
+          products: Choice | None = None) -> Lowering:
     """Lower a graph; see `Lowering`."""
     from . import lowerings, placements, windows  # noqa: F401  (they register the table)
+    from . import products as _products  # noqa: F401
 
     write_equal_sizes_alike(graph)
-    result = Lowering(graph, scatters, device)
+    result = Lowering(graph, scatters, device, products)
     result.run()
     return result
 

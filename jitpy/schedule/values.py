@@ -128,6 +128,17 @@ class Reduction(Computed):
         self.body = body
 
 
+class Product(Reduction):
+    """The sums of a matrix product, in float32: parallel over batch, rows and columns, reduced along the inner axis.
+    `sizes` is a `products.Sizes`."""
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, sizes: Any, source_shape: tuple[Dim, ...], body: Body) -> None:
+        super().__init__("sum", source_shape, frozenset({3}), torch.float32, body)
+        self.sizes = sizes
+
+
 class Scan(Computed):
     """A running combination along axis `dim`: cumulative sums and the like. kind: 'sum', 'prod', 'logaddexp', or
     'argmax', 'argmin', the position of the best element so far, of equals the last."""

@@ -11,6 +11,7 @@ import torch
 from jitpy import config
 
 from ...ir.algebra import sympy
+from ...ir.graph import Graph
 from ...ir.spec import Dim
 from ...runtime.compiler import load_text_cached
 from ...runtime.plan import CallStep, KernelStep, Size, Step, Workspace
@@ -44,6 +45,9 @@ class CppTarget:
         self._bodies: list[str] = []
         self._steps: list[tuple[KernelStep, str]] = []
         self._checks: list[CallStep] = []
+
+    def product_choice(self, graph: Graph) -> None:
+        """None: the library's kernels know the processor's caches."""
 
     def print_kernel(
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]

@@ -68,6 +68,16 @@ def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], 
 
     mode = options.get("mode", "default")
 
+    def planned(products: str | None = None, rewritten: bool = False) -> Plan:
+        return plan_graph(graph, tune=mode == "max-autotune", products=products, rewritten=rewritten)
+
+    def by_the_library(error: KernelCompileError) -> Callable[..., tuple[Any, ...]]:
+        logs.log("output_code", f"{graph.name}: its products are the library's: {error.reason}")
+        try:
+            return gpu_executable(planned("none", rewritten=True), mode, chain)
+        except KernelCompileError as other:
+            return by_eager_kernels(other)
+
     def by_eager_kernels(error: Exception) -> Callable[..., tuple[Any, ...]]:
         if isinstance(error, KernelCompileError):
             _warn(f"a graph runs with eager kernels: {error.reason}")
@@ -77,7 +87,7 @@ def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], 
         return eager.compile_graph(graph, options)
 
     try:
-        plan = plan_graph(graph, tune=mode == "max-autotune")
+        plan = planned()
         interpreted = plan.device.type == "cpu"
         pending: Any = None if interpreted else submit_kernels(plan)
     except (KernelCompileError, NotCovered) as error:
@@ -89,7 +99,7 @@ def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], 
         try:
             return make_executable(plan) if interpreted else gpu_executable(plan, mode, chain)
         except KernelCompileError as error:
-            return by_eager_kernels(error)
+            return by_the_library(error) if has_products(plan) else by_eager_kernels(error)
         finally:
             pending = None  # until now it has kept what was compiled
 
@@ -124,13 +134,19 @@ def _warn(text: str) -> None:
         warnings.warn(f"jitpy: {text}", RuntimeWarning, stacklevel=3)
 
 
-def plan_graph(graph: Graph, tune: bool = False) -> Plan:
-    """The graph as a plan of launches; with `tune`, launches have candidates."""
+def has_products(plan: Plan) -> bool:
+    """Whether some kernel computes a matrix product."""
+    return plan.notes is not None and any(kernel.style == "product" for kernel in plan.notes.kernels)
+
+
+def plan_graph(graph: Graph, tune: bool = False, products: str | None = None, rewritten: bool = False) -> Plan:
+    """The graph as a plan of launches; with `tune`, launches have candidates. `products`: see `TritonTarget`.
+    `rewritten`: the graph has been planned before, or is part of one that has."""
     from ..codegen import device_of
 
-    target = TritonTarget(device_of(graph) or torch.device("cpu"), tune)
-    stages = Stages(graph, target, [ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms,
-                                   fold_activations])
+    target = TritonTarget(device_of(graph) or torch.device("cpu"), tune, products)
+    stages = Stages(graph, target, [] if rewritten else [
+        ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms, fold_activations])
     if config.debug:
         keep_stages(stages)
     return stages.plan

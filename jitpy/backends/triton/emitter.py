@@ -65,6 +65,8 @@ class KernelText:
     overlaps: bool = False
     #: programs that run side by side
     cluster: int = 1
+    #: steps of a loop whose loads are under way at a time
+    stages: int = 3
 
     @property
     def anonymous(self) -> str:
@@ -104,6 +106,9 @@ class Emitter:
         #: how often the elements are read
         self.passes = 1
         self.last_pass = False
+        #: whether loads beyond the end give zeros, for floats too
+        self.zero_outside = False
+        self.stages = 3
         #: stores that wait for the loads of other blocks; None: they do not
         self.waiting: list[str] | None = None
         tiles = [*launch.tiles, *([launch.r] if launch.r is not None else [])]
@@ -365,7 +370,7 @@ class Emitter:
                 text = f"tl.where({masks[-1]}, {text}, 0)"
         pointer = _pointer(name, text)
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        if masks and (expr.args or not value.dtype.is_floating_point):
+        if masks and (expr.args or not value.dtype.is_floating_point or self.zero_outside):
             mask += ", other=0"
         policy = self._policy(expr)
         if policy:
@@ -454,7 +459,8 @@ class Emitter:
         divisible = frozenset(text for size, text in self.sizes.items() if text in words and self._is_multiple(size))
         launch = self.launch
         return KernelText(module(head + body), name, signature, used, grid, launch.warps, self.checks,
-                          self.printer.short, self.values, launch.registers, divisible, cluster=launch.cluster)
+                          self.printer.short, self.values, launch.registers, divisible, cluster=launch.cluster,
+                          stages=self.stages)
 
 
     def _is_multiple(self, size: Dim) -> bool:

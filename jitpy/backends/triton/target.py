@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import torch
 
 from ...ir.algebra import sympy
+from ...ir.graph import Graph
 from ...ir.spec import Dim
 from ...runtime.gpu.kernel import GpuKernel
 from ...runtime.gpu.load import has_clusters
 from ...runtime.plan import LaunchStep, Size, SizeRef, SlotRef, Step, Workspace
 from ...schedule.fuse import Limits
 from ...schedule.loops import Kernel
+from ...schedule.products import Choice
 from ...schedule.values import Value
 from ..size_table import SizeTable
 from ..target import Linked, Pointer, Printed
@@ -22,6 +24,8 @@ from .batches import print_batch
 from .crossed import print_crossed
 from .emitter import KernelText, Partial, Program, comment_lines
 from .maps import print_map
+from .measured import MeasuredChoice
+from .products import print_product
 from .reductions import print_reduction
 from .scans import print_scan
 from .scatters import print_scatter
@@ -39,6 +43,8 @@ def print_program(kernel: Kernel, in_place: dict[Value, Value], tune: bool = Fal
         return print_batch(kernel)
     if kernel.style == "scan":
         return print_scan(kernel)
+    if kernel.style == "product":
+        return print_product(kernel, tune)
     if kernel.style == "scatter":
         return print_scatter(kernel, in_place)
     if kernel.columns:
@@ -56,8 +62,13 @@ class _Launches(Printed):
 class TritonTarget:
     """The Triton backend's part of a plan for one device. With `tune`, launches have candidates to measure."""
 
-    def __init__(self, device: torch.device, tune: bool = False) -> None:
+    def __init__(self, device: torch.device, tune: bool = False, products: str | None = None) -> None:
+        """`products`: which matrix products become kernels: "all", "some" that pay, those that are "measured" to be
+        faster, or "none"; None: by the device, as costs are known for Hopper only."""
         self.device = device
+        usual = "none" if device.type != "cuda" or torch.version.hip else "measured" if tune else \
+            "some" if torch.cuda.get_device_capability(device) == (9, 0) else "none"
+        self.products = products or usual
         self.tune = tune
         self.clusters = has_clusters(device)
         self.limits = LIMITS
@@ -65,6 +76,12 @@ class TritonTarget:
         #: the text of each kernel, by what it is but for the names of values
         self._same: dict[str, str] = {}
         self.kernels: dict[GpuKernel, None] = {}
+
+    def product_choice(self, graph: Graph) -> Choice | None:
+        """Products whose costs are known for the device, or all that templates can compute."""
+        if self.products == "measured":
+            return MeasuredChoice(graph, measures=True)
+        return None if self.products == "none" else Choice(graph, always=self.products == "all")
 
     def print_kernel(
         self, kernel: Kernel, size_index: Callable[[sympy.Expr], int], in_place: dict[Value, Value]
@@ -124,4 +141,5 @@ def _gpu_kernel(text: KernelText) -> GpuKernel:
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,
-                     max_registers=text.registers, overlaps=text.overlaps, cluster=text.cluster)
+                     max_registers=text.registers, overlaps=text.overlaps, cluster=text.cluster,
+                     num_stages=text.stages)

@@ -138,10 +138,10 @@ def _choose(step: LaunchStep, arguments: list[Any], launcher: Any, device: torch
             logs.log("timing", f"{step.name}: a candidate does not compile: {error.reason}")
     if 0 not in runs:
         return choices[0]  # whose error is the caller's to see
-    times = _times(runs, copies, device, _ROUNDS)
+    times = medians(runs, copies, device, _ROUNDS)
     # a second look at the best ones: what is faster by chance is so once
     best = sorted(times, key=times.__getitem__)[:_FINALISTS]
-    finals = _times({number: runs[number] for number in {0, *best}}, copies, device, 3 * _ROUNDS)
+    finals = medians({number: runs[number] for number in {0, *best}}, copies, device, 3 * _ROUNDS)
     fastest = min(finals, key=finals.__getitem__)
     if finals[fastest] > _GAIN * finals[0]:
         fastest = 0
@@ -152,7 +152,7 @@ def _choose(step: LaunchStep, arguments: list[Any], launcher: Any, device: torch
     return choices[fastest]
 
 
-def _times(
+def medians(
     runs: Mapping[int, Executable], arguments: list[Any], device: torch.device, rounds: int
 ) -> dict[int, float]:
     """Median milliseconds of each launch. They take turns, so that all meet the same clock; arguments come from memory

@@ -100,7 +100,7 @@ def run_in_turns(function: Any, grid: tuple[int, ...], arguments: dict[str, Any]
 @functools.cache
 def install() -> None:
     """Let reductions and scans with combinations of one's own run on whole slices, not element by element; let
-    assertions in kernels count; let conversions round."""
+    assertions in kernels count; let conversions round; let matrix products take bfloat16."""
     import numpy as np
     import triton.language as tl
     import triton.runtime.interpreter as triton_interpreter
@@ -180,6 +180,16 @@ def install() -> None:
             place += numbers[k]
         return TensorHandle(found.reshape(value.data.shape), tl.bfloat16)
 
+    dot = type(interpreter_builder).create_dot
+
+    def create_dot(builder: Any, left: Any, right: Any, *rest: Any) -> Any:
+        """Products of bfloat16, which the interpreter has as 16-bit integers."""
+        if left.dtype.scalar == tl.bfloat16:
+            left, right = (TensorHandle(convert(one.data, tl.bfloat16, tl.float32, None).view(np.float32), tl.float32)
+                           for one in (left, right))
+        return dot(builder, left, right, *rest)
+
+    type(interpreter_builder).create_dot = create_dot
     type(interpreter_builder).create_atomic_rmw = create_atomic_rmw
     patch = triton_interpreter._patch_lang_tensor
 

@@ -13,7 +13,7 @@ import torch
 
 from jitpy.runtime.native_build import load_native
 
-from .compile import Binary, Target, submit
+from .compile import Binary, KernelCompileError, Target, submit
 from .kernel import GpuKernel
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ def has_clusters(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+def _most_shared(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have."""
+    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 1 << 31)
+
+
 def submit_kernels(plan: Plan) -> tuple[list[LaunchStep], list[Future[Binary]]]:
     """Start to compile what the plan launches and has not loaded: the steps, and what becomes of their kernels."""
     from ..plan import LaunchStep
@@ -58,8 +63,12 @@ def load_kernels(plan: Plan) -> None:
     if not steps:
         return
     target = target_of(plan.device)
+    most = _most_shared(plan.device)
     for step, one in zip(steps, pending, strict=True):
-        function = function_of(one.result())
+        binary = one.result()
+        if binary.shared > most:
+            raise KernelCompileError(f"{step.name} needs {binary.shared} bytes of shared memory, the GPU has {most}")
+        function = function_of(binary)
         with torch.cuda.device(plan.device):
             function.load(plan.device.index)
         step.functions = function, _later(step.general or step.kernel.without_facts(), target)

@@ -1,0 +1,195 @@
+"""Matrix products: each program has a tile of the result, and walks the inner axis tile by tile on the tensor cores.
+
+A kernel of style `product` has one or two products of the same shape (`schedule/products.py`). What their operands are
+made of is computed on the tiles as they are loaded, and what is made of the results on the sums in registers, before
+these are rounded and stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ...ir.op import NotCovered
+from ...ir.spec import prod
+from ...schedule.expr import Expr
+from ...schedule.loops import Kernel
+from ...schedule.products import ProductAxes, Sizes, axes_of
+from ...schedule.values import Product
+from .emitter import Emitter, KernelText, Program, stem_of
+from .printer import TYPES
+from .tiles import Launch, Tile, power_of_two
+
+#: Rows of tiles that neighbouring programs share: what they read of both operands stays in the cache.
+BAND = 8
+#: Multiprocessors of the GPU that these numbers are for, and programs that keep most of it busy.
+PROCESSORS, BUSY = 132, 80
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The launch parameters of a product. `work` is the share of the peak rate that a multiprocessor reaches."""
+
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+    work: float = 1.0
+
+
+#: Few rows: the right operand is read once, and all is about having enough of it on its way.
+_FEW = (
+    Blocks(16, 64, 128, 4, 6), Blocks(16, 32, 256, 4, 4), Blocks(16, 16, 256, 2, 5),
+    Blocks(32, 64, 128, 4, 6), Blocks(32, 32, 128, 4, 5), Blocks(32, 16, 256, 4, 4),
+    Blocks(64, 64, 128, 4, 4), Blocks(64, 32, 128, 4, 5), Blocks(64, 16, 128, 4, 6),
+)
+_MANY = (
+    Blocks(128, 256, 64, 8, 3, 1.0), Blocks(128, 128, 64, 8, 4, 0.85), Blocks(128, 64, 64, 4, 4, 0.75),
+    Blocks(64, 128, 64, 4, 4, 0.75), Blocks(64, 64, 128, 4, 4, 0.6), Blocks(64, 32, 128, 4, 5, 0.4),
+)
+#: Products of which a program needs one or two steps.
+_SMALL = (Blocks(128, 64, 64, 4, 2), Blocks(64, 64, 64, 4, 2))
+_FLOAT32 = (Blocks(64, 64, 32, 4, 2), Blocks(32, 32, 32, 4, 2), Blocks(16, 32, 64, 4, 3))
+
+
+def blocks_of(sizes: Sizes, products: int) -> list[Blocks]:
+    """Launch parameters for so many products of these sizes in one kernel, best first."""
+    def programs(blocks: Blocks) -> int:
+        return sizes.batch * -(-sizes.rows // blocks.rows) * -(-sizes.columns // (blocks.columns // products))
+
+    rows, columns = power_of_two(sizes.rows), power_of_two(sizes.columns)
+    if sizes.dtype is torch.float32:
+        return [b for b in _FLOAT32 if b.rows <= max(16, rows) and b.columns <= max(16, columns)] or [_FLOAT32[-1]]
+    if sizes.inner <= 128 and sizes.batch > 1:
+        height = max(16, min(rows, 128 if columns >= 64 else 64))
+        first = Blocks(height, max(16 * products, min(64, columns * products)), 64, 4 if height >= 32 else 2, 2)
+        return [first, *(b for b in _SMALL if b != first and b.columns >= 16 * products)]
+    if sizes.rows <= 64:
+        height = max(16, rows)
+        found = [b for b in _FEW if b.rows == height and b.columns >= 16 * products]
+        return sorted(found, key=lambda b: (programs(b) < BUSY, -b.columns if programs(b) >= BUSY else b.columns))
+
+    def time(blocks: Blocks) -> float:
+        return -(-programs(blocks) // PROCESSORS) * blocks.rows * blocks.columns / blocks.work
+
+    return sorted((b for b in _MANY if b.columns >= 16 * products), key=time)
+
+
+def print_product(kernel: Kernel, tune: bool = False) -> Program:
+    """The kernel as one launch. Raises NotCovered where operands do not have the axes of a product."""
+    axes = axes_of(kernel)
+    first = kernel.reductions[0].value
+    if axes is None or not isinstance(first, Product):
+        raise NotCovered("a product whose operands do not lie along its axes")
+    found = blocks_of(first.sizes, len(kernel.reductions))
+    texts = [_Emitter(kernel, axes, blocks).text() for blocks in (found if tune else found[:1])]
+    return Program(texts[:1], variations=[texts[1:]] if tune else [])
+
+
+class _Emitter(Emitter):
+    """Prints one launch."""
+
+    def __init__(self, kernel: Kernel, axes: ProductAxes, blocks: Blocks) -> None:
+        count = len(kernel.reductions)
+        inner = prod(tuple(axis.size for axis in axes.inner))
+        depth = max(16, min(blocks.inner, power_of_two(kernel.hint(inner))))
+        while depth > 32 and kernel.hint(inner) % depth:
+            depth //= 2  # whole steps need no mask
+        self.x, self.y = Tile("x", axes.rows, blocks.rows), Tile("y", axes.columns, blocks.columns // count)
+        #: the inner axis, as it lies in the left operand's tiles and in those of the right one
+        self.r, self.s = (Tile(name, axes.inner, depth, reduced=True) for name in "rs")
+        self.z = Tile("z", axes.batch, 1)
+        tiles = [*([self.z] if axes.batch else []), self.x, self.y]
+        super().__init__(kernel, Launch(tiles, blocks.warps, self.r), stem_of(kernel))
+        self.stages = blocks.stages
+        first = kernel.reductions[0].value
+        assert isinstance(first, Product)
+        self.dtype = first.sizes.dtype
+
+    def text(self) -> KernelText:
+        kernel = self.kernel
+        self._begin()
+        shape = f"[{self.x.block}, {self.y.block}]"
+        sums = [self.fresh("sums") for _ in kernel.reductions]
+        for name in sums:
+            self.add(f"{name} = tl.full({shape}, 0.0, tl.float32)")
+        if self.r.count == 1:
+            self._step(sums, "0")
+        else:
+            with self.block(f"for at in range(0, {self.size(self.r.size)}, {self.r.block}):"):
+                self._step(sums, "at")
+        self._look_at(self.x, self.y)
+        for reduction, name in zip(kernel.reductions, sums, strict=True):
+            self.names[reduction.result] = name
+        self.emit([store.expr for store in kernel.stores])
+        for store in kernel.stores:
+            self.store(store.value, store.index, store.expr)
+        grid = prod(tuple(tile.count for tile in self.launch.tiles))
+        return self.finish((grid,))
+
+    def _begin(self) -> None:
+        """Which tile this program has: programs that follow each other share rows and columns of tiles."""
+        high, wide = self.x.count, self.y.count
+        self.add("pid = tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
+        self._look_at(self.x, self.y)
+        if self.z in self.launch.tiles:
+            self.define(self.z, f"pid // {self.size(high * wide)}")
+            self.add(f"pid = pid % {self.size(high * wide)}")
+        if high == 1:
+            self.add("row, column = 0, pid")
+        elif self.kernel.hint(high) <= BAND:
+            self.add(f"row, column = pid % {self.size(high)}, pid // {self.size(high)}")
+        else:
+            self.add(f"first = pid // {self.size(BAND * wide)} * {BAND}")
+            self.add(f"band = tl.minimum({self.size(high)} - first, {BAND})")
+            self.add(f"pid = pid % {self.size(BAND * wide)}")
+            self.add("row, column = first + pid % band, pid // band")
+        self.define(self.x, "row")
+        self.define(self.y, "column")
+
+    def _look_at(self, *tiles: Tile) -> None:
+        """From now on these are the axes of the program's tensors."""
+        self.blocks = list(tiles)
+        for tile in tiles:
+            self.tile_of.update(dict.fromkeys(tile.axes, tile))
+
+    def _step(self, sums: list[str], at: str) -> None:
+        """Add the products of one tile of each operand."""
+        outside = dict(self.names)
+        pairs = [reduction.expr.args for reduction in self.kernel.reductions]
+        sides = []
+        for side, (tiles, inner) in enumerate((((self.x, self.r), self.r), ((self.s, self.y), self.s))):
+            self.names = dict(outside)
+            self._look_at(*tiles)
+            lanes = self.lanes(inner)
+            self.add(f"{inner.name} = {lanes if at == '0' else f'{at} + {lanes}'}")
+            self.split_axes(inner)
+            self.zero_outside = True
+            known: dict[Expr, str] = {}
+            for pair in pairs:
+                if pair[side] not in known:
+                    known[pair[side]] = self._operand(pair[side], inner, "left" if side == 0 else "right")
+            self.zero_outside = False
+            sides.append([known[pair[side]] for pair in pairs])
+        self.names = outside
+        exact = ', input_precision="ieee"' if self.dtype is torch.float32 else ""
+        for name, left, right in zip(sums, *sides, strict=True):
+            self.add(f"{name} = tl.dot({left}, {right}, {name}{exact})")
+
+    def _operand(self, expr: Expr, inner: Tile, stem: str) -> str:
+        """A tile of an operand in its own dtype: zeros behind the end of the inner axis."""
+        name = self.fresh(stem)
+        if expr.op == "load" and expr.attr[0].dtype is self.dtype and not expr.args:
+            self.add(f"{name} = {self.loaded(expr)}")
+            return name
+        if expr.op == "round_to" and expr.attr is self.dtype:
+            expr = expr.args[0]
+        self.emit([expr])
+        text = f"{self.printer.tensor(expr)}.to({TYPES[self.dtype]})"
+        self.add(f"{name} = tl.where({inner.name}_in, {text}, 0.0)" if inner.masked else f"{name} = {text}")
+        return name
+
+
+__all__ = ["Blocks", "blocks_of", "print_product"]

@@ -1,0 +1,333 @@
+"""Matrix products as loop nests: which ones generated kernels compute, and what each way costs.
+
+A product is a sum along its inner axis, so it is lowered to a reduction (`Product`) whose epilogue and prologue fuse as
+those of any other reduction do. A target with no template for it, or a library call that is as fast, leaves it to the
+library: `Choice` weighs the two. Products are lowered and fused first where a template may win; once the kernels are
+known, those that do not pay are refused, and the graph is scheduled once more without them.
+
+The costs are microseconds of device time in bfloat16, fitted to some 150 products measured on an H100 with a cold
+cache, a third of them with something to fuse. They are conservative: a template must be 5% faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..ir.graph import Graph, Node
+from ..ir.op import NotCovered
+from ..ir.spec import Dim, TensorSpec, prod
+from .expr import FLOAT, Expr, walk
+from .index import Index, same
+from .lower import Lowering, lowering
+from .values import IndexTuple, Product, Trace, Value
+
+if TYPE_CHECKING:
+    from .loops import Kernel
+
+#: Floating point operations and bytes of memory a microsecond, and microseconds until the first result, of the library.
+_RATE, _BANDWIDTH, _START = 680e6, 2.4e6, 6.0
+#: Microseconds of one more kernel, and bytes a microsecond of what it reads or writes.
+_KERNEL, _COPY = 2.5, 3.0e6
+#: Microseconds that a second product in the same kernel begins earlier.
+_SHARED = 4.0
+#: A template takes the library's place where it needs at most this part of the time.
+_CLEARLY = 0.95
+#: Floating point operations from which the library's kernels are better whatever is fused.
+_LARGE = 1 << 33
+#: Inner sizes below which a product is left to the library: no whole piece of a tensor core's operand.
+_LEAST = 16
+_SHORT = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`left[batch, rows, inner] @ right[batch, inner, columns]`. `inward`: the right operand (the
+    left one, if the right one has one column) has its inner axis side by side in memory."""
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+    dtype: torch.dtype
+    inward: bool
+
+    @property
+    def is_row(self) -> bool:
+        """Whether a result has one row or column only, so that there is nothing for tensor cores to do."""
+        return self.rows == 1 or self.columns == 1
+
+    @property
+    def result_bytes(self) -> int:
+        return self.batch * self.rows * self.columns * self.dtype.itemsize
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.batch * self.rows * self.columns * self.inner
+
+    def library(self) -> float:
+        """Microseconds of the library's kernel."""
+        operands = self.batch * self.inner * (self.rows + self.columns) * self.dtype.itemsize
+        return max(self.operations / _RATE, (operands + self.result_bytes) / _BANDWIDTH) + _START
+
+    def template(self) -> float:
+        """Microseconds of the template's kernel."""
+        return self.library() * self._ratio()
+
+    def _ratio(self) -> float:
+        if self.is_row:
+            return 0.85 if self.inward else 1.25
+        if self.operations >= _LARGE:
+            return 2.0  # what is computed behind the sums is not hidden behind those of other programs
+        if self.batch > 1:
+            return 0.88 if self.inner <= 128 else 1.08
+        if self.rows <= 16:
+            return 0.93 if self.inward else 1.03
+        if self.rows <= 64:
+            return 1.0 if self.inward else 1.1
+        if self.rows <= 512 and self.columns <= 1024 and self.inner <= 1024:
+            return 0.93
+        return 1.17 if self.rows <= 256 or self.inner <= 1024 else 1.35
+
+
+@dataclass(slots=True)
+class Choice:
+    """Which products of one graph become kernels. `always`: all that a template can compute; `measures`: those of
+    which `objection_to` says so."""
+
+    graph: Graph
+    always: bool = False
+    measures: bool = False
+    #: why products are left to the library
+    refused: dict[Node, str] = field(default_factory=dict)
+    _users: dict[Node, list[Node]] = field(default_factory=dict)
+
+    def require(self, node: Node, sizes: Sizes) -> None:
+        """Raises NotCovered for a product that is the library's."""
+        if node in self.refused:
+            raise NotCovered(self.refused[node])
+        if sizes.dtype not in _SHORT:
+            if sizes.dtype is not torch.float32 or not _is_exact():
+                raise NotCovered("a product of this dtype")
+            if not self.always and (sizes.batch == 1 or sizes.inner > 64 or sizes.inward or sizes.is_row):
+                raise NotCovered("the library's product in float32 is faster")
+        if not sizes.is_row and sizes.inner < _LEAST:
+            raise NotCovered("a product with a short inner axis")
+        if self.always or self.measures:
+            return
+        saved = self._most_saved(node, sizes)
+        if sizes.template() > _CLEARLY * (sizes.library() + saved):
+            raise NotCovered("the library's product is as fast")
+
+    def objection_to(self, kernel: Kernel) -> str:
+        """Why the library is to compute what a kernel does, by measuring; '' where the kernel is better."""
+        raise NotImplementedError
+
+    def _most_saved(self, node: Node, sizes: Sizes) -> float:
+        """Microseconds that the kernels around a product take, at most."""
+        if not self._users:
+            self._users = self.graph.users()
+        saved = 0.0
+        if any(reader.op.scalar is not None for reader in self._readers(node)):
+            saved += _KERNEL + 2 * sizes.result_bytes / _COPY
+        for source in node.input_nodes():
+            if source.op.scalar is not None and isinstance(source.spec, TensorSpec):
+                saved += _KERNEL + 2 * self.graph.sizes.hint(source.spec.nbytes) / _COPY
+        return saved
+
+    def _readers(self, node: Node) -> list[Node]:
+        """Who reads the result, through views."""
+        found: list[Node] = []
+        stack = [node]
+        while stack:
+            for user in self._users.get(stack.pop(), ()):
+                (stack if user.op.is_view else found).append(user)
+        return found
+
+    def refuse(self, kernels: Sequence[Kernel]) -> bool:
+        """Look at the kernels that came of products; True where some do not pay, which are refused from now on."""
+        before = len(self.refused)
+        read = {value for kernel in kernels for value in kernel.reads}
+        for kernel in kernels:
+            products = [one.value for one in kernel.reductions if isinstance(one.value, Product)]
+            reason = self._objection(kernel, products, read) if products else ""
+            if reason:
+                self.refused.update((product.origin, reason) for product in products if product.origin is not None)
+        return len(self.refused) > before
+
+    def _objection(self, kernel: Kernel, products: list[Product], read: set[Value]) -> str:
+        """Why the library is to compute a kernel's products; '' where the kernel is better."""
+        if any(isinstance(value, Product) for value in kernel.writes):
+            return "its sums would be written down in 32 bits"
+        if kernel.style == "product" and axes_of(kernel) is None:
+            return "its operands do not lie along its axes"
+        if self.always:
+            return ""
+        if self.measures:
+            return self.objection_to(kernel)
+        library = sum(product.sizes.library() for product in products)
+        template = sum(product.sizes.template() for product in products) - _SHARED * (len(products) - 1)
+        if template > _CLEARLY * (library + self._saved(kernel, products, read)):
+            return "the library's product is as fast"
+        return ""
+
+    def _saved(self, kernel: Kernel, products: list[Product], read: set[Value]) -> float:
+        """Microseconds that kernels before and behind the library's products would take. What other kernels read of
+        the results would be part of these."""
+        saved = 0.0
+        own = {product.origin for product in products}
+        if any(node not in own and node.op.scalar is not None for node in kernel.nodes) \
+                and not read.intersection(kernel.writes):
+            saved += _KERNEL + sum(2 * product.sizes.result_bytes for product in products) / _COPY
+        for operand in {operand for one in kernel.reductions for operand in one.expr.args}:
+            if operand.op != "load":
+                elements = kernel.hint(prod(tuple(axis.size for axis in operand.axes)))
+                saved += _KERNEL + 4 * elements / _COPY
+        return saved
+
+
+def _is_exact() -> bool:
+    """Whether products in float32 are to be exact."""
+    try:
+        return not torch._C._get_cublas_allow_tf32()
+    except RuntimeError:  # set in parts
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ProductAxes:
+    """The axes of a kernel of style `product`, by the operands that have them."""
+
+    batch: list[Any]
+    rows: list[Any]
+    columns: list[Any]
+    inner: list[Any]
+
+
+def axes_of(kernel: Kernel) -> ProductAxes | None:
+    """None where an axis belongs to neither operand, or an operand lacks an axis of its own."""
+    found: ProductAxes | None = None
+    inner = kernel.reduced
+    for one in kernel.reductions:
+        left, right = (operand.axes for operand in one.expr.args)
+        kinds: dict[tuple[bool, bool], list[Any]] = {(True, True): [], (True, False): [], (False, True): []}
+        for axis in kernel.parallel:
+            kind = axis in left, axis in right
+            if kind not in kinds:
+                return None
+            kinds[kind].append(axis)
+        if not kinds[True, False] or not kinds[False, True] or not left.issuperset(inner) \
+                or not right.issuperset(inner):
+            return None
+        axes = ProductAxes(kinds[True, True], kinds[True, False], kinds[False, True], inner)
+        if found is not None and found != axes:
+            return None
+        found = axes
+    return found
+
+
+def product_exprs(kernel: Kernel) -> set[Expr]:
+    """Everything below the operands of the kernel's products."""
+    return set(walk(operand for one in kernel.reductions for operand in one.expr.args))
+
+
+def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool, bias: Value | None = None) -> Value:
+    """`bias + left @ right` of three axes each, rounded once."""
+    assert low.products is not None
+    shape: tuple[Dim, ...] = (*left.shape[:2], right.shape[2], left.shape[2])
+    numbers = [size for size in shape if type(size) is int]
+    if len(numbers) < 4:
+        raise NotCovered("a product whose sizes change")
+    if any(one.dtype is not left.dtype for one in (left, right)) or node.tensor.dtype is not left.dtype:
+        raise NotCovered("a product of several dtypes")
+    batch, rows, columns, inner = numbers
+    sizes = Sizes(batch, rows, columns, inner, left.dtype, inward)
+    low.products.require(low._node or node, sizes)
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        z, m, n, k = index
+        operands = tuple(trace.e.cast(trace.read(*one), FLOAT) for one in ((left, (z, m, k)), (right, (z, k, n))))
+        return trace.e.mul(*operands) if sizes.is_row else trace.e.make("product", operands, FLOAT)
+
+    sums = low.tag(Product(sizes, shape, body), "sums")
+    added = None if bias is None else low.expand(bias, shape[:3])
+
+    def rounded(trace: Trace, index: IndexTuple) -> Expr:
+        total = trace.read(sums, index)
+        return total if added is None else trace.e.add(total, trace.read(added, index))
+
+    return low.pointwise(shape[:3], left.dtype, rounded)
+
+
+def _batched(low: Lowering, value: Value) -> Value:
+    return low.unsqueeze(value, 0)
+
+
+def _without_batch(low: Lowering, value: Value) -> Value:
+    return low.view(value, value.shape[1:], lambda index: (Index(), *index))
+
+
+def _is_inward(left: TensorSpec, right: TensorSpec) -> bool:
+    step = left.stride[-1] if same(right.shape[-1], 1) else right.stride[-2]
+    return same(step, 1)
+
+
+def _refuse_factors(alpha: Any, beta: Any) -> None:
+    if any(isinstance(one, Value) or one != 1 for one in (alpha, beta)):
+        raise NotCovered("a product with factors")
+
+
+def _product(name: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Register the lowering of a product, for targets that have templates."""
+    def register(fn: Callable[..., Value]) -> Callable[..., Value]:
+        def lowered(low: Lowering, *args: Any, **kwargs: Any) -> Value:
+            if low.products is None:
+                raise NotCovered("torch's kernel is used for this op")
+            return fn(low, *args, **kwargs)
+
+        return lowering(name)(lowered)
+
+    return register
+
+
+@_product("mm")
+def _mm(low: Lowering, node: Node, left: Value, right: Value) -> Value:
+    inward = _is_inward(node.args[0].tensor, node.args[1].tensor)
+    return _without_batch(low, _multiply(low, node, _batched(low, left), _batched(low, right), inward))
+
+
+@_product("addmm")
+def _addmm(low: Lowering, node: Node, bias: Value, left: Value, right: Value, *, beta: Any = 1,
+           alpha: Any = 1) -> Value:
+    _refuse_factors(alpha, beta)
+    inward = _is_inward(node.args[1].tensor, node.args[2].tensor)
+    return _without_batch(low, _multiply(low, node, _batched(low, left), _batched(low, right), inward, bias))
+
+
+@_product("bmm")
+def _bmm(low: Lowering, node: Node, left: Value, right: Value) -> Value:
+    return _multiply(low, node, left, right, _is_inward(node.args[0].tensor, node.args[1].tensor))
+
+
+@_product("baddbmm")
+def _baddbmm(low: Lowering, node: Node, bias: Value, left: Value, right: Value, *, beta: Any = 1,
+             alpha: Any = 1) -> Value:
+    _refuse_factors(alpha, beta)
+    return _multiply(low, node, left, right, _is_inward(node.args[1].tensor, node.args[2].tensor), bias)
+
+
+@_product("linear")
+def _linear(low: Lowering, node: Node, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    if len(x.shape) < 2:
+        raise NotCovered("a product with a vector")
+    rows = low.reshape(x, (1, prod(x.shape[:-1]), x.shape[-1]))
+    columns, inner = weight.shape
+    right = low.view(weight, (1, inner, columns), lambda index: (index[2], index[1]))
+    inward = same((node.args[0] if same(columns, 1) else node.args[1]).tensor.stride[-1], 1)
+    return low.reshape(_multiply(low, node, rows, right, inward, bias), node.tensor.shape)
+
+
+__all__ = ["Choice", "ProductAxes", "Sizes", "axes_of", "product_exprs"]

@@ -1,0 +1,200 @@
+"""Matrix products by templates: what is fused with them, in Triton's interpreter and compiled for a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from jitpy import config
+from jitpy.backends.triton import plan_graph
+from jitpy.backends.triton.products import blocks_of
+from jitpy.runtime.executable import PythonExecutable
+from jitpy.runtime.gpu.compile import Target, compile_kernels
+from jitpy.runtime.plan import LaunchStep, Plan
+from jitpy.schedule.products import Sizes
+from tests.graph_tools import trace
+from tests.triton.cases import BF16, HALF, Tensor, randn
+
+pytest.importorskip("triton")
+
+
+def small(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
+    return (torch.randn(shape) * 0.5).to(dtype)
+
+
+def residual(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
+    return F.gelu(torch.addmm(b, x, w)) * r + r
+
+
+def gated(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return F.silu(x @ w) * (x @ v)
+
+
+def heads(x: Tensor, w: Tensor) -> Tensor:
+    """Written down in another order."""
+    return (F.linear(x, w) * 2).view(2, 24, 4, 16).transpose(1, 2).contiguous()
+
+
+def two_results(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    y = torch.mm(x, w)
+    return y, y.relu()
+
+
+def converted(x: Tensor, w: Tensor) -> Tensor:
+    return torch.mm(x.to(BF16), w.to(BF16)).float()
+
+
+def with_logarithm(x: Tensor, w: Tensor) -> Tensor:
+    """What is behind the end of the inner axis would be an infinity."""
+    return torch.mm(x, w.log())
+
+
+#: fn, inputs, launches
+CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
+    "mm": (lambda x, w: torch.mm(x, w), (small(64, 128), small(128, 64)), 1),
+    "float16": (lambda x, w: torch.mm(x, w).relu(), (small(33, 64, dtype=HALF), small(64, 40, dtype=HALF)), 1),
+    "float32": (lambda x, w: torch.mm(x, w).relu(), (randn(33, 64), randn(64, 40)), 1),
+    "odd sizes": (lambda x, w: torch.mm(x, w).relu(), (small(70, 51), small(51, 37)), 1),
+    "odd sizes in float32": (lambda x, w: torch.mm(x, w), (randn(70, 51), randn(51, 37)), 1),
+    "turned": (lambda x, w: torch.mm(x.t(), w.t()) + 1, (small(64, 48), small(80, 64)), 1),
+    "strided": (lambda x, w: torch.mm(x[::2, 3:67], w[:, 1::3]), (small(40, 80), small(64, 100)), 1),
+    "residual": (residual, (small(48, 64), small(64, 80), small(80), small(48, 80)), 1),
+    "gated": (gated, (small(48, 64), small(64, 80), small(64, 80)), 1),
+    "gated, few rows": (gated, (small(3, 256), small(256, 80), small(256, 80)), 1),
+    "linear of three axes": (lambda x, w, b: F.linear(x, w, b).tanh(), (small(2, 24, 64), small(96, 64), small(96)), 1),
+    "heads": (heads, (small(2, 24, 64), small(64, 64)), 2),
+    "two results": (two_results, (small(48, 64), small(64, 80)), 1),
+    "bmm": (lambda x, w: torch.bmm(x, w) * 0.5, (small(5, 32, 64), small(5, 64, 48)), 1),
+    "bmm, turned": (lambda x, w: torch.bmm(x, w.mT), (small(5, 32, 64), small(5, 48, 64)), 1),
+    "baddbmm": (lambda b, x, w: torch.baddbmm(b, x, w).relu(),
+                (small(5, 1, 48), small(5, 32, 64), small(5, 64, 48)), 1),
+    "matmul of four axes": (lambda x, w: torch.matmul(x, w) + x.sum(), (small(2, 3, 32, 16), small(2, 3, 16, 32)), 2),
+    "several bands": (lambda x, w: torch.mm(x, w), (small(600, 32), small(32, 160)), 1),
+    "casts": (converted, (randn(16, 64), randn(64, 48)), 1),
+    "a prologue behind the end": (with_logarithm, (small(16, 50), small(50, 48).abs() + 0.1), 1),
+    "one row": (lambda x, w: torch.mm(x, w).relu(), (small(1, 64), small(64, 128)), 1),
+    "one row, turned": (lambda x, w, b: F.linear(x, w, b).relu(), (small(1, 64), small(128, 64), small(128)), 1),
+    "one column": (lambda x, w: torch.mm(x, w) * 2, (small(48, 64), small(64, 1)), 1),
+}
+
+
+def launches(plan: Plan) -> list[LaunchStep]:
+    return [step for step in plan.steps if isinstance(step, LaunchStep)]
+
+
+def run(plan: Plan, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    with config.patch(triton_on_cpu=True):
+        return list(PythonExecutable(plan)(*inputs))
+
+
+def listed(value: Any) -> list[Tensor]:
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def compare(found: list[Tensor], fn: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
+    """No further from the exact result than eager is, but for what chance adds."""
+    exact = listed(fn(*(one.double() for one in inputs)))
+    for one, wanted, right in zip(found, listed(fn(*inputs)), exact, strict=True):
+        assert one.dtype is wanted.dtype and one.shape == wanted.shape and one.stride() == wanted.stride()
+        size = right.double().norm().item()
+        errors = [(value.double() - right.double()).norm().item() / size for value in (one, wanted)]
+        assert errors[0] <= 1.1 * errors[1] + 1e-6, errors
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_like_eager(name: str) -> None:
+    fn, inputs, count = CASES[name]
+    plan = plan_graph(trace(fn, inputs), products="all")
+    assert plan.notes is not None and not plan.notes.eager
+    assert len(launches(plan)) == count
+    compare(run(plan, inputs), fn, inputs)
+
+
+@pytest.mark.parametrize("name", ["residual", "gated", "bmm", "odd sizes", "several bands"])
+def test_candidates(name: str) -> None:
+    """Every set of launch parameters computes the same."""
+    fn, inputs, _ = CASES[name]
+    plan = plan_graph(trace(fn, inputs), tune=True, products="all")
+    (step,) = launches(plan)
+    place = plan.steps.index(step)
+    assert step.candidates
+    for kernel, grid in step.candidates:
+        steps = list(plan.steps)
+        steps[place] = dataclasses.replace(step, kernel=kernel, grid=grid)
+        compare(run(dataclasses.replace(plan, steps=steps), inputs), fn, inputs)
+
+
+@pytest.mark.parametrize("name", ["residual", "gated", "bmm, turned", "odd sizes", "casts", "float32", "one row"])
+def test_compiled(name: str) -> None:
+    """For Hopper: tensor cores where there are enough rows for them, and little enough shared memory."""
+    fn, inputs, _ = CASES[name]
+    kernels = [step.kernel for step in launches(plan_graph(trace(fn, inputs), products="all"))]
+    for binary in compile_kernels(kernels, Target("cuda", 90)):
+        assert binary.code[:4] == b"\x7fELF" and binary.shared <= 227 << 10
+        if name not in ("float32", "one row"):
+            assert "wgmma" in binary.assembly or "mma.sync" in binary.assembly
+
+
+@pytest.mark.parametrize("products", [1, 2])
+@pytest.mark.parametrize("sizes", [(1, 4096, 4096, 4096), (1, 8192, 5632, 2048), (1, 16, 4096, 4096),
+                                   (1, 64, 2048, 5632), (1024, 64, 64, 64), (96, 512, 512, 64), (1, 100, 100, 100)])
+def test_blocks_fit(sizes: tuple[int, int, int, int], products: int) -> None:
+    """The tiles under way fit a multiprocessor's shared memory."""
+    for blocks in blocks_of(Sizes(*sizes, BF16, False), products):
+        assert (blocks.rows + blocks.columns) * blocks.inner * 2 * (blocks.stages - 1) <= 227 << 10
+        assert blocks.columns // products >= 16 and blocks.rows >= 16
+
+
+def mm(x: Tensor, w: Tensor) -> Tensor:
+    return torch.mm(x, w)
+
+
+def test_what_stays_with_the_library() -> None:
+    """Products of no templates: integers, float64, short inner axes."""
+    for inputs in ((torch.ones(32, 32, dtype=torch.int64),) * 2, (randn(32, 32, dtype=torch.float64),) * 2,
+                   (small(32, 8), small(8, 32))):
+        assert not launches(plan_graph(trace(mm, inputs), products="all"))
+
+
+def test_read_in_another_order() -> None:
+    """What a product's kernel cannot take is the library's product and a kernel."""
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return torch.mm(x, w).flip(0) + 1
+
+    inputs = small(48, 64), small(64, 80)
+    plan = plan_graph(trace(fn, inputs), products="all")
+    compare(run(plan, inputs), fn, inputs)
+
+
+def kernels_of(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> list[str]:
+    """The styles of the kernels of a function of bfloat16 matrices, by what they cost on Hopper."""
+    inputs = tuple(torch.empty(shape, dtype=BF16) for shape in shapes)
+    plan = plan_graph(trace(fn, inputs), products="some")
+    assert plan.notes is not None
+    return [kernel.style for kernel in plan.notes.kernels]
+
+
+def test_costs() -> None:
+    """Small products, those of few rows, and what has much to fuse are templates; large ones are the library's."""
+    assert kernels_of(mm, (16, 4096), (4096, 4096)) == []
+    assert kernels_of(lambda x, w: torch.mm(x, w.t()), (16, 4096), (4096, 4096)) == ["product"]
+    assert kernels_of(lambda x, w: torch.bmm(x, w), (256, 64, 64), (256, 64, 64)) == ["product"]
+    assert kernels_of(gated, (64, 2048), (2048, 5632), (2048, 5632)) == ["product"]
+    assert kernels_of(lambda x, w: torch.mm(x, w.t()), (1, 4096), (4096, 4096)) == ["rows"]
+    assert kernels_of(mm, (1024, 1024), (1024, 1024)) == []
+    assert kernels_of(mm, (1, 4096), (4096, 4096)) == []
+    assert kernels_of(lambda x, w: torch.mm(x, w) * 2, (2048, 4096), (4096, 4096)) == ["map"]
+    assert kernels_of(gated, (512, 2048), (2048, 5632), (2048, 5632)) == ["map"]
+
+
+def test_what_a_norm_adds_is_the_norms() -> None:
+    """A residual that the next kernel adds for nothing is no reason for a template."""
+    def block(x: Tensor, w: Tensor, r: Tensor) -> Tensor:
+        return F.layer_norm(torch.mm(x, w) + r, (1024,))
+
+    assert "product" not in kernels_of(block, (1024, 1024), (1024, 1024), (1024, 1024))
