@@ -34,6 +34,7 @@ from .frontend.arrays.values import IS_CAPTURED
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
 from .frontend.builtins.local_classes import forget_twins
 from .frontend.code import all_positional, has_own_builtins, is_readable, param_names
+from .frontend.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finish.codegen import Unreconstructable
 from .frontend.finish.frames import Finisher
@@ -117,6 +118,8 @@ class Engine:
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
         #: the functions and classes with which entries of a dispatcher went: these count as recompilations
         self._dropped: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+        #: functions whose first call was only looked at, as a stance of torch.compiler asks
+        self._observed: weakref.WeakSet[Any] = weakref.WeakSet()
         _engines.add(self)
 
     # -- dispatchers ----------------------------------------------------------------------------------------
@@ -131,6 +134,9 @@ class Engine:
 
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         """Compile for this call; None runs it as plain Python."""
+        stance = beside_dynamo.stance()
+        if stance in ("force_eager", "eager_on_recompile"):
+            return None
         with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options), \
                 without_saved_tensor_hooks(), unseen_by_function_modes():
             if not config.enabled or torch.compiler.is_compiling() or _watched_op_by_op():
@@ -147,6 +153,11 @@ class Engine:
                 reasons = self._explain_miss(dispatcher, params, globals, closure)
                 if len(dispatcher.entries) + len(self._dropped.get(dispatcher, ())) >= limit:
                     return self._give_up(dispatcher, limit, reasons)
+            if stance == "fail_on_recompile":
+                raise RuntimeError("\n  ".join((f"{dispatcher.__qualname__} has to be compiled, which the stance "
+                                               "'fail_on_recompile' of torch.compiler.set_stance forbids", *reasons)))
+            if stance.endswith("eager_then_compile") and self._observe(dispatcher, params, globals, closure):
+                return None
             try:
                 return self._compile(dispatcher, params, globals, closure)
             except (BackendError, FullGraphError, SpecializationError):
@@ -167,6 +178,18 @@ class Engine:
                               "report that traceback.", stacklevel=2)
                 dispatcher.run_original_always = True
                 return None
+
+    def _observe(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> bool:
+        """Note the sizes of a function's first call, which then runs as plain Python: the second one compiles with
+        symbols for those that differ. False for other calls."""
+        if dispatcher.original is None or dispatcher.entries or dispatcher in self._observed:
+            return False
+        self._observed.add(dispatcher)
+        world, ex = self._tracer(dispatcher.code, globals, {})
+        with contextlib.suppress(Exception, Signal):
+            ex.run(_root_frame(world, dispatcher.code, params, closure))
+        forget_twins(world)
+        return True
 
     def _note(self, dispatcher: Any, params: tuple[Any, ...]) -> None:
         """Remember a dispatcher of this engine, and whether the first one is a method's."""
@@ -214,8 +237,11 @@ class Engine:
         record = _record_at(skip.reason, skip.detail, code, code.co_firstlineno)
         self.skipped.append(record)
         logs.log("graph_breaks", f"{dispatcher.__qualname__} is not captured: {record}")
-        if self.options.fullgraph:
+        if self.options.fullgraph or breaks_are_errors():
             raise FullGraphError(record)
+        if runs_by_itself(code, dispatcher.globals):
+            dispatcher.run_original_always = True
+            return None
         if code.co_flags & (0x20 | 0x80 | 0x200) or dispatcher.entries or _is_below(dispatcher):
             dispatcher.run_original_always = True
             return None
@@ -234,6 +260,12 @@ class Engine:
             raise Skip("opcode", code.co_name)
         if has_own_builtins(code, globals):
             raise Skip("skipped", f"{code.co_name}: it has builtins of its own")
+        if runs_by_itself(code, globals):
+            raise Skip("compiled_by_torch", dispatcher.__qualname__)
+        plain = disabled_alone(code, globals, closure)
+        if plain is not None:
+            frames_below.keep_plain(plain)
+            raise Skip("disabled", dispatcher.__qualname__)
         history = self._histories.setdefault(id(code), Observations())
         history.compilations += 1
         forced: dict[int, GraphBreak] = {}
@@ -241,7 +273,7 @@ class Engine:
         start = time.perf_counter()
         while True:
             try:
-                result = self._trace(code, params, globals, closure, history, dict(forced), times)
+                result = self._trace(code, params, globals, closure, dict(forced), times)
                 frames_below.hand_over(cause.recursive for cause in forced.values())
                 break
             except Restart as restart:
@@ -304,19 +336,23 @@ class Engine:
         self.variants[:] = [variant for variant in self.variants if variant.guards is not guards]
 
     def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
-               history: Observations, forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
+               forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
         start = time.perf_counter()
-        world = World(history, globals, self._dynamic())
+        world, ex = self._tracer(code, globals, forced)
+        try:
+            return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
+        finally:
+            forget_twins(world)
+
+    def _tracer(self, code: types.CodeType, globals: dict[str, Any],
+                forced: dict[int, GraphBreak]) -> tuple[World, Executor]:
+        world = World(self._histories.setdefault(id(code), Observations()), globals, self._dynamic())
         world.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
         world.several_selves = self._root is not None and len(self._selves) >= 2
         if is_resume_code(code):
             world.computed = frozenset(param_names(code)).difference(param_names(origin_code(code)))
-        ex = Executor(world, forced)
-        try:
-            return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
-        finally:
-            forget_twins(world)
+        return world, Executor(world, forced)
 
     def _capture(self, world: World, ex: Executor, frame: Frame, code: types.CodeType, times: dict[str, float],
                  start: float) -> Any:
@@ -331,7 +367,7 @@ class Engine:
         record = None
         if cause is not None:
             record = _record(ex, cause)
-            if self.options.fullgraph and cause.reason.id != "exception":
+            if (self.options.fullgraph or breaks_are_errors(world)) and cause.reason.id != "exception":
                 raise FullGraphError(record)
             logs.log("graph_breaks", lambda: str(record))
         # torch's module hooks put hooks on nodes of their own
@@ -420,6 +456,7 @@ class Engine:
             dispatcher.run_original_always = dispatcher.closed = False
         self._resumes.clear()
         self._dropped.clear()
+        self._observed.clear()
         self._histories.clear()
         self.variants.clear()
         self.skipped.clear()
@@ -512,5 +549,7 @@ def _effects(ex: Executor) -> list[str]:
     out += [f"{getattr(f, '__name__', f)}()" for f, _, _ in ex.host_calls]
     return out
 
+
+beside_dynamo.hide_all(globals())
 
 __all__ = ["Engine", "FullGraphError", "Options", "Variant", "all_engines", "reset_all"]

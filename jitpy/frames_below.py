@@ -7,8 +7,9 @@ long as the code object and the jitted function that the engine serves.
 
 What `torch.utils.checkpoint` calls runs without the hook: it is run again in the backward pass, mostly when no jitted
 call is on the stack, and has to keep the same tensors both times. So does what torch compiles for its higher-order
-operations, and what a backward pass calls that was not captured: its nodes may be those of another compiler. Where a
-graph runs through a backend that is Python, the backend turns the hook off (`backends/fx_bridge.py`).
+operations, what the program has given to torch.compile or kept from it, and what a backward pass calls that was not
+captured: its nodes may be those of another compiler. Where a graph runs through a backend that is Python, the backend
+turns the hook off (`backends/fx_bridge.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 from . import config
 from .frontend import hook
 from .frontend.code import all_positional
+from .frontend.compiler_controls import disabled_alone, runs_by_itself
 from .frontend.finish.resume import is_resume_code
+from .runtime import beside_dynamo
 from .runtime.dispatch import (
     PythonDispatcher,
     is_compiling,
@@ -85,6 +88,12 @@ def own(code: types.CodeType, engine: Engine) -> None:
         _owned[key] = (weakref.ref(code, lambda _: _owned.pop(key, None)), weakref.ref(engine))
 
 
+def keep_plain(code: types.CodeType) -> None:
+    """Frames of this code are not replaced."""
+    install()
+    hook.skip_code(code)
+
+
 def hand_over(codes: Iterable[types.CodeType | None]) -> None:
     """Frames of these functions are compiled by themselves too where compiled code calls them: they call themselves."""
     for code in codes:
@@ -126,8 +135,10 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
         return None
     if code.co_flags & _SUSPENDED:
         return None
-    if code.co_filename == _CHECKPOINTS or code in _NOT_OURS:
+    if code.co_filename == _CHECKPOINTS or code in _NOT_OURS or runs_by_itself(code, function.__globals__):
         return _without_hook
+    if disabled_alone(code, function.__globals__, function.__closure__) is not None:
+        return _without_its_frame
     if _is_library(code.co_filename):
         return None
     engine = _running_engine()
@@ -204,9 +215,16 @@ def _without_hook(function: types.FunctionType, params: tuple[Any, ...]) -> Call
     return run
 
 
+def _without_its_frame(function: types.FunctionType, params: tuple[Any, ...]) -> None:
+    """For a function that calls another one whose frames are not replaced: what that one calls may be."""
+    code = disabled_alone(function.__code__, function.__globals__, function.__closure__)
+    if code is not None:
+        hook.skip_code(code)
+
+
 def _look_up(dispatcher: Any, function: types.FunctionType, params: tuple[Any, ...]) -> Callable[..., Any] | None:
     """As the native dispatcher does it: the function that runs instead of a frame."""
-    if not config.enabled or dispatcher.run_original_always or is_compiling():
+    if not config.enabled or beside_dynamo.forces_eager() or dispatcher.run_original_always or is_compiling():
         return None
     globals, closure = function.__globals__, function.__closure__
     for entry in dispatcher.entries:
@@ -274,3 +292,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             yield from _names(const)
+
+
+beside_dynamo.hide_all(globals())

@@ -49,8 +49,12 @@ class LazyEngine:
     def __call__(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         return self.engine.on_miss(dispatcher, params, globals, closure)
 
+    def again(self, function: Any) -> tuple[Any, ...]:
+        """What makes another jitted function of the same kind, for pickles."""
+        return jitted_function, (function, self.options)
 
-beside_dynamo.hide(LazyEngine.__call__.__code__)
+
+beside_dynamo.hide_all(globals())
 
 
 @contextlib.contextmanager
@@ -83,6 +87,7 @@ def jitted_function(function: types.FunctionType, options: Options, name: str | 
     else:
         jitted = _late(function, options, name)
     functools.update_wrapper(jitted, function)
+    beside_dynamo.show_original(jitted, function)
     ORIGINALS[jitted] = function
     return jitted
 
@@ -102,7 +107,7 @@ def _late(function: types.FunctionType, options: Options, name: str | None) -> C
             made = _dispatcher(function, options, name)
         return made(*args, **kwargs)
 
-    return jitted
+    return beside_dynamo.keep_out(jitted)
 
 
 def forwarding_function(target: Callable[..., Any]) -> types.FunctionType:
@@ -146,6 +151,15 @@ class SharingObject:
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         return call(*args, **kwargs)
 
+    @property
+    def _torchdynamo_orig_callable(self) -> Any:
+        """See `beside_dynamo.show_original`."""
+        return self._jitpy_plain
+
+    @property
+    def _torchdynamo_wrapper_id(self) -> int:
+        return id(self)
+
     def __copy__(self) -> Any:
         plain, remade = _taken_apart(self)
         return remade(copy.copy(plain))
@@ -176,6 +190,8 @@ def _as_it_is(plain: Any) -> Any:
     return plain
 
 
+beside_dynamo.keep_out(SharingObject.__call__)
+
 #: class -> (weakly) the class made for it
 _sharing: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
 
@@ -193,7 +209,7 @@ def share(plain: Any, options: Options | None) -> Any:
     """The object whose calls are jitted; with `options` None they run as plain Python."""
     made: Any = object.__new__(_sharing_class(type(plain)))
     if hasattr(plain, "__dict__"):
-        made.__dict__ = plain.__dict__
+        object.__setattr__(made, "__dict__", plain.__dict__)  # the class may have a `__setattr__` of its own
     call = _call_disabled if options is None else jitted_function(_named_call(type(plain)), options)
     for name, value in (("plain", plain), ("call", types.MethodType(call, plain)), ("options", options)):
         object.__setattr__(made, f"_jitpy_{name}", value)

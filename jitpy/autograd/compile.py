@@ -19,6 +19,7 @@ from ..ir.ops.quiet import without_saved_tensor_hooks
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import Spec, TensorSpec
 from ..ir.specialize import specialize
+from ..runtime import beside_dynamo
 from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
 from .joint import Halves, Joint, differentiate, split
 from .partition import choose_saved
@@ -317,3 +318,6 @@ def row_strides(spec: TensorSpec) -> tuple[int, ...] | None:
     if not spec.is_static:
         raise NotCovered("symbolic strides of a gradient")
     return spec.stride  # type: ignore[return-value]
+
+
+beside_dynamo.hide_all(globals())

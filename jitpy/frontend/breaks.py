@@ -37,7 +37,11 @@ _reason("data_dependent_branch", "Branch on the value of a tensor",
 _reason("unsupported_call", "Call of a function that cannot be traced",
         "It is implemented in C, and jitpy does not know what it does to its arguments.",
         "Wrap it in jitpy.allow_in_graph if it is a function of tensors, or call it outside the jitted function.")
-_reason("disabled", "Call of a function marked with jitpy.disable", "It runs as plain Python.", "Remove the mark.")
+_reason("disabled", "Call of a function marked with jitpy.disable or torch.compiler.disable",
+        "It runs as plain Python.", "Remove the mark.")
+_reason("compiled_by_torch", "Call of a function that torch.compile compiles",
+        "It is one call, which torch.compile serves.",
+        "Call the function itself, or use torch.compile(backend='jitpy') around the whole.")
 _reason("skipped", "Call of a function that jitpy does not enter",
         "Functions of this module are run as they are.", "Call it outside the jitted function.")
 _reason("dynamic_shape", "The size of a result depends on data",

@@ -24,6 +24,7 @@ from .breaks import GraphBreak
 from .builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
 from .builtins.stand_ins import make_stand_in, original_type
 from .code import has_own_builtins, is_readable
+from .compiler_controls import call_marked, is_allowed, is_entered, is_loaded, substitute, wrapped_for_compiler
 from .executor import PUSHED, Executor, Frame
 from .folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
 from .guards import MISSING
@@ -33,7 +34,7 @@ from .recording.effects import may_handle
 from .recording.recorder import StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, is_torch_callable
 from .tensors.calls import is_user_op, writes
 from .tensors.flags import count_of
-from .tensors.functions import SKIPPED, SUBSTITUTES, WRAPPERS, wrapped_for_compiler
+from .tensors.functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_skipped
 from .tensors.known_numbers import pin, pinned_arguments
 from .tensors.state import torch_state_functions
 from .values.base import (
@@ -380,6 +381,9 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     if hashable:
         if obj in DISABLED:
             raise GraphBreak("disabled", fn.describe())
+        body = substitute(obj) if is_loaded() else None
+        if body is not None:
+            return call(ex, world.const_object(body), args, kwargs)
         state = torch_state_functions.get(obj)
         if state is not None:
             with recording(ex, fn.describe()):
@@ -402,7 +406,7 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         from .tensors.registered_operators import call_operator
 
         return call_operator(ex, obj, args, kwargs)
-    if is_torch_callable(obj) or hashable and obj in ALLOWED:
+    if is_torch_callable(obj) or hashable and (obj in ALLOWED or is_allowed(obj)):
         return record(ex, obj, args, kwargs)
     if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
         slot = wrapper_call(ex, obj, args, kwargs)
@@ -566,6 +570,10 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             return call(ex, ex.world.const_object(original), args, kwargs)
         if real in DISABLED:
             raise GraphBreak("disabled", fn.describe())
+        if is_loaded():
+            marked = call_marked(ex, fn, real, args, kwargs)
+            if marked is not NotImplemented:
+                return marked
         handler = BUILTINS.get(real)
         if handler is not None:
             check_arguments(fn, real, args, kwargs)
@@ -592,7 +600,7 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
         if real in SUBSTITUTES:
             return call(ex, ex.world.const_object(SUBSTITUTES[real]), args, kwargs)
-        if real.__module__ and _is_skipped(real.__module__):
+        if real.__module__ and is_skipped(real.__module__) and not is_entered(real):
             raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
     model = CODE_MODELS.get(id(code)) if fn.closure else None
     if model is not None:
@@ -647,30 +655,6 @@ def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str,
         return made
     ex.push_frame(frame)
     return PUSHED
-
-
-#: Functions of these modules, and of what is inside them, run as they are: they do what no graph holds, or draw numbers
-#: that are others at each call.
-_SKIPPED_MODULES = frozenset((
-    "torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
-    "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension", "threading",
-    "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb", "bdb", "linecache",
-    "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime", "jitpy.ir", "jitpy.backends",
-    "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export", "warnings", "random", "secrets",
-))
-
-
-#: ... but for these: calls of `torch.fx.GraphModule` go through functions of their own
-_ENTERED_MODULES = frozenset(("torch.fx.graph_module",))
-
-
-@functools.lru_cache(None)
-def _is_skipped(module: str) -> bool:
-    """Whether the functions of a module are not traced."""
-    if module in _ENTERED_MODULES:
-        return False
-    parts = module.split(".")
-    return any(".".join(parts[:count]) in _SKIPPED_MODULES for count in range(1, len(parts) + 1))
 
 
 def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:

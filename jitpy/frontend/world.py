@@ -38,6 +38,7 @@ from .builtins.growing import (
 from .builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
+from .compiler_controls import size_marks
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
 from .observations import MANY, Observations
@@ -577,7 +578,7 @@ class World:
         shape = tuple(tensor.shape)
         if self.dynamic == "never" or isinstance(source, ConstSource) or isinstance(tensor, torch.nn.Parameter):
             return None
-        marks: dict[int, Any] = getattr(tensor, "_jitpy_dims", None) or {}
+        marks = size_marks(tensor)
         changed = self.history.dims(source.key(), shape)
         chosen: list[Any] = []
         for dim, size in enumerate(shape):
@@ -586,7 +587,7 @@ class World:
                 chosen.append(size)
             elif isinstance(mark, tuple):
                 chosen.append(("dynamic", *mark))
-            elif size not in (0, 1) and (self.dynamic == "always" or dim in changed):
+            elif size not in (0, 1) and (self.dynamic == "always" or dim in changed or mark is not None):
                 chosen.append("dynamic")
             else:
                 chosen.append(size)

@@ -30,6 +30,7 @@ from torch.utils.hooks import RemovableHandle
 
 from jitpy.ir.ops.quiet import without_saved_tensor_hooks
 from jitpy.ir.spec import contiguous_stride
+from jitpy.runtime import beside_dynamo
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 
 #: `(gradients of the wanted inputs, None where there is none)` of `(*saved values, *defined gradients)`. A tensor may
@@ -501,3 +502,6 @@ def _names_whole_makers() -> bool:
 
 __all__ = ["Backward", "BackwardPass", "NodeSpec", "Paths", "PythonDifferentiable", "make_differentiable",
            "watch_change"]
+
+
+beside_dynamo.hide_all(globals())

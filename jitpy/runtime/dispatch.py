@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .. import config
+from . import beside_dynamo
 from .native_build import NativeUnavailable, load_native
 
 OnMiss = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]", "tuple[Any, ...] | None"], "Any | None"]
@@ -233,8 +235,14 @@ class PythonDispatcher:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(original, name)
 
-    def __reduce__(self) -> str:
-        return self.__qualname__
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return pickled_form(self)
+
+    def __copy__(self) -> PythonDispatcher:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PythonDispatcher:
+        return self
 
     # ---- entries ----------------------------------------------------
 
@@ -283,7 +291,7 @@ class PythonDispatcher:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         changed = self._live and self.original.__code__ is not self.code
-        if not _enabled or self.run_original_always or changed or is_compiling():
+        if not _enabled or self.run_original_always or changed or is_compiling() or beside_dynamo.forces_eager():
             return self._call_original(args, kwargs)
         closure = self.closure
         if self.closure_first:
@@ -403,6 +411,21 @@ class PythonDispatcher:
         return function(*args, **kwargs)
 
 
+def pickled_form(dispatcher: Any) -> str | tuple[Any, ...]:
+    """`__reduce__` of a dispatcher: the name under which its module has it, or what makes another one like it."""
+    space = sys.modules.get(getattr(dispatcher, "__module__", None) or "")
+    found: Any = space
+    for part in dispatcher.__qualname__.split("."):
+        found = getattr(found, part, None)
+    again = getattr(dispatcher.on_miss, "again", None)
+    if found is dispatcher or again is None:
+        return dispatcher.__qualname__
+    for name, value in list(vars(space).items()) if space is not None else ():
+        if value is dispatcher:
+            return name
+    return again(dispatcher.original)
+
+
 def _holds(entry: PythonEntry, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> bool:
     return entry.guard is None or entry.guard.check(params, globals, closure)
 
@@ -414,3 +437,7 @@ def _make_function(code: CodeType, globals: dict[str, Any], closure: Any) -> Fun
 def update_wrapper(dispatcher: Any, function: Callable[..., Any]) -> Any:
     """Give a dispatcher the name, doc, module and `__wrapped__` of the function that it stands for; returns it."""
     return functools.update_wrapper(dispatcher, function)
+
+
+beside_dynamo.hide_all(globals())
+beside_dynamo.keep_out(PythonDispatcher.__call__)

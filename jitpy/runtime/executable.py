@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from jitpy import config, logs
+from jitpy.runtime import beside_dynamo
 from jitpy.runtime.gpu import through_triton
 from jitpy.runtime.gpu.kernel import GpuKernel
 from jitpy.runtime.gpu.load import load_kernels
@@ -528,3 +529,6 @@ def _text(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"<{str(value.dtype).removeprefix('torch.')}{list(value.shape)}>"
     return repr(value)
+
+
+beside_dynamo.hide_all(globals())

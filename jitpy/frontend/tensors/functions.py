@@ -8,6 +8,7 @@ traced in another form.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,7 @@ _skip(
 SKIPPED[id(_vmap(len).__code__)] = "it maps what the autograd engine does over a batch"
 _skip("it formats tensors", torch.set_printoptions, torch._tensor_str._str)
 _skip("it exchanges what two objects are", torch.utils.swap_tensors)
+_skip("it makes a function that torch.compile compiles", torch.compile)
 
 
 # Ranges of the profiler do not exist inside graphs. An object made here says to the real `__exit__` that nothing was
@@ -140,18 +142,28 @@ _wrapper(torch._disable_dynamo(_step), "fn", None)  # type: ignore[arg-type]
 _wrapper(_use_grad_for_differentiable(_step), "func", _step)  # type: ignore[arg-type]
 
 
-def wrapped_for_compiler(function: types.FunctionType) -> str | None:
-    """The free variable with the function that one of the closures wraps which torch's own compiler puts around parts
-    of torch when a process uses it first: around what it is to be kept out of (parts of the optimizers), and around
-    what it counts (modules that are made). They say nothing about other tracers.
-
-    The closure's attributes alone do not tell: `functools.wraps` copies them to what a program wraps around it."""
-    module, variables = function.__globals__.get("__name__"), function.__code__.co_freevars
-    if module == "torch._dynamo.eval_frame":
-        return "fn" if "_torchdynamo_disable" in function.__dict__ and "fn" in variables else None
-    if module == "torch._dynamo.mutation_guard":
-        return next((name for name in ("init", "setstate") if name in variables), None)
-    return None
+#: Functions of these modules, and of what is inside them, run as they are: they do what no graph holds, or draw numbers
+#: that are others at each call.
+_SKIPPED_MODULES = frozenset((
+    "torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
+    "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension", "threading",
+    "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb", "bdb", "linecache",
+    "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime", "jitpy.ir", "jitpy.backends",
+    "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export", "warnings", "random", "secrets",
+))
 
 
-__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "wrapped_for_compiler"]
+#: ... but for these: calls of `torch.fx.GraphModule` go through functions of their own
+_ENTERED_MODULES = frozenset(("torch.fx.graph_module",))
+
+
+@functools.lru_cache(None)
+def is_skipped(module: str) -> bool:
+    """Whether the functions of a module are not traced."""
+    if module in _ENTERED_MODULES:
+        return False
+    parts = module.split(".")
+    return any(".".join(parts[:count]) in _SKIPPED_MODULES for count in range(1, len(parts) + 1))
+
+
+__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "is_skipped"]

@@ -22,6 +22,55 @@ PyObject* hook_leave;
 bool dispatch_enabled = true;
 thread_local bool compiling;  // this thread is tracing or compiling
 
+// ---- torch.compiler.set_stance ----
+
+// Whether the stance is "force_eager". It is a global variable of a module of torch's compiler, which most processes never
+// load: read again only where the dict of all modules, or the globals of that one, have another version.
+struct Stance {
+  PyObject* modules = nullptr;  // borrowed: lives as long as the interpreter
+  PyObject* globals = nullptr;
+  uint64_t modules_version = 0, globals_version = 0;
+  bool eager = false;
+} stance;
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#endif
+uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+bool read_stance() {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  stance.modules = PyImport_GetModuleDict();
+  stance.modules_version = version_of(stance.modules);
+  stance.eager = false;
+  PyObject* module = PyDict_GetItemString(stance.modules, "torch._dynamo.eval_frame");
+  PyObject* globals = module != nullptr && PyModule_Check(module) ? PyModule_GetDict(module) : nullptr;
+  Py_XINCREF(globals);
+  Py_XSETREF(stance.globals, globals);
+  if (globals != nullptr) {
+    stance.globals_version = version_of(globals);
+    PyObject* chosen = PyDict_GetItemString(globals, "_stance");
+    PyObject* name = chosen != nullptr ? PyObject_GetAttrString(chosen, "stance") : nullptr;
+    stance.eager = name != nullptr && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "force_eager") == 0;
+    Py_XDECREF(name);
+  }
+  PyErr_Restore(type, error, traceback);
+  return stance.eager;
+}
+
+bool turned_off() {
+  if (!dispatch_enabled) return true;
+  if (stance.modules != nullptr && version_of(stance.modules) == stance.modules_version &&
+      (stance.globals == nullptr || version_of(stance.globals) == stance.globals_version))
+    return stance.eager;
+  return read_stance();
+}
+
 // ---- Entry ----
 
 struct Entry {
@@ -411,7 +460,7 @@ class Params {
 // ---- the call ----
 
 bool bypassed(const Dispatcher* self) {
-  return !dispatch_enabled || self->run_original_always || compiling ||
+  return turned_off() || self->run_original_always || compiling ||
          (self->live_defaults && PyFunction_GET_CODE(self->original) != self->code);
 }
 
@@ -473,7 +522,7 @@ PyObject* ask_other(PyObject* object, PyObject* function, PyObject* const* param
 PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* params, Py_ssize_t n) {
   if (!Py_IS_TYPE(object, &dispatcher_type)) return ask_other(object, function, params, n);
   auto* self = reinterpret_cast<Dispatcher*>(object);
-  if (!dispatch_enabled || self->run_original_always || compiling) return nullptr;
+  if (turned_off() || self->run_original_always || compiling) return nullptr;
   const Bound bound{params, n, PyFunction_GET_GLOBALS(function), PyFunction_GET_CLOSURE(function)};
   if (n != self->n_params || !closure_fits(bound.closure, self->n_free)) return nullptr;
   Entry* entry = choose_entry(self, bound);
@@ -701,8 +750,16 @@ PyObject* dispatcher_explain_miss(PyObject* object, PyObject* args, PyObject* kw
   return result;
 }
 
-// Pickled and copied by name, as functions are.
-PyObject* dispatcher_reduce(PyObject* object, PyObject*) { return PyObject_GetAttrString(object, "__qualname__"); }
+// Pickled by name, as functions are; one that no name leads to is made anew.
+PyObject* dispatcher_reduce(PyObject* object, PyObject*) {
+  PyObject* python_half = PyImport_ImportModule("jitpy.runtime.dispatch");
+  PyObject* result =
+      python_half == nullptr ? nullptr : PyObject_CallMethod(python_half, "pickled_form", "O", object);
+  Py_XDECREF(python_half);
+  return result;
+}
+
+PyObject* dispatcher_copy(PyObject* object, PyObject*) { return Py_NewRef(object); }
 
 PyObject* dispatcher_get_entries(PyObject* object, void*) {
   return PySequence_List(reinterpret_cast<Dispatcher*>(object)->entries);
@@ -717,6 +774,8 @@ PyMethodDef dispatcher_methods[] = {
      METH_VARARGS | METH_KEYWORDS,
      "explain_miss(params, globals=None, closure=None) -> [(entry, [failing guard, ...]), ...]"},
     {"__reduce__", dispatcher_reduce, METH_NOARGS, nullptr},
+    {"__copy__", dispatcher_copy, METH_NOARGS, nullptr},
+    {"__deepcopy__", dispatcher_copy, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
