@@ -133,7 +133,7 @@ def substitute(function: Any) -> Callable[..., Any] | None:
 def _constant_result(ex: Executor, real: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """The result of a function that `torch.compiler.assume_constant_result` marked, which is called now, once for all.
     NotImplemented for arguments that only exist when the graph runs."""
-    from .calls import NotConstant, deep_constant, lift
+    from .folding import NotConstant, deep_constant, lift
 
     def known(value: Value) -> Any:
         found = None if ex.world.has_changed(value) else ex.world.pin_instance(value)
