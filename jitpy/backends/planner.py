@@ -424,6 +424,13 @@ class Planner(Arrangement):
                 self.steps.append(CallStep(copied, (at_path(args, kwargs, path),), {}, (slot,), grad=False))
                 args, kwargs = replaced(args, kwargs, path, SlotRef(slot))
             self.slots[part] = slot
+        step = None
+        if in_place.step is not None:
+            step = in_place.step(unit.call.node.args, args, self.env.hint, self.target.device, tuple(writes))
+        if step is not None:
+            self.kernel_sizes[id(step)] = sizes_in((step.grid, step.arguments))
+            self.steps.append(step)
+            return
         slots = tuple(self._new_slot() if isinstance(part, Value) else None for part in parts[:fresh])
         # (autograd has no say, but the kernels of the program's may ask for its grad mode)
         self.steps.append(CallStep(in_place.call, args, kwargs, slots or (self._new_slot(),), multiple=len(slots) > 1,

@@ -151,6 +151,8 @@ class Executor:
     """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
 
     def __init__(self, world: World, forced: dict[int, GraphBreak]) -> None:
+        if "triton.runtime.jit" in sys.modules:
+            from .tensors import triton_kernels  # noqa: F401  (registers what launches kernels)
         self.world = world
         self.recorder = world.recorder
         self.forced = forced

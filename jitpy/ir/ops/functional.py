@@ -123,10 +123,13 @@ class InPlace:
 
     call    takes the op's arguments, writes to those at `paths`, and returns the op's results but the new values
     paths   the written arguments; the op's last results are their new values, in this order
+    step    makes a step of a plan that does the same, or None: called with the node's arguments, with the same as the
+            plan has them, what tells a size's usual value, the device, and the slots of inputs that are written
     """
 
     call: Callable[..., Any]
     paths: tuple[Path, ...]
+    step: Callable[..., Any] | None = None
 
 
 def copying_of(overload: torch._ops.OpOverload, given: Callable[[str], Any]) -> torch._ops.OpOverload:

@@ -50,7 +50,7 @@ def submit_kernels(plan: Plan) -> tuple[list[LaunchStep], list[Future[Binary]]]:
     if not steps:
         return [], []
     target = target_of(plan.device)
-    return steps, [submit(step.kernel, target) for step in steps]
+    return steps, [_submitted(step.kernel, target) for step in steps]
 
 
 def load_kernels(plan: Plan) -> None:
@@ -86,5 +86,10 @@ def function_of(binary: Binary) -> Any:
         return found
 
 
-def _later(kernel: GpuKernel, target: Target) -> Callable[[], Any]:
-    return functools.cache(lambda: function_of(submit(kernel, target).result()))
+def _later(kernel: Any, target: Target) -> Callable[[], Any]:
+    return functools.cache(lambda: function_of(_submitted(kernel, target).result()))
+
+
+def _submitted(kernel: Any, target: Target) -> Future[Binary]:
+    """A kernel of the program's compiles in another way than those of backends."""
+    return submit(kernel, target) if isinstance(kernel, GpuKernel) else kernel.submit(target)

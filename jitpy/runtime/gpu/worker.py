@@ -47,21 +47,28 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
     if request["max_registers"] is not None and backend == "cuda":
         options["maxnreg"] = request["max_registers"]
     compiled = triton.compile(source, target=GPUTarget(backend, arch, warp_size), options=options)
+    passed = sum(kind != "constexpr" for kind in signature.values())
+    facts, code, text = binary_of(compiled, request["name"], passed, backend, warp_size)
+    facts["overlaps"] = request["overlaps"] and _is_hopper(request["target"])
+    facts["cluster"] = request["cluster"]
+    return facts, code, text.encode()
+
+
+def binary_of(compiled: Any, name: str, passed: int, backend: str, warp_size: int) -> tuple[dict[str, Any], bytes, str]:
+    """What a launch needs of a kernel that Triton has compiled, to which `passed` arguments are passed: facts, machine
+    code, assembly text. Raises ValueError for one that needs memory which launches do not give it."""
     facts, assembly = compiled.metadata, compiled.asm
     code = assembly["cubin" if backend == "cuda" else "hsaco"]
     text = assembly["ptx" if backend == "cuda" else "amdgcn"]
     scratch = getattr(facts, "global_scratch_size", 0) or getattr(facts, "profile_scratch_size", 0)
     if scratch or getattr(facts, "num_ctas", 1) != 1:
-        raise ValueError(f"kernel {request['name']} needs {scratch} bytes of global scratch memory, or clusters")
-    passed = sum(kind != "constexpr" for kind in signature.values())
+        raise ValueError(f"kernel {name} needs {scratch} bytes of global scratch memory, or clusters")
     return {
         "entry": facts.name,
         "threads": facts.num_warps * warp_size,
         "shared": facts.shared,
         "extra_parameters": _parameters(text) - passed if backend == "cuda" else 0,
-        "overlaps": request["overlaps"] and _is_hopper(request["target"]),
-        "cluster": request["cluster"],
-    }, code, text.encode()
+    }, code, text
 
 
 def _parameters(ptx: str) -> int:
