@@ -1,3 +1,31 @@
+// The rule: no guard believes the address of an object that it does not hold. Another object may lie there by now.
+//
+// A snapshot compares words in memory. Equal words prove equal facts for these reasons, one for each kind of fact:
+//
+//   constants (`kEq`)         The program or the snapshot holds the constant, so its address is not used again.
+//   identity (`kId`)          The program holds the object.
+//   weak identity, weak type  A weak reference that the program holds names the object, and forgets it when it dies:
+//                             the place of the referent is a word of its own.
+//   types                     `ob_type` is a word; checks hold the class that it is compared with, or refer to it
+//                             weakly. It needs no word where the value came out of a noted dict: any change of that
+//                             dict leads to `look_again`, which compares the type.
+//   attributes and items of   The dict's version is a word (3.11: versions are never used twice, by no other dict
+//   dicts, keys, lengths      either), or the dict is watched and tells of changes and of its end (3.12 and later).
+//                             `__dict__` replaced: the pointer to the dict is a word.
+//   items of lists            Size, place of the items and each item are words.
+//   items of tuples           Size and items are words, though tuples do not change: another tuple may lie at the
+//                             address. Only tuples that the program holds, and parts of them, need none.
+//   slots, cells, defaults,   The place in the object is a word. Methods that the program holds need none.
+//   code, closures
+//   functions (`kFunction`)   Three words in the function; the program holds what they are compared with.
+//   tensors                   Their facts are read anew at each check.
+//   relations (same,          They follow from the addresses of live objects, which are compared as above.
+//   distinct)
+//   anything else             It is read at each check (`residuals_`).
+//
+// No word is read in memory that may be freed: words are compared in generations, and those of earlier generations say
+// that the object is there, of which type it is, and where its parts are. A pointer in `Seen` is followed only once the
+// words (or the dict) that lead to it have been compared.
 #include "guard_snapshot.h"
 
 #include <structmember.h>
@@ -123,11 +151,12 @@ void Snapshot::dict_changed(int node) {
 
 // ---- recording ----
 
-// Generations of words, by the depth of the node whose value they lie in. Between two depths there is room for words
-// that can be read only if others in the same value are as recorded.
-constexpr int before(int depth) { return 2 * depth; }
-constexpr int in(int depth) { return 2 * depth + 1; }
-constexpr int behind(int depth) { return 2 * depth + 2; }
+// Generations of words, by the depth of the node whose value they lie in. A word is read only if all words of earlier
+// generations are as recorded: they say that the object is there, of which type it is, and where its parts are.
+constexpr int before(int depth) { return 4 * depth; }       // in weak references to the value
+constexpr int type_of(int depth) { return 4 * depth + 1; }  // the value's type
+constexpr int in(int depth) { return 4 * depth + 2; }       // in the value
+constexpr int behind(int depth) { return 4 * depth + 3; }   // where words in the value say, such as a list's items
 
 void Snapshot::note(const void* address, int owner, int generation, bool rigid = false) {
   noted_.push_back({words_of(address), *words_of(address), rigid ? ~owner : owner, generation});
@@ -169,7 +198,8 @@ bool Snapshot::note_step(int index, int parent) {
   const Node& node = program_.nodes[index];
   Seen& it = seen(index);
   if (node.depth == 0) {
-    it.pinned = is_constant(node.step) || node.step == Step::kGlobals;
+    it.held = is_constant(node.step);
+    it.typed = it.held || node.step == Step::kGlobals;
     if (node.step == Step::kWeakConst)
       note(&reinterpret_cast<PyWeakReference*>(node.arg.get())->wr_object, index, before(0), true);
     return true;
@@ -179,15 +209,20 @@ bool Snapshot::note_step(int index, int parent) {
   const int in_parent = in(node.depth - 1);
   switch (node.step) {
     case Step::kDict: {
-      it.pinned = true;  // by its version, or because we hear of its end
-      if (PyType_Check(base)) return detach(it.value);
-      place = _PyObject_GetDictPtr(base);
+      it.typed = true;  // it is noted as a dict below: another one has another version, or we hear of this one's end
+      if (PyType_Check(base)) {
+        if (!PyType_HasFeature(reinterpret_cast<PyTypeObject*>(base), Py_TPFLAGS_HEAPTYPE)) return detach(it.value);
+        place = &reinterpret_cast<PyTypeObject*>(base)->tp_dict;
+      } else {
+        place = _PyObject_GetDictPtr(base);
+      }
       if (place == nullptr || *place != it.value || !detach(it.value)) return false;
       note(place, parent, in_parent, true);
+      note_dict(index, it.value);
       return true;
     }
     case Step::kItem:
-      it.pinned = true;
+      it.typed = true;
       note_dict(parent, base);
       return true;
     case Step::kIndex: {
@@ -196,11 +231,11 @@ bool Snapshot::note_step(int index, int parent) {
         note(&reinterpret_cast<PyVarObject*>(base)->ob_size, parent, in_parent, true);
         note(&reinterpret_cast<PyListObject*>(base)->ob_item, parent, in_parent, true);
         note(&PyList_GET_ITEM(base, i), parent, behind(node.depth - 1));
-      } else if (owner.pinned) {
-        it.pinned = true;
+      } else if (owner.held) {
+        it.held = it.typed = true;
       } else {
         note(&reinterpret_cast<PyVarObject*>(base)->ob_size, parent, in_parent, true);
-        note(&PyTuple_GET_ITEM(base, i), parent, in_parent);
+        note(&PyTuple_GET_ITEM(base, i), parent, behind(node.depth - 1));
       }
       return true;
     }
@@ -219,9 +254,9 @@ bool Snapshot::note_step(int index, int parent) {
         return false;
       }
       if (PyFunction_Check(base)) place = function_field(base, name);
-      if (PyMethod_Check(base) && (place = method_field(base, name)) != nullptr && owner.pinned) {
-        it.pinned = *place == it.value;
-        return it.pinned;
+      if (PyMethod_Check(base) && (place = method_field(base, name)) != nullptr && owner.held) {
+        it.held = it.typed = *place == it.value;
+        return it.held;
       }
       break;
     }
@@ -247,19 +282,19 @@ bool Snapshot::note_check(int index, const Check& check) {
       note(&reinterpret_cast<PyWeakReference*>(check.object.get())->wr_object, index, in_value);
       return true;
     case CheckKind::kEq:
-      if (!it.pinned) it.constant = Ref(value);
+      if (!it.typed) it.constant = Ref(value);
       return true;
     case CheckKind::kLen:
       if (PyDict_Check(value)) {
         note_dict(index, value);
-      } else if (PyList_Check(value) || (PyTuple_Check(value) && !it.pinned)) {
+      } else if (PyList_Check(value) || (PyTuple_Check(value) && !it.typed)) {
         note(&reinterpret_cast<PyVarObject*>(value)->ob_size, index, in_value);
       } else if (PyAnySet_Check(value)) {
         note(&reinterpret_cast<PySetObject*>(value)->used, index, in_value);
       } else {
         return PyTuple_Check(value);
       }
-      it.leaf = it.leaf && PyTuple_Check(value) && it.pinned;
+      it.leaf = it.leaf && PyTuple_Check(value) && it.typed;
       return true;
     case CheckKind::kKeys:
     case CheckKind::kHasKey:
@@ -306,8 +341,8 @@ bool Snapshot::note_value(int index) {
     by_type |= kind != CheckKind::kId && kind != CheckKind::kWeakId && kind != CheckKind::kEq &&
                kind != CheckKind::kTensor && kind != CheckKind::kInt;
   }
-  if (by_type && (!it.pinned || type_can_change(it.value))) {
-    note(&it.value->ob_type, index, in(node.depth), true);
+  if (by_type && (!it.typed || type_can_change(it.value))) {
+    note(&it.value->ob_type, index, type_of(node.depth), true);
     it.leaf = false;
   }
   for (int i = node.checks_begin; i < node.checks_end; i++) noted = note_check(index, program_.checks[i]) && noted;

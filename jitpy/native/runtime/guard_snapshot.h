@@ -6,9 +6,10 @@
 // sizes bound to symbols) stays to be read at each check. Where something changed, only the value that holds it is
 // looked at again; where another object is in its place, the unit has to be walked and recorded anew.
 //
-// No reference is held to what is recorded, except to constants. Each word lies in an object that words of earlier
-// generations (or dicts that have not changed) keep alive. Those of one generation are compared together, a block at a
-// time without a branch; comparing stops behind the first block in which one differs.
+// No reference is held to what is recorded, except to constants; the head of guard_snapshot.cpp proves that none is
+// needed. Each word lies in an object that words of earlier generations (or dicts that have not changed) keep alive.
+// Those of one generation are compared together, a block at a time without a branch; comparing stops behind the first
+// block in which one differs.
 #pragma once
 
 #include <Python.h>
@@ -69,7 +70,8 @@ class Snapshot {
     PyObject* value = nullptr;  // borrowed
     PyTypeObject* type = nullptr;
     Ref constant;               // the value, where nothing else would keep a constant's address its own
-    bool pinned = false;        // the value is the recorded object as long as the words before it hold
+    bool held = false;          // the program keeps the value alive, or knows by a weak reference that it lives
+    bool typed = false;         // of the recorded type, unless the dict that it was read from has changed
     bool fresh = false;         // read at each check
     bool leaf = false;          // nothing was recorded inside the value: another object may take its place
     bool changed = false;       // a watched dict that has changed since
