@@ -72,6 +72,33 @@ heuristic = triton.heuristics({"HAS_Y": lambda args: args["y_ptr"] is not None,
                                "BLOCK": lambda args: 16 if args["n"] > 8 else 8})(maybe)
 
 
+@torch.library.triton_op("jitpytriton::added", mutates_args=())
+def added(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    out = torch.empty_like(x)
+    n = out.numel()
+
+    def grid(meta):
+        return (triton.cdiv(n, meta["BLOCK"]),)
+
+    torch.library.wrap_triton(add)[grid](x * scale, y, out, n, BLOCK=16)
+    return out
+
+
+@torch.library.triton_op("jitpytriton::doubled", mutates_args={"x"})
+def doubled(x: torch.Tensor) -> None:
+    torch.library.wrap_triton(double)[(triton.cdiv(x.numel(), 16),)](x, x.numel(), 16)
+
+
+@torch.library.triton_op("jitpytriton::with_gradient", mutates_args=())
+def with_gradient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    torch.library.wrap_triton(add)[(2,)](x, y, out, x.numel(), BLOCK=16)
+    return out
+
+
+with_gradient.register_autograd(lambda ctx, grad: (with_gradient(grad, grad), grad))
+
+
 def vec(*sizes: int, **options: Any) -> torch.Tensor:
     return torch.randn(*sizes, **options)
 
@@ -202,6 +229,30 @@ def what_has_a_history_is_written(x, y):
     z = x + y
     double[(2,)](z, 20, BLOCK=16)
     return z * 2
+
+
+@case(two(20), two(33), fullgraph=True)
+def triton_operators(x, y):
+    z = added(x, y) + added(x, y=y + 1, scale=2.0)
+    doubled(z)
+    return z.sin(), torch.ops.jitpytriton.added(z, x)
+
+
+@case(two(20), fullgraph=True)
+def triton_operator_that_writes_to_argument(x, y):
+    doubled(x)
+    return x + y
+
+
+@case(lambda: (vec(20, requires_grad=True), vec(20, requires_grad=True)), two(20))
+def triton_operator_with_a_gradient(x, y):
+    return with_gradient(x * 2, y).sin()
+
+
+@case(lambda: (vec(20, requires_grad=True), vec(20)))
+def triton_operator_without_a_gradient(x, y):
+    z = added(x, y)
+    return z.requires_grad, z.detach()
 
 
 @case(two(20))

@@ -16,7 +16,7 @@ import torch
 
 from jitpy.ir import NotCovered
 from jitpy.ir import ops as table
-from jitpy.ir.ops.registered import definition_of, has_python_body, has_python_gradient, registration_of
+from jitpy.ir.ops.registered import body_of, definition_of, has_python_body, has_python_gradient, registration_of
 
 from ..breaks import GraphBreak
 from ..calls import call, from_payload, record, recording, to_payload
@@ -37,10 +37,13 @@ def call_operator(ex: Executor, fn: Operator, args: list[Value], kwargs: dict[st
             ex.recorder.guards.add(constant(torch, "torch"), "python", registered, f"what is registered for {overload}")
         if _would_see_changes(ex, definition_of(overload)):
             raise GraphBreak("unsupported_call", f"{fn}, whose kernel reads what was changed before")
+    body = body_of(overloads[0])
+    if body is not None and not _needs_grad(ex, args, kwargs):
+        return call(ex, ex.world.const_object(body), args, kwargs)
     has_body = any(map(has_python_body, overloads))
     if not has_body and not any(map(has_python_gradient, overloads)):
         return record(ex, fn, args, kwargs)
-    needs_grad = ex.recorder.state.grad_enabled and any(_requires_grad(ex, v) for v in (*args, *kwargs.values()))
+    needs_grad = _needs_grad(ex, args, kwargs)
     if not has_body and not needs_grad:
         return record(ex, fn, args, kwargs)
     definition, schema = definition_of(overloads[0]), overloads[0]._schema
@@ -146,6 +149,10 @@ def _whole(ex: Executor, overload: torch._ops.OpOverload, bound: list[Value], ne
             return from_payload(ex, recorder.record(overload, args, {}))
         except NotCovered:
             raise _refusal(overload) from None
+
+
+def _needs_grad(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    return ex.recorder.state.grad_enabled and any(_requires_grad(ex, v) for v in (*args, *kwargs.values()))
 
 
 def _requires_grad(ex: Executor, value: Value) -> bool:

@@ -20,8 +20,10 @@ from ..calls import _in_try, as_int, builtin, recording, to_payload
 from ..executor import Executor
 from ..recording.effects import may_handle
 from ..recording.launches import record_launch
+from ..source import constant
 from ..values.base import ConstValue, DictValue, ListValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
+_KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 _RUNS = (JITFunction.run, InterpretedFunction.run, Autotuner.run, Heuristics.run)
 
 
@@ -61,8 +63,8 @@ def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise GraphBreak("unsupported_call", "a Triton kernel with hooks")
     compiled = without_interpreter(function)
     if compiled is function:
-        source = args_source(function)
-        ex.recorder.guards.add(source, "python", SameKernel(function), "the source of a Triton kernel")
+        ex.recorder.guards.add(constant(function, function.__name__), "python", SameKernel(function),
+                               "the source of a Triton kernel")
     constexprs = {compiled.arg_names[number] for number in compiled.constexprs}
     places, tensors, numbers = _places(ex, values, constexprs)
     chosen = [None] if configs is None else [dict(config.kwargs) for config in configs]
@@ -83,6 +85,14 @@ def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstValue(None)
 
 
+@builtin(torch.library.wrap_triton)
+def _wrap_triton(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The kernel itself: who traces `kernel[grid](...)` needs no wrapper."""
+    if len(args) != 1 or kwargs or not issubclass(args[0].cls, _KERNELS):
+        raise GraphBreak("unsupported_call", "torch.library.wrap_triton of what is no kernel")
+    return args[0]
+
+
 def _kernel_of(ex: Executor, value: Value) -> Any:
     """The kernel, from now on guarded by identity."""
     kernel = ex.world.pin_instance(value)
@@ -95,12 +105,6 @@ def _innermost(kernel: Any) -> Any:
     while not isinstance(kernel, (JITFunction, InterpretedFunction)):
         kernel = kernel.fn
     return kernel
-
-
-def args_source(function: Any) -> Any:
-    from ..source import constant
-
-    return constant(function, function.__name__)
 
 
 def _apply(ex: Executor, heuristics: Any, names: list[str], args: list[Value], kwargs: dict[str, Value]) -> None:

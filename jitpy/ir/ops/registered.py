@@ -5,10 +5,12 @@ Such code reads what it likes of Python whenever it runs, so that nothing derive
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
 import torch
+import torch._library.triton
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
@@ -71,6 +73,15 @@ def registration_of(overload: torch._ops.OpOverload) -> Registration:
     made = Registration(overload)
     _KNOWN[str(overload)] = overload, made
     return made
+
+
+def body_of(overload: torch._ops.OpOverload) -> Any:
+    """The function behind an operator made with `torch.library.triton_op`, which says that it may be looked into."""
+    definition = definition_of(overload)
+    kernel = None if definition is None else definition._init_fn
+    if getattr(kernel, "__module__", None) != torch._library.triton.__name__:
+        return None
+    return inspect.getclosurevars(kernel).nonlocals.get("fn")
 
 
 def has_python_gradient(overload: torch._ops.OpOverload) -> bool:
