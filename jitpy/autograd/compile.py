@@ -15,6 +15,7 @@ from ..ir.builder import Builder
 from ..ir.graph import GETITEM, REENTRANT, Graph, Node, own_generators
 from ..ir.op import NotCovered
 from ..ir.ops import normalize
+from ..ir.ops.layout import axis_order
 from ..ir.ops.quiet import without_saved_tensor_hooks
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import Spec, TensorSpec
@@ -50,6 +51,7 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     joint, halves = _halves(graph)
     watched = _watched(joint, halves)
     backward = BackwardHalf(halves, compile, compile_eager)
+    graph.pending.append(lambda: backward.compile_usual(joint))
     again = without_mutations(joint.source)
     kept = used_inputs(again)
     again.inputs = [again.inputs[i] for i in kept]
@@ -192,21 +194,18 @@ class BackwardHalf:
         self.graph = halves.backward
         self.n_saved = len(halves.saved)
         for node in self.graph.inputs[self.n_saved:]:
-            row_strides(node.tensor)  # raises now: once the forward half has run, torch's autograd cannot take over
+            gradient_layout(node.tensor)  # raises now: once the forward half has run, torch's autograd cannot take over
         self.compile = compile
         self.compile_eager = compile_eager
         #: the variant that compiles beside the forward half: its masks, what `_selected` gave, and the second step
         self.begun: tuple[tuple[int, int], tuple[Graph, list[bool]], Callable[[], Compiled]] | None = None
+        self.compiled = False
         self._linear: dict[tuple[int, int], Backward] = {}
 
     def begin(self, begin: Begin, joint: Joint) -> None:
-        """Let the variant compile that the first pass will probably ask for: all gradients, from all results or, where
-        one of these is a number, from that loss."""
-        outputs = [joint.graph.outputs[k].tensor for k in joint.grad_outputs]
-        losses = [k for k, spec in enumerate(outputs) if spec.ndim == 0]
-        defined = 1 << losses[0] if len(losses) == 1 else (1 << len(outputs)) - 1
-        masks = defined, (1 << len(joint.grad_inputs)) - 1
-        mark = self.graph.sizes.checkpoint()
+        """Let the variant compile that the first pass will probably ask for."""
+        masks = _usual(joint)
+        mark, known = self.graph.sizes.checkpoint(), len(self.graph.lowered)
         try:
             selected = self._selected(*masks)
             finish = begin(selected[0]) if selected[0].outputs else None
@@ -215,11 +214,18 @@ class BackwardHalf:
             logs.log("fusion", f"{self.graph.name} does not begin to compile: {type(error).__name__}: {error}")
         if self.graph.sizes.checkpoint() != mark:  # see `_compiled`
             self.graph.sizes.rollback(mark)
+            del self.graph.lowered[known:]
         elif finish is not None:
             self.begun = masks, selected, finish
 
+    def compile_usual(self, joint: Joint) -> None:
+        """Compile the variant of the usual pass for a report, where no pass has come so far."""
+        if not self.compiled:
+            self.variant(*_usual(joint))
+
     def variant(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
+        self.compiled = True
         with without_saved_tensor_hooks():
             begun, self.begun = self.begun, None
             if begun is not None and begun[0] == (defined, wanted):
@@ -253,16 +259,26 @@ class BackwardHalf:
 
     def _compiled(self, graph: Graph) -> Compiled:
         """The guards are made already: a compilation that asks for more about sizes than they say does not count."""
-        mark = graph.sizes.checkpoint()
+        mark, known = graph.sizes.checkpoint(), len(graph.lowered)
         run = self.compile(graph)
         if graph.sizes.checkpoint() == mark:
             return run
         graph.sizes.rollback(mark)
+        del graph.lowered[known:]
+        logs.log("fusion", graph.leave_to_eager("it asks for more about sizes than the guards say"))
         return self.compile_eager(graph)
 
 
+def _usual(joint: Joint) -> tuple[int, int]:
+    """The masks of the pass that will probably come: all gradients, from all results or, where one of these is a
+    number, from that loss."""
+    outputs = [joint.graph.outputs[k].tensor for k in joint.grad_outputs]
+    losses = [k for k, spec in enumerate(outputs) if spec.ndim == 0]
+    return 1 << losses[0] if len(losses) == 1 else (1 << len(outputs)) - 1, (1 << len(joint.grad_inputs)) - 1
+
+
 def _backward_pass(grads: list[Node], present: list[bool], run: Compiled) -> BackwardPass:
-    return BackwardPass(run, tuple(row_strides(node.tensor) for node in grads),
+    return BackwardPass(run, tuple(gradient_layout(node.tensor) for node in grads),
                         None if all(present) else tuple(present))
 
 
@@ -311,13 +327,17 @@ def _nothing(*values: Any) -> tuple[Any, ...]:
     return ()
 
 
-def row_strides(spec: TensorSpec) -> tuple[int, ...] | None:
-    """The strides that a gradient must have; None: row-major. Raises NotCovered for others that are symbolic."""
+def gradient_layout(spec: TensorSpec) -> tuple[int, ...] | None:
+    """The layout that a gradient must have, as `BackwardPass.layouts` has it. Raises NotCovered for one with gaps whose
+    sizes are symbolic."""
     if spec.is_contiguous():
         return None
-    if not spec.is_static:
-        raise NotCovered("symbolic strides of a gradient")
-    return spec.stride  # type: ignore[return-value]
+    if spec.is_static:
+        return spec.stride  # type: ignore[return-value]
+    order = axis_order(spec)
+    if order is None:
+        raise NotCovered("symbolic strides of a gradient that has gaps")
+    return tuple([-1 - axis for axis in order])
 
 
 beside_dynamo.hide_all(globals())

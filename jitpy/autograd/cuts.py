@@ -175,7 +175,7 @@ class _Cutter:
         self.bases = bases
         self.stages = stages
         self.outputs = set(graph.outputs)
-        self.parts = [Part(Graph(f"{graph.name}_part{k + 1}", sizes=graph.sizes)) for k in range(last + 1)]
+        self.parts = [Part(graph.derived(f"{graph.name}_part{k + 1}")) for k in range(last + 1)]
         self.made: list[dict[Node, Node]] = [{} for _ in self.parts]
         for node in graph.nodes:
             if node.op is not CONSTANT:

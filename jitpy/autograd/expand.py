@@ -155,6 +155,14 @@ def _group_norm(b: Builder, x: Node, groups: int, weight: Node | None = None, bi
                             groups, eps), 0)
 
 
+@expansion("aten.batch_norm.default")
+def _batch_norm(b: Builder, x: Node, weight: Node | None, bias: Node | None, mean: Node | None, var: Node | None,
+                training: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    if x.tensor.device.type != "cpu" or any(type(size) is int and size == 0 for size in x.tensor.shape):
+        raise NotCovered("batch norm of another device, or of nothing")
+    return b.getitem(b.call("aten.native_batch_norm.default", x, weight, bias, mean, var, training, momentum, eps), 0)
+
+
 @expansion("aten.rms_norm.default")
 def _rms_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, eps: float | None = None) -> Node:
     decompose = ops.get("aten.rms_norm.default").decompose

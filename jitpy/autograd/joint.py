@@ -241,7 +241,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     saved = _in_eagers_order(joint, saved)
     replayed = replays(joint, saved)
     saved = [*saved, *replayed.values(), *_size_tellers(joint, saved)]
-    forward = Graph(graph.name, sizes=graph.sizes)
+    forward = graph.derived(graph.name)
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
     forward.mutations = [replace(m) for m in graph.mutations]
@@ -352,7 +352,7 @@ def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, N
     needed = ahead(graph.nodes, joint.gradients, saved)
     if any(node in needed for node in graph.inputs[:joint.n_inputs]):
         raise NotCovered("an input that is not saved")
-    made = Graph(f"{graph.name}_backward", sizes=graph.sizes)
+    made = graph.derived(f"{graph.name}_backward")
     mapping: dict[Node, Node] = {}
     for node in (*saved, *joint.cotangents):
         spec = specs.get(node, node.spec)

@@ -157,7 +157,7 @@ class _Maker:
     def __init__(self, graph: Graph, bases: Bases) -> None:
         self.source = graph
         self.bases = bases
-        self.graph = Graph(f"{graph.name}_views", sizes=graph.sizes)
+        self.graph = graph.derived(f"{graph.name}_views")
         self.core: list[Node] = []
         self.sources: list[tuple[str, int]] = []
         self._made: dict[Node, Node] = {}

@@ -24,14 +24,22 @@ Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph` callable: `compiled(*inputs) -> tuple`. Graphs on several GPUs run with eager kernels."""
-    from . import cpp, eager, triton
+    from . import cpp, triton
 
     device = device_of(graph)
     if device is None:
-        return eager.compile_graph(graph, options or {})
+        return left_to_eager(graph, "tensors on several devices")
     if device.type == "cuda" or device.type == "cpu" and config.triton_on_cpu:
         return triton.compile_graph(graph, options)
     return cpp.compile_graph(graph, options)
+
+
+def left_to_eager(graph: Graph, reason: object) -> Callable[..., tuple[Any, ...]]:
+    """The graph as calls of eager kernels, under torch's autograd where it needs gradients; logged and reported."""
+    from . import eager
+
+    logs.log("fusion", graph.leave_to_eager(reason))
+    return eager.compile_graph(graph, {})
 
 
 def with_gradients(graph: Graph, compile: Compile, begin: Begin | None = None) -> Callable[..., tuple[Any, ...]]:
@@ -43,13 +51,11 @@ def with_gradients(graph: Graph, compile: Compile, begin: Begin | None = None) -
     if not any_needs_grad(graph.nodes) and not shows_grad_input(graph):
         return _with_odd_views(graph, compile)
     from ..autograd.cuts import cut
-    from . import eager
 
     try:
         parts = cut(graph)
     except NotCovered as reason:
-        logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
-        return eager.compile_graph(graph, {})
+        return left_to_eager(graph, reason)
     if not parts:
         return _differentiable(graph, compile, begin)[0]
     logs.log("fusion", lambda: f"{graph.name} runs in {len(parts)} parts: its results are computed from each other")
@@ -67,8 +73,7 @@ def _differentiable(graph: Graph, compile: Compile, begin: Begin | None) -> tupl
     try:
         return compile_differentiable(graph, compile, lambda made: eager.compile_graph(made, {}), begin), True
     except NotCovered as reason:
-        logs.log("fusion", f"{graph.name} runs under torch's autograd: {reason}")
-        return eager.compile_graph(graph, {}), False
+        return left_to_eager(graph, reason), False
 
 
 def _joined(graph: Graph, parts: list[Part], compiled: list[tuple[Callable[..., Any], bool]],

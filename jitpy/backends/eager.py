@@ -16,7 +16,7 @@ from ..ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 from ..ir.interpret import in_inference_mode
 from ..ir.ops.registered import looks_at_grad_mode
 from ..runtime.autograd_node import watch_change
-from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef
+from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef, counted_writes
 from .size_table import SizeTable
 
 
@@ -69,7 +69,7 @@ class _Planner:
         return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
                     size_entries=self.table.start_entries, n_symbols=self.table.n_symbols,
-                    unseen=self.graph.unseen_inputs(), autograd=self.autograd)
+                    unseen=self.graph.unseen_inputs(), more_writes=self.graph.more_writes(), autograd=self.autograd)
 
     def _parts_read_alone(self) -> dict[Node, dict[int, list[Node]]]:
         """Multi-output nodes of which only parts are read: for each, the getitem nodes by index."""
@@ -157,6 +157,7 @@ class _Planner:
                                            (self._new_slot(),), grad=mutation.runs_with_grad))
             else:
                 self.steps.append(CopyStep(mutation.input, source))
+        self.steps += counted_writes(self.graph.more_writes())
 
 
     def _watch_changes(self) -> None:

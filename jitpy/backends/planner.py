@@ -29,6 +29,7 @@ from ..runtime.plan import (
     Step,
     ViewStep,
     Workspace,
+    counted_writes,
 )
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
@@ -486,6 +487,7 @@ class Planner(Arrangement):
         for mutation, source in zip(self.graph.mutations, sources, strict=True):
             if source is not None:
                 self.steps.append(CopyStep(mutation.input, source))
+        self.steps += counted_writes(self.graph.more_writes())
 
     def plan(self) -> Plan:
         """The plan, with its kernels compiled. Raises CompilerError."""
@@ -505,6 +507,7 @@ class Planner(Arrangement):
             workspace=self.scratch.size,
             overwritten=tuple(dict.fromkeys(self.overwritten)),
             unseen=self.graph.unseen_inputs(),
+            more_writes=self.graph.more_writes(),
             device=self.target.device,
             several_devices=any(map(self.low.is_on_host, self.low.calls)),
             runs_once=self.runs_once,

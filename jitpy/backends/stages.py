@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jitpy import logs
 
-from ..ir.graph import Graph
+from ..ir.graph import Graph, LoweredPart
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.passes.negations import compute_negations
 from ..ir.passes.pattern import Rules
@@ -41,3 +41,6 @@ class Stages:
         self.plan = planner.plan()
         eager = {node.name: planner.low.reasons.get(node, "an eager operation") for node in planner.low.calls}
         self.plan.notes = ScheduleNotes(planner.kernels, eager, list(planner.refusals))
+        named = {*eager, *(name for kernel in planner.kernels for name in kernel.nodes)}
+        ops = {node.name: (str(node.op), node.loc) for node in graph.nodes if node.name in named}
+        graph.lowered.append(LoweredPart(graph.name, self.plan.notes, ops=ops))

@@ -164,6 +164,7 @@ def _frame(frame: FrameReport) -> str:
     else:
         parts += [_kernels(frame.kernels), _folded(f"graph, operations: {frame.op_count}", str(frame.graph))]
     parts += [
+        _listed("left to eager kernels", frame.left_to_eager),
         _listed("operations of torch's own kernels", (f"{op}: {why}" for op, why in frame.eager)),
         _listed("not fused", frame.refusals),
         _listed("specialised", frame.specialized),

@@ -49,6 +49,7 @@ class FrameReport:
 
     graph_number   its place in `Report.graphs`, or None where nothing was recorded
     eager          operations that run as torch's own kernels: (op, why)
+    left_to_eager  graphs, or forward or backward halves, that have no kernels at all: name and why
     refusals       fusions that were not made, with the reason
     """
 
@@ -61,6 +62,7 @@ class FrameReport:
     op_count: int
     kernels: list[KernelReport]
     eager: list[tuple[str, str]]
+    left_to_eager: list[str]
     refusals: list[str]
     guards: str
     side_effects: list[str]
@@ -77,7 +79,8 @@ class Report:
     graphs           the graphs after the passes (`jitpy.ir.Graph`: printable, `to_fx()`)
     graph_count, graph_break_count, op_count
     break_reasons    a BreakRecord for each break: `.reason.id`, `.filename`, `.line`, `.source_line`, `.detail`
-    kernels          a KernelReport for each kernel call
+    kernels          a KernelReport for each kernel call, those of backward passes among them
+    left_to_eager    graphs, or forward or backward halves, that codegen left whole to eager kernels, with the reason
     guards           the guard function of each frame, as text
     specialized      sizes and numbers that became constants of the code although they might change
     side_effects     what is written back to objects outside, and calls made for their effect
@@ -93,6 +96,7 @@ class Report:
         self.graphs = [frame.graph for frame in frames if frame.graph is not None]
         self.break_reasons = [frame.break_record for frame in frames if frame.break_record is not None] + skipped
         self.kernels = [kernel for frame in frames for kernel in frame.kernels]
+        self.left_to_eager = [text for frame in frames for text in frame.left_to_eager]
         self.guards = [frame.guards for frame in frames]
         self.specialized = [text for frame in frames for text in frame.specialized]
         self.side_effects = [text for frame in frames for text in frame.side_effects]
@@ -120,8 +124,9 @@ class Report:
 
     def headline(self) -> str:
         """Name and counts in one line."""
-        return (f"{self.name}: {_count(self.graph_count, 'graph')}, {_count(self.graph_break_count, 'graph break')}, "
+        text = (f"{self.name}: {_count(self.graph_count, 'graph')}, {_count(self.graph_break_count, 'graph break')}, "
                 f"{_count(self.op_count, 'op')}, {_count(len(self.kernels), 'kernel')}")
+        return text + (f", {len(self.left_to_eager)} left to eager kernels" if self.left_to_eager else "")
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as one page of HTML that needs nothing else; written to `path` where one is given."""
@@ -162,6 +167,9 @@ def explain(fn: Callable[..., Any], keywords: dict[str, Any]) -> Callable[..., R
         made = engine.made = []
         with frames_below.asked_anew():
             result = engine.dispatcher(function)(*bound, *args, **kwargs)
+        for variant in made:
+            for compile in variant.graph.pending if variant.graph is not None else ():
+                compile()
         return Report(name, options, _frames(made), list(engine.skipped), result)
 
     return run
@@ -208,25 +216,28 @@ def _frames(variants: list[Variant]) -> list[FrameReport]:
 
 
 def _frame(variant: Variant, graph: Graph | None, number: int | None) -> FrameReport:
-    nodes = {node.name: node for node in graph.nodes} if graph is not None else {}
-    notes = getattr(getattr(variant.compiled, "plan", None), "notes", None) if graph is not None else None
     kernels: list[KernelReport] = []
     eager: list[tuple[str, str]] = []
     refusals: list[str] = []
-    if notes is not None and number is not None:
-        for kernel in notes.kernels:
-            members = [nodes[name] for name in kernel.nodes if name in nodes]
-            lines = dict.fromkeys(f"{os.path.basename(n.loc.filename)}:{n.loc.line}" for n in members if n.loc)
-            kernels.append(KernelReport(kernel.name, number, [str(n.op) for n in members] or list(kernel.nodes),
+    left: list[str] = []
+    parts = graph.lowered if graph is not None and number is not None else ()
+    for part in parts:
+        if part.notes is None:
+            left.append(f"{part.name}: {part.reason}")
+            continue
+        for kernel in part.notes.kernels:
+            members = [part.ops[name] for name in kernel.nodes if name in part.ops]
+            lines = dict.fromkeys(f"{os.path.basename(loc.filename)}:{loc.line}" for _, loc in members if loc)
+            kernels.append(KernelReport(kernel.name, number or 0, [op for op, _ in members] or list(kernel.nodes),
                                         list(lines), kernel.style, kernel.bytes_read, kernel.bytes_written))
-        eager = [(str(nodes[name].op) if name in nodes else name, why) for name, why in notes.eager.items()]
-        refusals = [str(refusal) for refusal in notes.refusals]
-    ops = [node for node in nodes.values() if node.op is not GETITEM and node.op is not CONSTANT]
-    if notes is None:
+        eager += [(part.ops[name][0] if name in part.ops else name, why) for name, why in part.notes.eager.items()]
+        refusals += [str(refusal) for refusal in part.notes.refusals]
+    ops = [n for n in graph.nodes if n.op is not GETITEM and n.op is not CONSTANT] if graph is not None else []
+    if not any(part.notes is not None for part in parts):
         eager = [(str(node.op), "the backend makes no kernels for this graph") for node in ops]
     return FrameReport(variant.name, variant.filename, variant.line, variant.is_resume, number, graph, len(ops),
-                       kernels, eager, refusals, variant.guards.source_text, variant.side_effects, variant.specialized,
-                       variant.break_record, variant.times)
+                       kernels, eager, left, refusals, variant.guards.source_text, variant.side_effects,
+                       variant.specialized, variant.break_record, variant.times)
 
 
 # -- text ---------------------------------------------------------------------------------------------------
@@ -242,6 +253,8 @@ def _frame_text(frame: FrameReport) -> list[str]:
         lines += [f"graph {frame.graph_number}: {_count(frame.op_count, 'op')}", *_indented(str(frame.graph))]
     if frame.kernels:
         lines += ["kernels:", *(f"  {kernel}" for kernel in frame.kernels)]
+    if frame.left_to_eager:
+        lines += ["left to eager kernels:", *(f"  {text}" for text in frame.left_to_eager)]
     if frame.eager:
         lines += ["eager operations:", *(f"  {op}: {why}" for op, why in _grouped(frame.eager))]
     if frame.refusals:
@@ -273,6 +286,7 @@ def _frame_dict(frame: FrameReport) -> dict[str, Any]:
         "kernels": [{"name": k.name, "ops": k.ops, "lines": k.lines, "style": k.style, "bytes_read": k.bytes_read,
                      "bytes_written": k.bytes_written} for k in frame.kernels],
         "eager": [{"op": op, "why": why} for op, why in frame.eager],
+        "left_to_eager": list(frame.left_to_eager),
         "refusals": list(frame.refusals),
         "guards": frame.guards,
         "side_effects": list(frame.side_effects),

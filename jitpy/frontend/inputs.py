@@ -298,25 +298,3 @@ def check_write_under_grad(recorder: Recorder, entry: GraphInput, target: Traced
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     recorder.guards.add(entry.source, "python", takes_writes, "an in-place operation")
-
-
-def check_strided(recorder: Recorder, memory: TensorSpec, size: Any, stride: Any, offset: Any) -> None:
-    """as_strided of memory that the graph made: what lies outside raises, also where nobody reads it."""
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    sizes = recorder.sizes
-    fits = 0 in size or sizes.require(sympy.Lt(last, memory.numel), "as_strided")
-    if not fits or not sizes.require(sympy.Ge(offset, 0), "as_strided"):
-        raise Uncapturable("unsupported_op", "as_strided beyond a tensor's memory")
-
-
-def check_strided_input(
-    recorder: Recorder, entry: GraphInput, memory: TensorSpec, size: Any, stride: Any, offset: Any
-) -> None:
-    """as_strided counts from the start of the storage: only within an input that begins there."""
-    numbers = (*size, *stride, offset, *memory.shape)
-    if not all(type(n) is int for n in numbers) or entry.value.storage_offset() != 0:
-        raise Uncapturable("unsupported_op", "as_strided of a part of a tensor from outside")
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if last >= memory.numel:
-        raise Uncapturable("unsupported_op", "as_strided beyond a tensor from outside")
-    recorder.guards.add(entry.source, "python", starts_its_memory, "as_strided")

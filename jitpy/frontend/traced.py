@@ -119,7 +119,7 @@ class Storage:
         self.split: tuple[ViewStep, ...] = ()
         self.lost_grad = False
         self.lost_at = 0
-        self.seen = False
+        self.seen = 0  # writes that autograd sees
         self.history: int | None = None
         self.turned: int | None = None
         self.written_at: int | None = None

@@ -102,18 +102,35 @@ class Mutation:
 
     All mutations happen at once: every `value` is read before any input is written. `grad_enabled` is the grad
     mode of the copy; None means that of the value's own node. `unseen`: the input's version counter stays, so that
-    autograd does not see the write (through `.data`, or by an op like eager's batch norm).
+    autograd does not see the write (through `.data`, or by an op like eager's batch norm). `writes`: by how much the
+    version counter moves otherwise, once for each write of the program's.
     """
 
     input: int
     value: Node
     grad_enabled: bool | None = None
     unseen: bool = False
+    writes: int = 1
 
     @property
     def runs_with_grad(self) -> bool:
         """The grad mode under which the copy is made."""
         return self.value.grad_enabled if self.grad_enabled is None else self.grad_enabled
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPart:
+    """What a backend made of a graph, or of a half or part of one, for reports.
+
+    notes    its kernels, eager calls and refused fusions; None where all of it was left to eager kernels
+    reason   why it was; None where it was not
+    ops      name -> (op, place in the program) of the nodes that `notes` mention
+    """
+
+    name: str
+    notes: Any = None
+    reason: str | None = None
+    ops: dict[str, tuple[str, Loc | None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -127,6 +144,8 @@ class Graph:
     sizes       the symbols that specs and arguments mention
     runs_once   ops of the program's may write to inputs at once, or have effects: plain Python does not make up for a
                 call that fails then (a plan says whether it does so: `Plan.runs_once`)
+    lowered     what a backend made of it and of the graphs made from it, which share the list
+    pending     functions that compile what is compiled when it is first needed, for reports; shared as well
 
     Calling convention of whatever a backend makes of it: `compiled(*inputs) -> tuple(outputs)`, with
     tensors and Python numbers in the order of `inputs`. Two outputs share memory with each other or
@@ -140,7 +159,18 @@ class Graph:
     mutations: list[Mutation] = field(default_factory=list)
     sizes: SizeEnv = field(default_factory=SizeEnv)
     runs_once: bool = False
+    lowered: list[LoweredPart] = field(default_factory=list, repr=False)
+    pending: list[Callable[[], object]] = field(default_factory=list, repr=False)
     _names: dict[str, int] = field(default_factory=dict)
+
+    def derived(self, name: str) -> Graph:
+        """An empty graph that will compute a part of this one, or the same in another way."""
+        return Graph(name, sizes=self.sizes, lowered=self.lowered, pending=self.pending)
+
+    def leave_to_eager(self, reason: object) -> str:
+        """Note that eager kernels run all of it. Returns the line for the log."""
+        self.lowered.append(LoweredPart(self.name, reason=str(reason)))
+        return f"{self.name} is left to eager kernels: {reason}"
 
     def add_input(self, spec: TensorSpec | ScalarSpec, hint: str = "arg", **meta: Any) -> Node:
         """Append an input; `meta` is kept on the node (`source`, `is_parameter`, ...)."""
@@ -230,6 +260,10 @@ class Graph:
         for node in self.nodes:
             node.replace_inputs(lambda n: mapping.get(n, n))
         self.replace_results(mapping)
+
+    def more_writes(self) -> dict[int, int]:
+        """Inputs whose version counters move by more than the one that writing their value back brings: how much."""
+        return {m.input: m.writes - 1 for m in self.mutations if not m.unseen and m.writes > 1}
 
     def unseen_inputs(self) -> tuple[int, ...]:
         """The inputs that are written without autograd's seeing it."""

@@ -17,7 +17,7 @@ def specialize(graph: Graph, values: Mapping[sympy.Symbol, int]) -> Graph:
 
     KeyError names a symbol of the graph without a value.
     """
-    copy = Graph(graph.name, sizes=graph.sizes)
+    copy = graph.derived(graph.name)
     mapping: dict[Node, Node] = {}
     for node in graph.inputs:
         spec = _bind(node.spec, values)

@@ -48,8 +48,9 @@ class BackwardPass:
     """A Backward in parts, which the native node puts together without Python.
 
     run       `(*saved values, *defined gradients) -> those gradients that are there`
-    layouts   for each defined gradient the strides in which `run` takes it, None meaning row-major; gradients that come
-              in others, or that are no plain dense tensors, are copied. Empty: `run` takes them as they come.
+    layouts   for each defined gradient the strides in which `run` takes it, or `-1 - axis` for each axis, from the
+              outermost to the innermost of memory without gaps; None means row-major. Gradients that come in
+              other strides, or that are no plain dense tensors, are copied. Empty: `run` takes them as they come.
     present   for each wanted gradient whether there is one; None: all
     """
 
@@ -71,12 +72,19 @@ class BackwardPass:
 
 def _laid_out(grad: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tensor:
     grad = grad.resolve_conj().resolve_neg()
+    if stride and stride[0] < 0:
+        stride = _strides_of_order(grad.shape, stride)
     if stride is None and not grad._is_zerotensor():
         return grad.contiguous()
     if stride is not None and grad.stride() == stride and not grad._is_zerotensor():
         return grad
     shape = contiguous_stride(grad.shape) if stride is None else stride
     return torch.empty_strided(grad.shape, shape, dtype=grad.dtype, device=grad.device).copy_(grad)
+
+
+def _strides_of_order(shape: torch.Size, order: tuple[int, ...]) -> tuple[int, ...]:
+    inner = contiguous_stride(tuple([shape[-1 - axis] for axis in order]))
+    return tuple([inner[order.index(-1 - axis)] for axis in range(len(shape))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,12 @@ import torch
 
 from ..ir.sizes import SizeCheckFailed
 from .gpu.kernel import GpuKernel
+from .tensor_facts import count_writes
 
 __all__ = [
     "AllocStep", "BindStep", "BoundSymbol", "CallStep", "CopyStep", "FreeStep", "KernelStep", "LaunchStep", "Plan",
     "ScheduleNotes", "Size", "SizeCheckFailed", "SizeRef", "SlotRef", "Step", "SymbolBinding", "ViewStep", "Workspace",
+    "counted_writes",
 ]
 
 
@@ -206,7 +208,8 @@ class Plan:
     meaning all entries), used where there is no address. `n_symbols` counts those that BindSteps add as well.
     `workspace` is the scratch size in bytes. `overwritten` lists the slots of inputs that steps use as memory of their
     own: the executable puts copies there, but for tensors that it was given for good and that nobody else sees.
-    `unseen` lists those whose version counters stay where steps write to them.
+    `unseen` lists those whose version counters stay where steps write to them. `more_writes` (slot -> number) says by
+    how much others move beyond the one of such a step; the last step sees to it.
     `device` is where it and the kernels of LaunchSteps are, with its index.
     `keep_alive` holds what the addresses belong to.
     """
@@ -224,6 +227,7 @@ class Plan:
     workspace: Size = 0
     overwritten: tuple[int, ...] = ()
     unseen: tuple[int, ...] = ()
+    more_writes: dict[int, int] = field(default_factory=dict)
     device: torch.device = torch.device("cpu")
     keep_alive: list[Any] = field(default_factory=list)
     #: True where a call must run under autograd (inputs require grad): nothing may be freed early
@@ -233,3 +237,9 @@ class Plan:
     #: calls write to inputs before all is computed
     runs_once: bool = False
     notes: ScheduleNotes | None = None
+
+
+def counted_writes(more: dict[int, int]) -> list[Step]:
+    """The last step of a plan with these `more_writes`: their version counters move."""
+    return [CallStep(count_writes, (number, *(SlotRef(slot) for slot in more if more[slot] == number)), {}, (),
+                     multiple=True) for number in sorted(set(more.values()))]

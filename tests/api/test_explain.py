@@ -233,3 +233,30 @@ def test_exceptions_from_below_pass_and_the_hook_goes() -> None:
 def test_page_of_graph_breaks_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "graph_breaks.md"
     assert page.read_text() == graph_breaks_page(), "python -m jitpy.explain.pages > docs/graph_breaks.md"
+
+
+def test_kernels_of_a_graph_that_needs_gradients() -> None:
+    """Those of the forward half and those of the backward half, which has not run yet."""
+    x = torch.randn(8, 16, requires_grad=True)
+    report = jitpy.explain(lambda x: (x.sin() * 2).softmax(-1))(x)
+    ops = [op for kernel in report.kernels for op in kernel.ops]
+    assert "aten.sin.default" in ops and "aten._softmax_backward_data.default" in ops
+    assert report.left_to_eager == [] and "left to eager" not in str(report)
+    (grad,) = torch.autograd.grad(report.result.square().sum(), x)
+    torch.testing.assert_close(grad, torch.autograd.grad((x.sin() * 2).softmax(-1).square().sum(), x)[0])
+
+
+def test_graphs_without_kernels_are_counted_and_logged_once() -> None:
+    x = torch.randn(4, dtype=torch.complex64, requires_grad=True)
+    lines: list[str] = []
+    before = jitpy.logs.set_sink(lines.append)
+    jitpy.logs.enable("fusion")
+    try:
+        report = jitpy.explain(lambda x: (x * x.conj()).real.sin())(x)
+    finally:
+        jitpy.logs.disable("fusion")
+        jitpy.logs.set_sink(before)
+    assert len(report.left_to_eager) == 1 and "1 left to eager kernels" in report.headline()
+    (line,) = [line for line in lines if "is left to eager kernels" in line]
+    assert report.left_to_eager[0].split(": ", 1)[1] in line and "\n" not in line
+    assert report.to_dict()["frames"][0]["left_to_eager"] == report.left_to_eager

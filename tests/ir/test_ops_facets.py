@@ -256,6 +256,8 @@ VIEWS: list[tuple[str, tuple[Any, ...]]] = [
     ("diagonal.default", (1, 0, 1)),
     ("diagonal.default", (-1, 3, 1)),
     ("unfold.default", (1, 3, 2)),
+    ("as_strided.default", ([5, 1, 4, 6], [1, 9, 30, 5])),
+    ("as_strided.default", ([4, 6, 1, 5], [30, 5, 1, 1], 0)),
     ("alias.default", ()),
     ("detach.default", ()),
     ("flip.default", ([1, 3],)),

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.graph import Node
 from ...ir.op import NotCovered
 from ...ir.ops.layout import normalize_dim
+from ...ir.ops.strided import reordered_axes, strided_places
 from ...ir.spec import Dim
 from ..pullback import Pullback
 from .registry import COMPLEX, RULES, rule
@@ -30,6 +31,23 @@ def _permuted(p: Pullback, g: Node, x: Node, *rest: Any) -> Grads:
     for position, axis in enumerate(order):
         back[axis] = position
     return (p.call("aten.permute.default", g, back) if len(back) > 1 else g,)
+
+
+@rule("aten.as_strided.default")
+def _as_strided(p: Pullback, g: Node, x: Node, shape: Any, stride: Any, offset: Any = None) -> Grads:
+    axes = reordered_axes(x.tensor, tuple(shape), tuple(stride), offset)
+    if axes is None:
+        places = strided_places(x.tensor, tuple(shape), tuple(stride), offset)
+        if places is None:
+            raise NotCovered("as_strided whose places are not known")
+        zeros = p.call("aten.new_zeros.default", g, [x.tensor.numel])
+        added = p.call("aten.index_add.default", zeros, 0, p.constant(places.to(g.tensor.device)), p.reshape(g, (-1,)))
+        return (p.reshape(added, x.tensor.shape),)
+    long = [axis for axis in axes if axis is not None]
+    g = p.reshape(g, tuple(x.tensor.shape[axis] for axis in long))
+    if long != sorted(long):
+        g = p.call("aten.permute.default", g, [long.index(axis) for axis in sorted(long)])
+    return (p.reshape(g, x.tensor.shape),)
 
 
 @rule("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")

@@ -10,8 +10,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from jitpy import logs
-
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
@@ -29,15 +27,14 @@ _warned: set[str] = set()
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph` callable: `compiled(*inputs) -> tuple`. `options` are not used. Never raises CompilerError."""
-    from .. import eager
-    from ..codegen import with_gradients
+    from ..codegen import left_to_eager, with_gradients
 
-    return with_gradients(graph, _compile) if on_cpu(graph) else eager.compile_graph(graph, options or {})
+    return with_gradients(graph, _compile) if on_cpu(graph) else left_to_eager(graph, "a tensor on another device")
 
 
 def _compile(graph: Graph) -> Callable[..., tuple[Any, ...]]:
     """For graphs on the CPU without gradients."""
-    from .. import eager
+    from ..codegen import left_to_eager
 
     try:
         plan = plan_graph(graph)
@@ -45,10 +42,9 @@ def _compile(graph: Graph) -> Callable[..., tuple[Any, ...]]:
         if error.reason not in _warned:
             _warned.add(error.reason)
             warnings.warn(f"jitpy: graphs run with eager kernels: {error}", RuntimeWarning, stacklevel=2)
-        return eager.compile_graph(graph, {})
+        return left_to_eager(graph, error)
     except NotCovered as reason:  # sizes that depend on data, in a form that no kernel takes
-        logs.log("fusion", f"{graph.name} runs with eager kernels: {reason}")
-        return eager.compile_graph(graph, {})
+        return left_to_eager(graph, reason)
     from ...runtime.executable import make_executable
 
     return make_executable(plan)

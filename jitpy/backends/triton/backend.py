@@ -42,15 +42,14 @@ _numbers = itertools.count()
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph`, all of whose tensors are on one device, callable: `compiled(*inputs) -> tuple`."""
     from ...runtime.gpu.graphs import Chain
-    from .. import eager
-    from ..codegen import device_of, with_gradients
+    from ..codegen import device_of, left_to_eager, with_gradients
 
     device = device_of(graph)
     assert device is not None
     reason = unsupported(device)
     if reason:
         _warn(f"graphs on {device} run with eager kernels: {reason}")
-        return eager.compile_graph(graph, options or {})
+        return left_to_eager(graph, reason)
     _draw_in_kernels(graph)
     if group_heads(graph):
         remove_dead_code(graph)
@@ -64,7 +63,7 @@ def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], 
     from ...runtime.gpu.compile import KernelCompileError
     from ...runtime.gpu.load import submit_kernels
     from ...runtime.gpu.modes import gpu_executable
-    from .. import eager
+    from ..codegen import left_to_eager
 
     mode = options.get("mode", "default")
 
@@ -82,9 +81,7 @@ def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], 
         if isinstance(error, KernelCompileError):
             _warn(f"a graph runs with eager kernels: {error.reason}")
             logs.log("output_code", f"{graph.name}: {error}")
-        else:  # sizes that depend on data, in a form that no kernel takes
-            logs.log("fusion", f"{graph.name} runs with eager kernels: {error}")
-        return eager.compile_graph(graph, options)
+        return left_to_eager(graph, error)  # or sizes that depend on data, in a form that no kernel takes
 
     try:
         plan = planned()

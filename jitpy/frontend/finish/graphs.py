@@ -68,7 +68,7 @@ def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) ->
         storage = payload.storage
         # a leaf is changed under no_grad, and may have been read since
         apart = storage.lost_grad or any(node in recorder.bets.leaves for node in storage.values)
-        graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen))
+        graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen, storage.seen))
         if not storage.seen and graph.inputs[index].tensor.requires_grad:
             _write_as_data(recorder, index)
     _mark_memory(recorder, live)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitpy.ir import Node, TensorSpec
+from jitpy.ir.ops.strided import strided_places
 
 from ..traced import Parts, Uncapturable, ViewStep
 from .autograd_facts import requires_grad
@@ -94,12 +95,12 @@ def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> No
 
 def _as_strided(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
     where = argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")
-    if not (base.tensor.requires_grad or value.tensor.requires_grad):
+    if not (base.tensor.requires_grad or value.tensor.requires_grad) and base.tensor.is_contiguous():
         return recorder.emit_scatter(_aten.as_strided_scatter.default, base, value, where)
     # torch's gradient of as_strided_scatter is wrong where the view shows only a part of the base
-    if not base.tensor.is_static or not all(type(n) is int for numbers in where[:2] for n in numbers):
-        raise Uncapturable("unsupported_op", "a write through as_strided() with gradients")
-    places = torch.arange(base.tensor.numel).as_strided(*where).flatten()
+    places = strided_places(base.tensor, *where)
+    if places is None:
+        raise Uncapturable("unsupported_op", "a write through as_strided() to places that are not known")
     rows = recorder.emit(_aten.reshape.default, (base, [-1]), {})
     values = recorder.emit(_aten.reshape.default, (value, [-1]), {})
     written = recorder.emit(_aten.index_put.default, (rows, [recorder.constant(places)], values), {})

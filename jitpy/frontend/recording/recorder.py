@@ -39,8 +39,6 @@ from ..finish.graphs import finish_graph, no_view
 from ..guards import GuardSet
 from ..inputs import (
     ask_leaf,
-    check_strided,
-    check_strided_input,
     check_write_under_grad,
     has_view_kind,
     is_leaf,
@@ -79,6 +77,7 @@ from .inference import InferenceBlocks
 from .number_checks import check_dtypes, check_numbers, check_traced_numbers, check_written, with_fixed_numbers
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, makes_quantised, schema_facts
+from .strided import strided_base
 
 _aten = torch.ops.aten
 _ATTENTION = table.get(_aten.scaled_dot_product_attention.default)
@@ -398,12 +397,15 @@ class Recorder:
             args, kwargs = (base,), {k: v for k, v in kwargs.items() if k != "self"}
         overload = facts.overload
         if overload is _aten.as_strided.default:
-            base, args, kwargs = self._strided_base(base, args, kwargs)
+            base, args, kwargs = strided_base(self, base, args, kwargs)
         elif overload in _OF_RESOLVED and True in base.lazy_bits:
             raise Uncapturable("exception", f"{overload} of a tensor whose conjugation or negation is pending")
         if base.storage.inference and overload is _aten.detach.default and not self.state.inference_mode:
             raise Uncapturable("unsupported_op", "an inference tensor that is detached outside inference mode")
         source = self.node(base, detached=overload is _aten.detach.default)
+        if overload is _aten.as_strided.default and base.chain and (
+                source.tensor.offset != base.spec.offset or not layouts.same_layout(source.tensor, base.spec)):
+            raise Uncapturable("unsupported_op", "as_strided of a view that was written to")
         node = self.emit(overload, (source, *self.to_node(args[1:])), self.to_node(kwargs), spec)
         shift = base.spec.offset - source.tensor.offset
         if spec is None and shift != 0:  # `source` is what was written to the base, not where the base lies
@@ -440,44 +442,6 @@ class Recorder:
         result = TracedTensor(self, base.storage, (*base.chain, step), node, node.tensor, base.anchored)
         result.generation = base.generation
         return result
-
-    def _strided_base(self, base: TracedTensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """as_strided looks at the whole memory: express it on the storage's base."""
-        size, stride = (kwargs.get(n, args[i] if len(args) > i else None) for i, n in ((1, "size"), (2, "stride")))
-        offset = kwargs.get("storage_offset", args[3] if len(args) > 3 else None)
-        memory = base.storage.base.tensor
-        if not memory.is_contiguous() or memory.dtype is not base.dtype or \
-                any(isinstance(a, Node) for step in base.chain for a in step.args):
-            raise Uncapturable("unsupported_op", "as_strided of memory whose layout is not known")
-        if base.storage.input is not None:
-            check_strided_input(
-                self,
-                self._inputs[base.storage.input],
-                memory,
-                size,
-                stride,
-                base.spec.offset if offset is None else offset,
-            )
-        else:
-            check_strided(self, memory, size, stride, base.spec.offset if offset is None else offset)
-        whole = base
-        if base.chain:
-            if offset is None:
-                offset = base.spec.offset
-            # under no_grad the new view is as unconnected as the old one
-            if base.is_unrecorded and self.state.grad_enabled or any(step.multi for step in base.chain):
-                raise Uncapturable("unsupported_op", "as_strided of a view that autograd restricts")
-            if base.spec.requires_grad and not all(
-                    step.op.target is not _aten.as_strided.default and
-                    self.sizes.equal(step.spec.numel, memory.numel, "as_strided") for step in base.chain):
-                # autograd drops the gradient of what the view does not show
-                raise Uncapturable("unsupported_op", "as_strided of a part of a tensor that requires grad")
-            node = base.storage.base
-            whole = TracedTensor(self, base.storage, (), node, node.tensor)
-            if base.is_detached:
-                whole = read_attribute(self, whole, "data") if base.is_data else \
-                    self.record(_aten.detach.default, (whole,), {})
-        return whole, (whole, size, stride, 0 if offset is None else offset), {}
 
     # -- writes
 
@@ -662,7 +626,7 @@ class Recorder:
             storage.written_at = self.step()
         if lost or storage.leaf is not None:
             storage.lost_at = self.step()
-        storage.seen = storage.seen or not (target.is_data or unseen)
+        storage.seen += not (target.is_data or unseen)
         if not target.is_detached and keeps_result(self, writer, written):
             self.bets.keep(storage, written, writer)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:

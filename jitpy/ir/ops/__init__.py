@@ -31,6 +31,7 @@ from . import (  # noqa: F401
     recurrent,
     reductions,
     resize,
+    strided,
     views,
 )
 from .derived import derive, makes_new_memory

@@ -36,7 +36,8 @@ def _convolution(axes: int) -> Any:
         if bias is not None and (bias.dtype is not x.dtype or bias.shape != (weight.shape[0],)):
             raise NotCovered("convolution")
         channels = x.shape[-axes - 1]
-        if type(groups) is not int or groups < 1 or channels != weight.shape[1] * groups or weight.shape[0] % groups:
+        if type(groups) is not int or groups < 1 or weight.shape[0] % groups or not env.equal(
+                channels, weight.shape[1] * groups, "channels"):
             raise Invalid("convolution channels")
         sizes = []
         for i in range(axes):

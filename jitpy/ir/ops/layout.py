@@ -13,7 +13,7 @@ import torch
 
 from ..algebra import sympy
 from ..op import NotCovered
-from ..sizes import SizeEnv
+from ..sizes import SizeEnv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride
 from .table import Invalid
 
@@ -345,6 +345,22 @@ def is_dense(env: SizeEnv, shape: Shape, stride: Shape) -> bool:
             return False
         total = total * shape[axis]
     return True
+
+
+def axis_order(spec: TensorSpec) -> list[int] | None:
+    """The axes from the outermost to the innermost where the elements fill their memory at all sizes, else None."""
+    last: list[int] = [axis for axis, size in enumerate(spec.shape) if type(size) is int and size == 1]
+    rest = [axis for axis in range(spec.ndim) if axis not in last]
+    order: list[int] = []
+    total: Dim = 1
+    while rest:
+        axis = next((a for a in rest if simplify(spec.stride[a] - total) == 0), None)
+        if axis is None:
+            return None
+        rest.remove(axis)
+        order.insert(0, axis)
+        total = total * spec.shape[axis]
+    return last + order
 
 
 def preserved_stride(env: SizeEnv, shape: Shape, stride: Shape) -> Shape:

@@ -28,7 +28,7 @@ def view(x: TensorSpec, shape: Shape, stride: Shape, offset: Dim | None = None) 
     return TensorSpec(x.dtype, shape, stride, x.device, False, x.offset if offset is None else simplify(offset))
 
 
-def _size(value: Any) -> Dim:
+def view_size(value: Any) -> Dim:
     if type(value) is int or isinstance(value, sympy.Expr):
         return value
     raise NotCovered(f"size {value!r}")
@@ -53,7 +53,7 @@ def _not_above(env: SizeEnv, a: Dim, b: Dim) -> bool:
 
 def resolve_shape(env: SizeEnv, numel: Dim, shape: Sequence[Any]) -> Shape:
     """The requested shape with -1 filled in. NotCovered where the number of elements does not match."""
-    sizes = [_natural(env, _size(s)) for s in shape]
+    sizes = [_natural(env, view_size(s)) for s in shape]
     unknown = [i for i, s in enumerate(sizes) if type(s) is int and s == -1]
     if len(unknown) > 1 or any(type(s) is int and s < -1 for s in sizes):
         raise Invalid("shape")
@@ -432,11 +432,11 @@ def _expand(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, implicit: bool
     if not x.shape:
         if any(type(s) is int and s < 0 for s in shape):
             raise Invalid("-1 in a new axis")
-        return view(x, tuple(map(_size, shape)), (0,) * len(shape))
+        return view(x, tuple(map(view_size, shape)), (0,) * len(shape))
     sizes: list[Dim] = []
     strides: list[Dim] = []
     for position in range(len(shape) - 1, -1, -1):
-        wanted, axis = _natural(env, _size(shape[position])), position - lead
+        wanted, axis = _natural(env, view_size(shape[position])), position - lead
         minus = type(wanted) is int and wanted == -1
         if axis >= 0:
             size, step = x.shape[axis], x.stride[axis]
@@ -486,7 +486,7 @@ def select(env: SizeEnv, x: TensorSpec, dim: int, index: Any) -> TensorSpec:
 
 
 def _position(env: SizeEnv, index: Any, size: Dim) -> Dim:
-    index = _natural(env, _size(index))
+    index = _natural(env, view_size(index))
     if less(env, index, 0):
         index = index + size
     if not _not_above(env, 0, index) or not _not_above(env, index + 1, size):
@@ -508,8 +508,8 @@ def slice_bounds(env: SizeEnv, size: Dim, start: Any, end: Any, step: Any) -> tu
     """First position and number of elements of a slice, clamped as Python does."""
     if type(step) is not int or step < 1:
         raise Invalid("step")
-    first = 0 if start is None else _clamped(env, _size(start), size)
-    last = size if end is None or type(end) is int and end >= sys.maxsize else _clamped(env, _size(end), size)
+    first = 0 if start is None else _clamped(env, view_size(start), size)
+    last = size if end is None or type(end) is int and end >= sys.maxsize else _clamped(env, view_size(end), size)
     if first == 0 and last is size:
         count: Dim = size
     elif env.is_unbacked(first) or env.is_unbacked(last):
@@ -579,7 +579,7 @@ def _narrow(env: SizeEnv, x: TensorSpec, dim: int, start: Any, length: Any) -> T
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or type(start) is TensorSpec:
         raise NotCovered("narrow")
-    size, length, start = x.shape[axis], _natural(env, _size(length)), _natural(env, _size(start))
+    size, length, start = x.shape[axis], _natural(env, view_size(length)), _natural(env, view_size(start))
     if less(env, start, 0):
         start = start + size
     if not (_not_above(env, 0, start) and _not_above(env, 0, length) and _not_above(env, start + length, size)):
@@ -630,7 +630,7 @@ def _pieces(env: SizeEnv, x: TensorSpec, dim: int, sizes: Sequence[Any]) -> tupl
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape:
         raise Invalid("a 0-dim tensor has no axis")
-    if not env.equal(sum(_size(s) for s in sizes), x.shape[axis], "split"):
+    if not env.equal(sum(view_size(s) for s in sizes), x.shape[axis], "split"):
         raise Invalid("split sizes")
     start: Dim = 0
     result = []
@@ -772,17 +772,6 @@ def _unfold_index(index: Index, x: TensorSpec, dim: int, size: int, step: int) -
 define("aten.unfold.default", kind="view", infer=_unfold, index=_unfold_index)
 
 
-def _as_strided(
-    env: SizeEnv, x: TensorSpec, shape: Sequence[Any], stride: Sequence[Any], offset: Any = None
-) -> TensorSpec:
-    if len(shape) != len(stride) or any(type(s) is int and s < 0 for s in (*shape, *stride)):
-        raise NotCovered("as_strided")
-    return view(x, tuple(map(_size, shape)), tuple(map(_size, stride)), x.offset if offset is None else _size(offset))
-
-
-define("aten.as_strided.default", kind="view", infer=_as_strided)
-
-
 def _unchanged(env: SizeEnv, x: TensorSpec) -> TensorSpec:
     return view(x, x.shape, x.stride)
 
@@ -852,7 +841,7 @@ def _repeat(env: SizeEnv, x: TensorSpec, repeats: Sequence[Any]) -> TensorSpec:
     lead = len(repeats) - len(x.shape)
     if lead < 0 or any(type(r) is int and r < 0 for r in repeats):
         raise NotCovered("repeat")
-    shape = tuple(_size(r) * (x.shape[i - lead] if i >= lead else 1) for i, r in enumerate(repeats))
+    shape = tuple(view_size(r) * (x.shape[i - lead] if i >= lead else 1) for i, r in enumerate(repeats))
     return TensorSpec(x.dtype, shape, contiguous_stride(shape), x.device)
 
 

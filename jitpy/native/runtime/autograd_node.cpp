@@ -62,8 +62,25 @@ bool only_for_eager(const variable_list& grads) {
   });
 }
 
-// A gradient as a compiled backward pass takes it: with its values in its memory, in the given strides.
-at::Tensor laid_out(const at::Tensor& grad, const std::optional<std::vector<int64_t>>& strides) {
+// The strides of dense memory; `order` has -1 - axis for each axis, from the outermost to the innermost.
+std::vector<int64_t> strides_of_order(c10::IntArrayRef sizes, const std::vector<int64_t>& order) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t step = 1;
+  for (auto it = order.rbegin(); it != order.rend(); ++it) {
+    const int64_t axis = -1 - *it;
+    strides[axis] = step;
+    step *= std::max<int64_t>(sizes[axis], 1);
+  }
+  return strides;
+}
+
+// A gradient as a compiled backward pass takes it: with its values in its memory, in the given layout.
+at::Tensor laid_out(const at::Tensor& grad, const std::optional<std::vector<int64_t>>& layout) {
+  if (layout && !layout->empty() && layout->front() < 0) {
+    TORCH_CHECK(grad.dim() == static_cast<int64_t>(layout->size()), "a gradient has other axes than its result");
+    return laid_out(grad, strides_of_order(grad.sizes(), *layout));
+  }
+  const auto& strides = layout;
   static constexpr c10::DispatchKeySet lazy(
       {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
   bool fits = strides ? grad.strides() == c10::IntArrayRef(*strides) : grad.is_contiguous();

@@ -402,8 +402,13 @@ std::unique_ptr<Step> make_launch(PyObject* step, const PlanReader& reader) {
   std::vector<int32_t> writes = reader.slots(attribute(step, "writes").get());
   std::vector<Argument> arguments;
   Ref values = checked(PySequence_Fast(attribute(step, "arguments").get(), "LaunchStep: arguments"));
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(values.get()); ++i)
-    arguments.push_back(read_argument(PySequence_Fast_GET_ITEM(values.get(), i), writes, reader));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(values.get()); ++i) {
+    Argument made = read_argument(PySequence_Fast_GET_ITEM(values.get(), i), writes, reader);
+    if (made.bumped)
+      made.bumped = std::none_of(arguments.begin(), arguments.end(),
+                                 [&](const Argument& one) { return one.bumped && one.slot == made.slot; });
+    arguments.push_back(std::move(made));
+  }
   TORCH_CHECK_VALUE(arguments.size() == first.parameters.size() && arguments.size() == second.parameters.size(),
                     "LaunchStep: as many arguments as the kernel has parameters");
   Ref name = checked(PyObject_Str(attribute(step, "name").get()));

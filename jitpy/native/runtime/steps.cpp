@@ -406,7 +406,8 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
       } else if (is_slot_ref(pointer)) {
         int32_t number = slot_attribute(pointer, "slot");
         bool written = std::find(writes.begin(), writes.end(), number) != writes.end();
-        found.push_back({number, Size(), number < n_inputs, written, written && is_seen(number)});
+        bool again = std::any_of(found.begin(), found.end(), [&](const auto& p) { return p.slot == number; });
+        found.push_back({number, Size(), number < n_inputs, written, written && !again && is_seen(number)});
       } else {
         throw torch::TypeError("KernelStep: pointers must be SlotRef or Workspace");
       }

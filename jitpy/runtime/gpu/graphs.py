@@ -32,6 +32,7 @@ from jitpy.runtime.native_build import load_native
 from ...ir import ops
 from ...ir.ops.philox import STATE
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
+from ..tensor_facts import count_writes
 from .rewrite import with_given_outputs, with_results_enclosed
 
 #: host time of a replay with its checks, of an operator, and of a kernel, as measured on an H200's host
@@ -369,6 +370,8 @@ class GraphedExecutable:
                     (inputs[number].data if number in self.plan.unseen else inputs[number]).copy_(site.copied[number])
                 elif number not in self.plan.unseen and not inputs[number].is_inference():
                     torch.autograd.graph.increment_version(inputs[number])
+            for number, more in self.plan.more_writes.items():
+                count_writes(more, inputs[number])
             return tuple(output.make(inputs) for output in one.outputs)
 
     def _give_up(self, reason: str) -> None:
