@@ -26,6 +26,7 @@ from ...ir.passes.attention import ATTENTION
 from ...ir.passes.batch_norms import fold_batch_norms
 from ...ir.passes.channels_last import use_channels_last
 from ...ir.passes.cleanup import remove_dead_code
+from ...ir.passes.convolution_biases import add_biases_later
 from ...ir.passes.grouped_heads import group_heads
 from ...ir.passes.random_numbers import draw_in_kernels
 from ...runtime.plan import LaunchStep, Plan
@@ -143,7 +144,8 @@ def plan_graph(graph: Graph, tune: bool = False, products: str | None = None, re
 
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune, products)
     stages = Stages(graph, target, [] if rewritten else [
-        ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms, fold_activations])
+        ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms, fold_activations,
+        add_biases_later])
     if config.debug:
         keep_stages(stages)
     return stages.plan
