@@ -10,9 +10,11 @@ import torch
 triton = pytest.importorskip("triton")
 tl = triton.language
 
+import jitpy  # noqa: E402
 from jitpy.runtime.gpu import launches, stores  # noqa: E402
 from jitpy.runtime.gpu.compile import Target  # noqa: E402
 from jitpy.runtime.gpu.launches import Launch, Place, SameKernel, variants  # noqa: E402
+from tests import counting  # noqa: E402
 
 FACTOR = tl.constexpr(2)
 
@@ -172,3 +174,50 @@ def test_a_step_is_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     step = op.facets["in_place"].step((((4,),), (), numbers), given, lambda size: size, torch.device("cuda", 0), (2,))
     assert isinstance(step, LaunchStep) and step.grid == (SizeRef(0),) and step.writes == (2,)
     assert step.arguments == (SlotRef(0), SlotRef(1), SlotRef(2), SizeRef(1))
+
+
+@compiled
+def scaled_by_global(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * FACTOR, mask=at < n)
+
+
+@pytest.fixture
+def on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """`scaled_by_global` is compiled, not interpreted, and is told apart from what runs in its place: the launches."""
+    launched: list[tuple[Any, ...]] = []
+
+    def call(launch: Launch, grids: Any, tensors: Any, numbers: Any) -> None:
+        launched.append((grids, numbers))
+        tensors[1].copy_(tensors[0] * FACTOR.value)
+
+    monkeypatch.setattr(Launch, "call", call)
+    return launched
+
+
+def test_a_change_of_a_global_is_noticed(on_the_host: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scaled_by_global[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, out, x.numel(), BLOCK=16)
+        return out + 1
+
+    jitpy.reset()
+    jitted = jitpy.jit(fn, fullgraph=True)
+    for n in (20, 33, 50):
+        assert jitted(torch.ones(n)).tolist() == [3.0] * n
+    assert [(grids, numbers) for grids, numbers in on_the_host] == [
+        (((2,),), (20,)), (((3,),), (33,)), (((4,),), (50,))]
+    assert counting.variants() == 2
+    monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(3))
+    with pytest.raises(jitpy.FullGraphError, match="globals have changed"):  # Triton refuses it, too
+        jitted(torch.ones(50))
+
+
+def test_machine_code_that_is_looked_at(on_the_host: list[Any]) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        out = torch.empty_like(x)
+        code = scaled_by_global[(1,)](x, out, x.numel(), BLOCK=16)
+        return out, code
+
+    with pytest.raises(jitpy.FullGraphError, match="looks at"):
+        jitpy.jit(fn, fullgraph=True)(torch.ones(3))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, KernelInterface
 
 from ...runtime.gpu.launches import Launch, Place, SameKernel, op_of
 from ...runtime.gpu.stores import without_interpreter
@@ -25,6 +25,10 @@ from ..values.base import ConstValue, DictValue, ListValue, ScalarValue, SymValu
 
 _KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 _RUNS = (JITFunction.run, InterpretedFunction.run, Autotuner.run, Heuristics.run)
+
+
+#: the code of what `kernel[grid]` is
+_LAUNCHER = KernelInterface.__getitem__(None, None).__code__
 
 
 @builtin(*_RUNS)
@@ -62,9 +66,13 @@ def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if function.pre_run_hooks:
         raise GraphBreak("unsupported_call", "a Triton kernel with hooks")
     compiled = without_interpreter(function)
+    if compiled is function and _is_result_read(ex):
+        raise GraphBreak("unsupported_call", "a Triton kernel whose machine code the program looks at")
     if compiled is function:
-        ex.recorder.guards.add(constant(function, function.__name__), "python", SameKernel(function),
-                               "the source of a Triton kernel")
+        same = SameKernel(function)
+        if not same(function):
+            raise GraphBreak("unsupported_call", "a Triton kernel whose globals have changed since it was compiled")
+        ex.recorder.guards.add(constant(function, function.__name__), "python", same, "the source of a Triton kernel")
     constexprs = {compiled.arg_names[number] for number in compiled.constexprs}
     places, tensors, numbers = _places(ex, values, constexprs)
     chosen = [None] if configs is None else [dict(config.kwargs) for config in configs]
@@ -107,6 +115,12 @@ def _innermost(kernel: Any) -> Any:
     return kernel
 
 
+def _is_result_read(ex: Executor) -> bool:
+    """Whether the program does anything with what a launch returns."""
+    frame = next((frame for frame in reversed(ex.frames) if frame.code is not _LAUNCHER), None)
+    return frame is None or frame.instructions[frame.ip].name != "POP_TOP"
+
+
 def _apply(ex: Executor, heuristics: Any, names: list[str], args: list[Value], kwargs: dict[str, Value]) -> None:
     """What heuristics compute from the arguments becomes arguments."""
     for name, function in heuristics.values.items():
@@ -141,6 +155,8 @@ def _places(ex: Executor, values: dict[str, Value], constexprs: set[str]) -> Any
             numbers.append(to_payload(ex, value))
         elif isinstance(value, (TupleValue, ListValue, DictValue)):
             raise GraphBreak("unsupported_value", "a container as an argument of a Triton kernel")
+        elif name in constexprs and (known := ex.world.pin_instance(value)) is not None:
+            places[name] = Place("constant", known)  # another kernel, a type of Triton's
         else:
             places[name] = Place("constant", to_payload(ex, value))
     return places, tensors, numbers

@@ -30,6 +30,7 @@ from jitpy import logs
 from jitpy.runtime.native_build import load_native
 
 from ...ir import ops
+from ...ir.ops.functional import copied
 from ...ir.ops.philox import STATE
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
 from ..tensor_facts import count_writes
@@ -113,7 +114,7 @@ def _unfit_call(step: CallStep) -> str:
         if function.namespace != "aten":
             return f"{function} may do what cannot be recorded"
         return ""
-    if function is ops.get(STATE).target:
+    if function is ops.get(STATE).target or function is copied:
         return ""
     if function is operator.getitem or getattr(function, "__module__", "").startswith("jitpy.backends."):
         return ""

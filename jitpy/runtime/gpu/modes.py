@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from jitpy import logs
 
 from ..executable import Executable, PythonExecutable, make_executable
-from ..plan import LaunchStep, Plan
+from ..plan import CallStep, LaunchStep, Plan, Step
 from . import graphs
 from .autotune import AutotunedExecutable
 
@@ -18,10 +20,17 @@ def gpu_executable(plan: Plan, mode: str, chain: graphs.Chain | None = None) -> 
 
     Raises KernelCompileError."""
     chain = chain or graphs.Chain()
-    if mode == "max-autotune" and any(isinstance(step, LaunchStep) and step.candidates for step in plan.steps):
+    tunable = any(isinstance(step, LaunchStep) and step.candidates for step in plan.steps)
+    if mode == "max-autotune" and tunable and not any(map(_has_effects, plan.steps)):
         return AutotunedExecutable(plan, lambda tuned, run: graphed(tuned, run, chain))
     run = make_executable(plan)
     return run if mode == "default" else graphed(plan, run, chain)
+
+
+def _has_effects(step: Step) -> bool:
+    """Whether a step may not run once more while kernels are measured."""
+    function = step.function if isinstance(step, CallStep) else None
+    return isinstance(function, torch._ops.OpOverload) and not function._schema.returns
 
 
 def graphed(plan: Plan, run: Executable, chain: graphs.Chain) -> Any:
