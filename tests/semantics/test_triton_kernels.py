@@ -352,6 +352,22 @@ def test_tuners_choose_when_the_graph_runs() -> None:
         assert len(timed) == count
 
 
+def test_tuners_over_heuristics() -> None:
+    configs = [triton.Config({}, num_warps=4), triton.Config({}, num_warps=8)]
+    tuned = triton.autotune(configs=configs, key=["n"], do_bench=lambda run, **_: [run() or 1.0] * 3)(heuristic)
+
+    def fn(x: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
+        out = torch.empty_like(x)
+        tuned[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, out, x.numel())
+        return out + 1
+
+    jitted = jitpy.jit(fn, fullgraph=True)
+    for x, y in ((vec(20), vec(20)), (vec(6), None), (vec(7), vec(7))):
+        before = x.clone()
+        torch.testing.assert_close(jitted(x, y), before + (0 if y is None else y) + 1)
+        assert torch.equal(x, before)
+
+
 def test_a_kernel_is_replaced() -> None:
     holder = {"kernel": add}
 

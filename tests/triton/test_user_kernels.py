@@ -145,6 +145,17 @@ def test_options() -> None:
     assert usual.submit(Target("cuda", 90)).result().threads == 256
 
 
+def test_configurations() -> None:
+    configs = [triton.Config({"BLOCK": 16}, num_warps=2), triton.Config({"BLOCK": 64}, num_warps=8, num_stages=2)]
+    tuned = triton.autotune(configs=configs, key=["n"], do_bench=lambda *_, **__: [1.0] * 3)(by_helper)
+    plain, numbers = launch_of(by_helper)
+    places = {name: place for name, place in plain.places.items() if name != "BLOCK"}
+    launch = Launch(tuned, "by_helper", (), places, {}, tuple(dict(one.kwargs) for one in configs), plain.tensors)
+    assert launch.written(numbers) == (2,)
+    usual, _ = variants(launch, numbers, lambda size: size, 1)
+    assert usual.constants["BLOCK"] == 64 and usual.submit(Target("cuda", 90)).result().threads == 256
+
+
 def test_globals_are_part_of_a_kernel() -> None:
     @compiled
     def scaled(x, out, n, BLOCK: tl.constexpr):

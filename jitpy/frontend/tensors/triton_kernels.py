@@ -75,12 +75,12 @@ def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
         ex.recorder.guards.add(constant(function, function.__name__), "python", same, "the source of a Triton kernel")
     constexprs = {compiled.arg_names[number] for number in compiled.constexprs}
     places, tensors, numbers = _places(ex, values, constexprs)
-    chosen = [None] if configs is None else [dict(config.kwargs) for config in configs]
-    grids = tuple(_grid(ex, grid, inner, compiled, values, one) for one in chosen)
+    chosen = [_chosen(ex, inner, values, config) for config in configs or [None]]
+    grids = tuple(_grid(ex, grid, compiled, {**values, **one}) for one in chosen)
     if _in_try(ex) and not may_handle(ex.recorder, True):
         raise GraphBreak("unsupported_call", "a Triton kernel whose exceptions are caught here")
     launch = Launch(kernel, compiled.__name__, tuple(names[: len(args)]), places, options,
-                    None if configs is None else tuple(dict(config.kwargs) for config in configs),
+                    None if configs is None else tuple(_constants(ex, one) for one in chosen),
                     tuple(tensor.dtype for tensor in tensors))
 
     def make(nodes: list[Any]) -> Any:
@@ -162,13 +162,24 @@ def _places(ex: Executor, values: dict[str, Value], constexprs: set[str]) -> Any
     return places, tensors, numbers
 
 
-def _grid(ex: Executor, grid: Value, inner: Any, function: Any, values: dict[str, Value], chosen: Any) -> Any:
-    """The grid for a configuration, as numbers and sizes."""
+def _chosen(ex: Executor, inner: Any, values: dict[str, Value], config: Any) -> dict[str, Value]:
+    """The parameters that a configuration sets, and the heuristics below its tuner."""
+    chosen: dict[str, Value] = {} if config is None else {
+        name: ex.world.const_object(value) for name, value in config.kwargs.items()}
+    while isinstance(inner, Heuristics):
+        _apply(ex, inner, list(values), list(values.values()), chosen)
+        inner = inner.fn
+    return chosen
+
+
+def _constants(ex: Executor, chosen: dict[str, Value]) -> dict[str, Any]:
+    return {name: as_int(ex, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
+            else to_payload(ex, value) for name, value in chosen.items()}
+
+
+def _grid(ex: Executor, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
+    """The grid for parameters, as numbers and sizes."""
     if not isinstance(grid, (TupleValue, ListValue)):
-        meta = {**values, **{name: ConstValue(value) for name, value in (chosen or {}).items()}}
-        while isinstance(inner, Heuristics):
-            _apply(ex, inner, [], [], meta)
-            inner = inner.fn
         for parameter in function.params:
             if parameter.name not in meta and parameter.has_default:
                 meta[parameter.name] = ex.world.const_object(parameter.default)

@@ -97,8 +97,9 @@ class Launch:
             name = parameter.name
             place = self.places.get(name)
             if place is None:
-                value = chosen[name] if name in chosen else parameter.default
-                place = Place("constant", value)
+                if name not in chosen and not parameter.has_default:
+                    raise ValueError(f"nothing is known of {name}")
+                place = Place("constant", chosen[name] if name in chosen else parameter.default)
             if place.kind == "tensor":
                 types[name] = _POINTERS[self.tensors[place.value]]
                 continue
@@ -252,30 +253,62 @@ def _launch_step(launch: Launch, recorded: tuple[Any, ...], given: tuple[Any, ..
     from ..plan import LaunchStep
     from .load import target_of
 
-    if device.type != "cuda" or torch.version.hip is not None or launch.configs is not None:
+    if device.type != "cuda" or torch.version.hip is not None:
         return None
     grids, tensors, numbers = given
     try:
         load_native("runtime")
-        usual, general = variants(launch, recorded[2], hint)
+        best = _tuned(launch, recorded, hint, device)
+        usual, general = variants(launch, recorded[2], hint, best)
         usual.submit(target_of(device)).result()
     except (NativeUnavailable, KernelCompileError, ValueError, KeyError) as error:
         logs.log("fusion", f"{launch.name} is launched by Triton: {error}")
         return None
     sources = {"tensor": tensors, "number": numbers}
     arguments = []
+    chosen = {} if launch.configs is None else launch.configs[best]
     for name, _ in usual.parameters:
         place = launch.places.get(name)
         if place is None:
-            place = Place("constant", usual.function.params[usual.function.arg_names.index(name)].default)
+            parameter = usual.function.params[usual.function.arg_names.index(name)]
+            place = Place("constant", chosen[name] if name in chosen else parameter.default)
         value = place.value if place.kind == "constant" else sources[place.kind][place.value]
         arguments.append(int(value) if type(value) is bool else value)
-    return LaunchStep(usual, tuple(grids[0]), tuple(arguments), launch.name, writes, general)  # type: ignore[arg-type]
+    return LaunchStep(usual, tuple(grids[best]), tuple(arguments), launch.name, writes, general)  # type: ignore[arg-type]
 
 
-def variants(launch: Launch, numbers: Sequence[Any], hint: Callable[[Any], int]) -> tuple[UserKernel, UserKernel]:
+def _tuned(launch: Launch, recorded: tuple[Any, ...], hint: Callable[[Any], int], device: torch.device) -> int:
+    """Which configuration is the best for tensors of these sizes, full of zeros: Triton measures them where it has not
+    yet. ValueError where a number is missing, or Triton fails."""
+    if launch.configs is None or len(launch.configs) == 1:
+        return 0
+    grids, nodes, numbers = recorded
+    if any(isinstance(number, Node) for number in (*numbers, *(size for grid in grids for size in grid))):
+        raise ValueError("a number that the graph computes")
+    tensors = []
+    for node in nodes:
+        spec = node.tensor
+        made = torch.empty_strided(tuple(map(hint, spec.shape)), tuple(map(hint, spec.stride)), dtype=spec.dtype,
+                                   device=device)
+        made.untyped_storage().fill_(0)
+        tensors.append(made)
+    try:
+        with torch.cuda.device(device):
+            launch.call([tuple(map(hint, grid)) for grid in grids], tensors,
+                        [number if isinstance(number, (bool, float)) else hint(number) for number in numbers])
+        return int(launch.kernel.configs.index(launch.kernel.best_config))
+    except Exception as error:  # of any kind: a kernel that was never compiled before
+        raise ValueError(str(error)) from error
+
+
+def variants(launch: Launch, numbers: Sequence[Any], hint: Callable[[Any], int], best: int = 0,
+             ) -> tuple[UserKernel, UserKernel]:
     """The kernel for arguments like the captured ones, and the one for any."""
-    function, types, constants = launch.signature({}, numbers)
+    options, chosen = launch.options, {}
+    if launch.configs is not None:
+        chosen, config = launch.configs[best], launch.kernel.configs[best]
+        options = options | {name: value for name, value in config.all_kwargs().items() if name not in config.kwargs}
+    function, types, constants = launch.signature(chosen, numbers)
     divisible = set()
     for parameter in function.params:
         name, place = parameter.name, launch.places.get(parameter.name)
@@ -285,9 +318,9 @@ def variants(launch: Launch, numbers: Sequence[Any], hint: Callable[[Any], int])
             continue
         if place.kind == "tensor" or _is_divisible(numbers[place.value], hint):
             divisible.add(name)
-    _, wide, _ = launch.signature({}, numbers, wide=True)
-    return (UserKernel(function, types, constants, frozenset(divisible), launch.options),
-            UserKernel(function, wide, constants, frozenset(), launch.options))
+    _, wide, _ = launch.signature(chosen, numbers, wide=True)
+    return (UserKernel(function, types, constants, frozenset(divisible), options),
+            UserKernel(function, wide, constants, frozenset(), options))
 
 
 def _is_divisible(number: Any, hint: Callable[[Any], int]) -> bool:
