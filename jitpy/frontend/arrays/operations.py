@@ -302,13 +302,33 @@ def _constructor(function: Any, **how: bool) -> Any:
 
     def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
         found = None
-        if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(ex, kwargs.get("device", NONE)):
+        if function is torch.tensor and args and isinstance(args[0], TensorValue):
+            found = _copy_of_tensor(ex, args, kwargs)
+        elif len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(ex, kwargs.get("device", NONE)):
             dtype = kwargs.get("dtype", NONE)
             if isinstance(dtype, ConstValue) and (dtype.value is None or isinstance(dtype.value, torch.dtype)):
                 found = tensor_from_data(ex, args[0], dtype.value, **how)
         return found if found is not None else record(ex, function, args, kwargs)
 
     return handler
+
+
+def _copy_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`torch.tensor` of a tensor: a copy without history, and a warning. None where more is asked for."""
+    from ..builtins.warned import warn
+
+    state = ex.recorder.state
+    given = {name: value for name, value in kwargs.items() if not (isinstance(value, ConstValue) and value.value is None)}
+    if len(args) > 1 or not given.keys() <= {"dtype", "device"} or state.transforms or state.device_of_factories:
+        return None
+    warn(ex, [const(_COPIED)], {})
+    source = record(ex, torch.Tensor.detach, [args[0]], {})
+    return record(ex, torch.Tensor.to, [source], {**given, "copy": const(True)}) if given else \
+        record(ex, torch.Tensor.clone, [source], {})
+
+
+_COPIED = ("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+           "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).")
 
 
 def _is_on_cpu(ex: Executor, device: Value) -> bool:

@@ -76,7 +76,11 @@ def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     if message is None or category is None or others or not isinstance(level, ConstValue) or \
             type(level.value) is not int or is_changed(ex, sys, "stderr"):
         raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
-    place = caller(ex, max(level.value, 1))
+    return warn_at(ex, message, category, caller(ex, max(level.value, 1)))
+
+
+def warn_at(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Value:
+    """A warning about the line where a frame is; a number says how far that frame is above the root."""
     if is_changed(ex, warnings) or _is_recorded_by_program(ex):
         return _warn_now(ex, message, category, place)
     no_error = _NoError(category)

@@ -15,6 +15,7 @@ import torch
 
 from jitpy.ir import Node, SizeEnv, TensorSpec
 from jitpy.ir.failures import looks_at_values
+from jitpy.ir.op import Op
 from jitpy.ir.ops.tried import error_of
 
 from ...ir.algebra import sympy
@@ -29,6 +30,7 @@ _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64
 _REFUSAL = re.compile("overflow|too big|too large|negative int|out of range|out of bounds|ZeroDivision|not supported")
 _REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
 _REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|handles only|must be in")
+_ANY_ERROR = re.compile("")
 _REFUSED_PARAMETER = re.compile("must be|negative|in range|between|[Ee]xpect")
 #: arguments that are one more operand, rather than what says how something is computed
 _OPERANDS = frozenset({
@@ -201,6 +203,14 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if usual or specs[0].device.type != "cpu":
         return
     _check(overload, args, kwargs, _REFUSED_WRITE)
+
+
+def check_converted(overload: Any, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], dtypes: set[torch.dtype]) -> None:
+    """Uncapturable unless an out= argument of another dtype receives the result as it is, converted: so it does from
+    elementwise kernels, which compute in a dtype that only their operands decide."""
+    if op.kind != "pointwise" or any(dtype.is_complex for dtype in dtypes):
+        raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
+    _check(overload, args, kwargs, _ANY_ERROR)
 
 
 def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:

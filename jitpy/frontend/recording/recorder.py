@@ -74,7 +74,7 @@ from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
 from .inference import InferenceBlocks
-from .number_checks import check_dtypes, check_numbers, check_traced_numbers, check_written, with_fixed_numbers
+from .number_checks import check_converted, check_dtypes, check_numbers, check_traced_numbers, check_written, with_fixed_numbers
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, makes_quantised, schema_facts
 from .strided import strided_base
@@ -518,6 +518,9 @@ class Recorder:
                 tensors.append(tensor)
                 names.append(name)
         for name, tensor, part in zip(names, tensors, parts[fresh:], strict=True):
+            if outs and tensor.dtype != part.tensor.dtype:
+                check_converted(facts.overload, part.op, self.seen_as_nodes(args), self.seen_as_nodes(kwargs),
+                                {tensor.dtype, part.tensor.dtype})
             if outs and self._resizes(tensor, part):
                 self._replace_memory(tensor, part)
             else:
@@ -593,8 +596,6 @@ class Recorder:
         """`target` receives `value` in place; every alias sees it. `replaces`: what was there. `unseen`: its version
         counter stays."""
         spec, storage = target.spec, target.storage
-        if is_out and target.dtype != value.tensor.dtype:
-            raise Uncapturable("unsupported_op", "out= of another dtype, which only some kernels convert to")
         self._check_write(target, value, is_out)
         writer = value.args[0] if value.op is GETITEM else value
         self._check_saved(storage, writer, unseen, target.is_data)

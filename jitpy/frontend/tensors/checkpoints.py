@@ -23,9 +23,10 @@ from jitpy.ir.graph import REENTRANT, REGION
 
 from ..breaks import GraphBreak
 from ..calls import WRAPPED
-from ..executor import Executor
+from ..builtins.warned import warn_at
+from ..executor import Executor, Frame
 from ..traced import Storage
-from ..values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value
+from ..values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
 from .higher_order import state_of
 
 _CHECKPOINT = inspect.unwrap(torch_checkpoint.checkpoint)
@@ -48,8 +49,10 @@ def _checkpoint(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict
     if _flag(options, "debug", False) or not args:
         raise _refusal("debug=True, or no function")
     own = [value for value in args[1:] if isinstance(value, TensorValue)]
-    if reentrant and (keywords or not any(value.traced.spec.requires_grad for value in own)):
-        raise _refusal("use_reentrant=True with keyword arguments, or without an argument that requires grad")
+    if reentrant and keywords:
+        raise _refusal("use_reentrant=True with keyword arguments")
+    if reentrant and not any(value.traced.spec.requires_grad for value in own):
+        return _without_gradients(ex, args)
     recorder, world = ex.recorder, ex.world
     start = len(recorder.graph.nodes)
     storages = {value.traced.storage: value.traced.storage.generation for value in world.tensors.values()}
@@ -81,6 +84,29 @@ def _checkpoint(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict
     if reentrant:
         _check_sources(ex, recorded, given)
     mark(recorded, bool(reentrant))
+    return result
+
+
+def _without_gradients(ex: Executor, args: list[Value]) -> Value:
+    """A reentrant region none of whose arguments requires grad: eager warns, runs it once, and gives it no history."""
+    forward = torch_checkpoint.CheckpointFunction.forward.__code__
+    place = Frame(None, forward, ex.world.globals_of(vars(torch_checkpoint)))
+    place.ip = 1 + next(k for k, one in enumerate(place.instructions) if "check_backward_validity" in str(one.arg))
+    warn_at(ex, const("None of the inputs have requires_grad=True. Gradients will be None"), UserWarning, place)
+    storages = {value.traced.storage for value in ex.world.tensors.values()}
+    state, depth, enabled = ex.recorder.state, len(ex.frames), ex.recorder.state.grad_enabled
+    outer, ex.ordinary_depth = ex.ordinary_depth, ex.sync_depth + 1
+    state.set("grad_enabled", False)
+    try:
+        result = ex.call_sync(args[0], args[1:], {})
+    except GraphBreak as error:
+        del ex.frames[depth:]
+        raise _refusal(str(error)) from None
+    finally:
+        ex.ordinary_depth = outer
+        if state.grad_enabled != enabled:
+            state.set("grad_enabled", enabled)
+    _check_results(result, storages, False)
     return result
 
 
