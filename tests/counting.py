@@ -24,21 +24,23 @@ def variants() -> int:
 
 
 @contextlib.contextmanager
-def fallbacks() -> Iterator[list[str]]:
+def fallbacks(log: str = "fallbacks") -> Iterator[list[str]]:
     """Why graphs failed in the block, so that plain Python ran: a program that does not raise pays for both. Sizes that
-    depend on data and are not what was assumed do not count."""
+    depend on data and are not what was assumed do not count. `log="backends"`: what backends refused instead."""
     found: list[str] = []
 
     def note(text: str) -> None:
-        if "SizeCheckFailed" not in text:
+        if f"[jitpy {log}]" not in text:
+            before(text)
+        elif "SizeCheckFailed" not in text:
             found.append(text)
 
     before = logs.set_sink(note)
-    logs.enable("fallbacks")
+    logs.enable(log)
     try:
         yield found
     finally:
-        logs.disable("fallbacks")
+        logs.disable(log)
         logs.set_sink(before)
 
 

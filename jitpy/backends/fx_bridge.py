@@ -145,13 +145,14 @@ class _Falling:
         except BackendError as error:
             if self.raises:
                 raise
-            warn_of(error, self.graph.name)
+            warn(f"{error}; {self.graph.name} runs with eager kernels")
             self.run = eager.compile_graph(self.graph, {})
             return self.run(*inputs)
 
 
-def warn_of(error: BackendError, name: str) -> None:
-    warnings.warn(f"jitpy: {error}; {name} runs with eager kernels", stacklevel=3)
+def warn(text: str) -> None:
+    logs.log("backends", text)
+    warnings.warn(f"jitpy: {text}", stacklevel=4)
 
 
 class _Variant:
@@ -242,16 +243,15 @@ class _Variants(_Falling):
         if not self.backend.has_warned:
             self.backend.has_warned = True
             refused = refused.__cause__ if isinstance(refused.__cause__, Exception) else refused
-            warnings.warn(f"jitpy: the backend {self.backend.name!r} refuses graphs with symbolic sizes or numbers "
-                          f"({type(refused).__name__}: {refused}): it gets one for each combination of them, up to "
-                          "jitpy.config.recompile_limit", stacklevel=4)
+            warn(f"the backend {self.backend.name!r} refuses graphs with symbolic sizes or numbers "
+                 f"({type(refused).__name__}: {refused}): it gets one for each combination of them, up to "
+                 "jitpy.config.recompile_limit")
 
     def _run_eagerly(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.eager is None:
             what = ", ".join([*map(str, self.symbols), *(self.graph.inputs[i].name for i in self.numbers)])
-            warnings.warn(f"jitpy: {self.graph.name} was handed to its backend for {self.limit} combinations of the "
-                          f"sizes and numbers {what} (jitpy.config.recompile_limit); further ones run with eager "
-                          "kernels", stacklevel=4)
+            warn(f"{self.graph.name} was handed to its backend for {self.limit} combinations of the sizes and numbers "
+                 f"{what} (jitpy.config.recompile_limit); further ones run with eager kernels")
             self.eager = eager.compile_graph(self.graph, {})
         return self.eager(*inputs)
 

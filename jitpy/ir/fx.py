@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from .algebra import sympy
 from .alias import any_needs_grad, copies_before_write, views_behind_writes
 from .graph import CONSTANT, GETITEM, IN_INFERENCE_MODE, OWN_VERSIONS, Graph, Node
 from .interpret import in_inference_mode
+from .op import Op
 from .spec import ScalarSpec, TensorSpec
 
 
@@ -80,7 +83,7 @@ class _Converter:
         return module
 
     def placeholder(self, name: str, examples: Iterator[Any] | None) -> torch.fx.Node:
-        made = self.out.placeholder(name)
+        made = self.out.placeholder("self_" if name == "self" else name)
         made.target = made.name  # the parameter's name: one that no other name in the code can be
         if examples is not None:
             made.meta["val"] = made.meta["example_value"] = next(examples)
@@ -97,7 +100,7 @@ class _Converter:
             args = tuple(self.argument(arg) for arg in node.args)
             kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
             self.set_grad(node.grad_enabled)
-            function = node.op.target
+            function = named(node.op)
             if OWN_VERSIONS in node.meta:
                 function = _data_of
             elif IN_INFERENCE_MODE in node.meta:
@@ -190,6 +193,20 @@ _SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Max": torch.sym_max,
     "Min": torch.sym_min,
 }
+
+
+def named(op: Op) -> Callable[..., Any]:
+    """The op's target, or a function around it where printed code could not find it by name (a lambda, an object)."""
+    target = op.target
+    module = sys.modules.get(getattr(target, "__module__", None) or "")
+    if isinstance(target, torch._ops.OpOverload) or getattr(module, getattr(target, "__name__", ""), None) is target:
+        return target
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = re.sub(r"\W", "_", op.name)
+    return call
 
 
 def hint_of(graph: Graph, node: Node) -> Any:

@@ -36,6 +36,25 @@ def test_calls_after_the_first_are_replaced(monitoring: Replacements) -> None:
     assert monitoring.asked.count("function") == 1
 
 
+def test_suspended_for_code_of_others(monitoring: Replacements) -> None:
+    def function() -> str:
+        return "original"
+
+    monitoring.replace(function, lambda: "replaced")
+    with active(), active():
+        function()
+        calls = hook.suspend()
+        try:
+            assert calls == 2 and not hook.is_active() and not hook.is_installed() and function() == "original"
+            with active():
+                assert function() == "replaced"
+            assert function() == "original"
+        finally:
+            hook.resume(calls)
+        assert hook.is_installed() and function() == "replaced"
+    assert not hook.is_active() and not hook.is_installed() and function() == "original"
+
+
 def test_functions_get_their_own_code_back(monitoring: Replacements) -> None:
     def function(x):
         return x

@@ -150,6 +150,28 @@ def test_leave_without_enter(native: Replacements) -> None:
         hook.leave()
 
 
+def test_suspended_for_code_of_others(native: Replacements) -> None:
+    """Off in this thread, whatever the nesting; on for a jitted call inside; as before behind `resume`."""
+    def function() -> str:
+        return "original"
+
+    native.replace(function, lambda: "replaced")
+    assert hook.suspend() == 0
+    hook.resume(0)
+    with active(), active():
+        calls = hook.suspend()
+        try:
+            assert calls == 2 and not hook.is_active() and not hook.is_installed() and function() == "original"
+            with active():
+                assert function() == "replaced" and hook.suspend() == 1
+                hook.resume(1)
+            assert function() == "original"
+        finally:
+            hook.resume(calls)
+        assert hook.is_installed() and function() == "replaced"
+    assert not hook.is_active() and not hook.is_installed()
+
+
 def test_none_runs_the_frame_as_it_is(native: Replacements) -> None:
     def function(x):
         x += 1

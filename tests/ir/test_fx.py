@@ -122,6 +122,35 @@ def test_host_scalars() -> None:
     assert found[0] == 12.0 and torch.equal(found[1], torch.full((2, 3), 13.0))
 
 
+class Adds:
+    """A callable that has no name."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.number
+
+
+def test_targets_that_no_module_holds() -> None:
+    graph = Graph()
+    x = graph.add_input(F32, "x")
+    b = Builder(graph)
+    functions = [Adds(1), Adds(2), lambda x: x * 3, eval("lambda x: x * 4")]
+    graph.outputs = [b.call(Op("py.<lambda>", function), x, spec=F32) for function in functions]
+    value = torch.randn(2, 3)
+    for found, function in zip(graph.to_fx()(value), functions, strict=True):
+        assert torch.equal(found, function(value))
+
+
+def test_names_of_builtins() -> None:
+    """Numbers are called `float` in graphs: the second one is not the first one."""
+    graph = Graph()
+    names = ["float", "int", "float", "round", "self", "float_1"]
+    graph.outputs = [graph.add_input(ScalarSpec(float), name) for name in names]
+    assert graph.to_fx()(*range(6)) == tuple(range(6))
+
+
 def test_the_compiler_packages_of_torch_are_not_imported() -> None:
     code = """
 import sys, torch

@@ -36,6 +36,7 @@ import re
 import sys
 import traceback
 import types
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -96,19 +97,45 @@ def case(
 
 
 def make_test(module: str) -> Callable[..., None]:
-    """The test of all cases of a module: under the `eager` backend, which shows what was captured, and every sixth one
-    (all of them with JITPY_TEST_ALL=1) under the default backend as well."""
+    """The test of all cases of a module: under the `eager` backend, which shows what was captured, and a sample under
+    the other systems, by a hash of the case's name: the default backend, and backends as torch.compile takes them,
+    which get static or symbolic graphs. JITPY_TEST_ALL=1 runs all cases under all of them."""
     rows = []
-    every = 1 if os.environ.get("JITPY_TEST_ALL") == "1" else 6
-    for number, one in enumerate(CASES[module]):
-        backends = ("eager", "codegen") if number % every == 0 else ("eager",)
-        rows += [pytest.param(one, backend, id=f"{one.fn.__name__}-{backend}") for backend in backends]
+    names: collections.Counter[str] = collections.Counter()
+    for one in CASES[module]:
+        names[one.fn.__name__] += 1
+        name = f"{module}.{one.fn.__name__}.{names[one.fn.__name__]}"
+        for system, every in _SYSTEMS.items():
+            if os.environ.get("JITPY_TEST_ALL") == "1" or zlib.crc32(f"{system} {name}".encode()) % every == 0:
+                rows.append(pytest.param(one, system, id=f"{one.fn.__name__}-{system}"))
 
     @pytest.mark.parametrize(("one", "backend"), rows)
     def test(one: Case, backend: str) -> None:
         check(one, backend)
 
     return test
+
+
+#: what runs the captured graphs -> of how many cases one is in the sample
+_SYSTEMS = {"eager": 1, "codegen": 6, "fx-static": 24, "fx-symbolic": 24}
+
+
+def options_of(system: str) -> dict[str, Any]:
+    """The arguments of `jitpy.jit` for a system of `_SYSTEMS`, or a backend's name."""
+    if not system.startswith("fx-"):
+        return {"backend": system}
+    return {"backend": Counting(), "dynamic": system == "fx-symbolic"}
+
+
+class Counting:
+    """A backend as torch.compile takes them, which counts its graphs and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+        self.graphs += 1
+        return module.forward
 
 
 def jit(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -125,14 +152,16 @@ def check(one: Case, backend: str = "eager", jit: Callable[..., Any] = jit) -> N
     _reset()
     expected = list(_play(one, lambda fn: fn))
     _reset()
-    options: dict[str, Any] = {"backend": backend}
-    if one.fullgraph:
+    options = options_of(backend)
+    fullgraph = one.fullgraph and backend != "fx-symbolic"  # of constant sizes more is known
+    if fullgraph:
         options["fullgraph"] = True
     with contextlib.closing(_play(one, lambda fn: jit(fn, **options))) as played:
         for number, wanted in enumerate(expected):
-            with fallbacks() as failed:
+            with fallbacks() as failed, fallbacks("backends") as refused:
                 found = next(played)
-            if one.fullgraph and wanted["error"] is None and not one.handles_errors:
+            assert not [text for text in refused if "it computes sizes" not in text], (one.fn.__name__, number, refused)
+            if fullgraph and wanted["error"] is None and not one.handles_errors:
                 assert not failed, f"{one.fn.__name__}, call {number}: {failed}"
             for stage in wanted:
                 if stage == "gradients" and wanted[stage][0] == "no backward":
