@@ -216,3 +216,16 @@ def as_double(case: Case, args: tuple[Any, ...]) -> tuple[Any, ...]:
         _BLOCKS[torch.float64] = make_block(dtype=torch.float64)
         _BLOCKS[torch.float64].load_state_dict(_BLOCKS[args[0].dtype].state_dict())
     return tuple(arg.double() if isinstance(arg, torch.Tensor) and arg.is_floating_point() else arg for arg in args)
+
+
+def largest_difference(found: Any, wanted: Any) -> float:
+    """Between two results, over all of their tensors, relative to the largest value."""
+    pairs = zip(*([r] if isinstance(r, torch.Tensor) else list(r) for r in (found, wanted)), strict=True)
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
+
+
+def which_is_off(case: Case, args: tuple[Any, ...], found: Any, eager: Any) -> str:
+    """How far the results of jitpy and of eager are from that in float64."""
+    exact = case.fn(*as_double(case, args))
+    return (f"From the result in float64, jitpy's is off by {largest_difference(found, exact):.1e}, "
+            f"eager's by {largest_difference(eager, exact):.1e}.")

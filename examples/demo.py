@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import torch
 
 import jitpy
 from benchmarks import timing
-from benchmarks.cases import CASES, arguments
+from benchmarks.cases import CASES, Case, arguments, largest_difference, which_is_off
 
 #: Elements of the largest tensor: enough to fill the last-level cache of most machines.
 ELEMENTS = 8 * 2**20
+TOLERANCE = 1e-5
 
 
 def normalise(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
@@ -27,10 +29,11 @@ def normalise(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
     return torch.tanh(y) * 2
 
 
-def worst(found: object, wanted: object) -> float:
-    """Largest difference between two results, over all of their tensors, relative to the largest value."""
-    pairs = zip(*([r] if isinstance(r, torch.Tensor) else list(r) for r in (found, wanted)), strict=True)
-    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
+def check(case: Case, args: tuple[Any, ...], found: Any, eager: Any) -> float:
+    """How far jitpy's result is from eager's. Raises AssertionError where it is too far, and says which one is off."""
+    difference = largest_difference(found, eager)
+    assert difference < TOLERANCE, f"{case.name}: off by {difference:.1e}. {which_is_off(case, args, found, eager)}"
+    return difference
 
 
 def compile_and_check() -> list[list[str]]:
@@ -43,8 +46,7 @@ def compile_and_check() -> list[list[str]]:
         started = time.perf_counter()
         result = fn(*args)
         first = time.perf_counter() - started
-        difference = worst(result, expected)
-        assert difference < 1e-5, f"{case.name}: {difference}"
+        difference = check(case, args, result, expected)
         del result, expected
         calls = {"eager": lambda fn=case.fn, args=args: fn(*args), "jitpy": lambda fn=fn, args=args: fn(*args)}
         seconds = timing.interleaved(calls, budget=0.25)

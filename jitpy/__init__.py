@@ -23,6 +23,7 @@ from .api import (
     reset,
 )
 from .errors import BackendError, FullGraphError, GraphBreakError
+from .runtime import vector_math
 
 __version__ = "0.1.0"
 
@@ -45,3 +46,5 @@ __all__ = [
     "register_pass",
     "reset",
 ]
+
+vector_math.resolve()  # as early as can be: programs call eager functions too, on threads of their own

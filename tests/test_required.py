@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import jitpy
-from benchmarks.cases import CASES, Case, arguments
+from benchmarks.cases import CASES, Case, arguments, which_is_off
 
 
 def ids(case: Case) -> str:
@@ -21,7 +21,12 @@ def test_equal_to_eager(case: Case) -> None:
             args = arguments(case, elements)
             expected = case.fn(*args)
             for _ in range(2):
-                torch.testing.assert_close(compiled(*args), expected, rtol=1e-4, atol=1e-4)
+                found = compiled(*args)
+
+                def told(text: str, args=args, found=found, expected=expected) -> str:
+                    return f"{text}\n{which_is_off(case, args, found, expected)}"
+
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, msg=told)
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
