@@ -1,4 +1,4 @@
-# make demo   set up what is missing, then the demo (under two minutes once installed)
+# make demo   set up what is missing, then the demo: under two minutes from a fresh clone (not counting downloads)
 # make test   set up what is missing, then the tests
 # make test-all  these, and programs of the libraries that are installed (`pip install -e .[libraries]`)
 # make test-gpu  the tests that need a GPU
@@ -12,25 +12,31 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-STAMP := $(VENV)/.jitpy-installed
+INSTALLED := $(VENV)/.jitpy-installed
+TOOLS := $(VENV)/.jitpy-tools
 BUILT := $(VENV)/.jitpy-built
+STAGE := @bash tools/stage.sh
 NATIVE := $(shell find jitpy/native -type f 2>/dev/null) $(wildcard jitpy/runtime/native_build.py)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: setup demo test test-all test-gpu fuzz matrix lint bench doctor clean distclean
 
-setup: $(BUILT)
+setup: $(TOOLS) $(BUILT)
 
-$(STAMP): pyproject.toml tools/setup.sh
-	@VENV=$(VENV) PYTHON=$(PYTHON) bash tools/setup.sh
+$(INSTALLED): pyproject.toml tools/setup.sh
+	$(STAGE) "pip" env VENV=$(VENV) PYTHON=$(PYTHON) bash tools/setup.sh
 	@touch $@
 
-$(BUILT): $(STAMP) $(NATIVE)
-	@$(PY) -m jitpy build
+$(TOOLS): $(INSTALLED)
+	$(STAGE) "pip, for development" env VENV=$(VENV) PYTHON=$(PYTHON) bash tools/setup.sh dev
 	@touch $@
 
-demo: setup
-	$(PY) -m examples.demo
+$(BUILT): $(INSTALLED) $(NATIVE)
+	$(STAGE) "native build" $(PY) -m jitpy build
+	@touch $@
+
+demo: $(BUILT)
+	$(STAGE) "demo" $(PY) -m examples.demo
 
 test: setup
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not extended" tests
@@ -47,7 +53,7 @@ fuzz: setup
 matrix:
 	@JOBS=$(JOBS) bash tools/matrix.sh
 
-lint: $(STAMP)
+lint: $(TOOLS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
@@ -58,7 +64,7 @@ doctor: setup
 	$(PY) -m jitpy doctor
 
 clean:
-	rm -rf build dist *.egg-info .ruff_cache .mypy_cache .hypothesis $(STAMP) $(BUILT)
+	rm -rf build dist *.egg-info .ruff_cache .mypy_cache .hypothesis $(INSTALLED) $(TOOLS) $(BUILT)
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
 
 distclean: clean

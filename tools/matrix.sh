@@ -26,7 +26,7 @@ else
         minor=${name%.*}
         case "$seen" in *" $minor "*) continue ;; esac
         seen="$seen$minor "
-        VENV=.matrix/$name PYTHON=$found bash tools/setup.sh || { echo "[matrix] $name: setup failed"; exit 1; }
+        VENV=.matrix/$name PYTHON=$found bash tools/setup.sh dev || { echo "[matrix] $name: setup failed"; exit 1; }
         environments+=(".matrix/$name")
     done
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make an environment in $VENV (default .venv) with everything jitpy needs. Safe to run again: it adds only what is missing.
+# Make an environment in $VENV (default .venv) with everything jitpy needs; `setup.sh dev` adds what its tests and tools
+# need. Safe to run again: it adds only what is missing.
 # $PYTHON names the interpreter to make it from; without it the first Python >= 3.11 found is taken.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +28,11 @@ if ! has_torch "$PY"; then
     say "installing $TORCH (once, some minutes)"
     "$PY" -m pip install --quiet "$TORCH"
 fi
-say "installing jitpy and its development tools"
-"$PY" -m pip install --quiet -e '.[dev]'
+if [ "${1:-}" = dev ]; then
+    say "installing jitpy's development tools"
+    "$PY" -m pip install --quiet -e '.[dev]'
+else
+    say "installing jitpy"
+    "$PY" -m pip install --quiet -e .
+fi
 say "done: $("$PY" -c 'import platform, torch; print("Python", platform.python_version() + ", torch", torch.__version__)')"

@@ -32,6 +32,8 @@ from jitpy import config, logs
 _MAGIC = b"\njitpy-entry-1 "
 _TRAILER_BYTES = len(_MAGIC) + 16 + 1 + 64 + 1  # magic, size (16 hex), blank, SHA-256 (64 hex), newline
 _STALE_SCRATCH_SECONDS = 24 * 3600
+_SCRATCH_ROOM = 8 << 20  # what a compiler may need for one kernel
+_BLOCK = bytes(1 << 20)
 
 _lock = threading.Lock()
 _counter = itertools.count()
@@ -45,11 +47,29 @@ def folder() -> Path:
     """The folder in use: the user's cache folder, or this process's own where that one cannot be used."""
     if not config.disk_cache:
         return _private_folder()
-    wanted = _wanted_folder()
+    wanted = wanted_folder()
     usable = _usable.get(str(wanted))
     if usable is None or (usable and not wanted.is_dir()):
         usable = _usable[str(wanted)] = _prepare(wanted)
     return wanted if usable else _private_folder()
+
+
+def is_lasting() -> bool:
+    """Whether entries outlive this process: the folder in use is not one of its own."""
+    return config.disk_cache and folder() == wanted_folder()
+
+
+def has_room(base: Path, size: int) -> bool:
+    """Whether a folder takes this many bytes more. They are written: quotas do not show in what is free."""
+    try:
+        if shutil.disk_usage(base).free < size:
+            return False
+        with tempfile.TemporaryFile(dir=base, buffering=0) as file:
+            is_written = all(file.write(_BLOCK) == len(_BLOCK) for _ in range(size // len(_BLOCK) + 1))
+            os.fsync(file.fileno())
+        return is_written
+    except OSError:
+        return False
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -97,7 +117,7 @@ def store(key: str, suffix: str, content: bytes) -> Path:
         private = _private_folder()
         if base == private:
             raise
-        _warn_once(f"cannot write to the cache folder {base} ({error.strerror}); compiled code goes to {private}")
+        warn_once(f"cannot write to the cache folder {base} ({error.strerror}); compiled code goes to {private}")
         return _write(private, key, suffix, content)
 
 
@@ -123,10 +143,11 @@ def clear() -> None:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one build, removed afterwards; below the cache folder where that one is writable."""
+    """A folder for one build, removed afterwards; below the cache folder where that one is writable and has room."""
     base = folder()
     try:
-        path = Path(tempfile.mkdtemp(prefix="tmp-", dir=base))
+        has_space = shutil.disk_usage(base).free >= _SCRATCH_ROOM
+        path = Path(tempfile.mkdtemp(prefix="tmp-", dir=base if has_space else _private_folder()))
     except OSError:
         path = Path(tempfile.mkdtemp(prefix="tmp-", dir=_private_folder()))
     try:
@@ -167,7 +188,8 @@ def _acquire(handle: int, timeout: float) -> bool:
         time.sleep(0.05)
 
 
-def _wanted_folder() -> Path:
+def wanted_folder() -> Path:
+    """The user's cache folder, whether or not it can be used."""
     if config.cache_dir:
         return Path(config.cache_dir).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -187,13 +209,13 @@ def _prepare(path: Path) -> bool:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if status.st_uid != os.geteuid():
             # Whoever owns the folder could plant a library that this process would load.
-            _warn_once(f"the cache folder {path} belongs to another user; it is not used")
+            warn_once(f"the cache folder {path} belongs to another user; it is not used")
             return False
         mode = stat.S_IMODE(status.st_mode)
         if mode & 0o077:
             path.chmod(mode & 0o700)
     except OSError as error:
-        _warn_once(f"cannot use the cache folder {path} ({error.strerror or error}); compiled code is not kept")
+        warn_once(f"cannot use the cache folder {path} ({error.strerror or error}); compiled code is not kept")
         return False
     _remove_stale_scratch(path)
     return True
@@ -274,7 +296,8 @@ def _checked(path: Path) -> bytes | None:
     return None
 
 
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Tell the user on stderr, once in a process."""
     logs.log("cache", text)
     if text not in _warned:
         _warned.add(text)

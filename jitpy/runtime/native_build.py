@@ -3,7 +3,9 @@
 `load_native("hook")` and `load_native("iterators")` are plain C on Python's headers; `load_native("runtime")` is C++ on
 torch's headers. Each source
 file becomes an object that is cached by the text of the file and of the headers of jitpy that it includes, by flags,
-compiler, Python ABI and torch build, so that an edit compiles one file again. Processes that start together build once.
+compiler, Python ABI and torch build, so that an edit compiles one file again, and a build that was killed goes on where
+it was. Processes that start together build once. Where the cache folder has no room, a folder for temporary files is
+used, which later processes find.
 """
 
 from __future__ import annotations
@@ -17,18 +19,22 @@ import os
 import re
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Self, TextIO
 
 from jitpy import config, logs
 from jitpy.runtime import cache, compiler
 
 NATIVE_FOLDER = Path(__file__).resolve().parent.parent / "native"
 LOCK_TIMEOUT_SECONDS = 600.0
+_ROOM = 32 << 20  # bytes that a build may need in its folder: objects, also in a scratch folder, and the module
+_SECONDS_BETWEEN_LINES = 10.0
 _JOBS = min(4, os.cpu_count() or 1)  # a file with torch headers takes a gigabyte of memory to compile
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
@@ -78,7 +84,7 @@ MODULES = {
         module="_jitpy_runtime",
         sources=("runtime/*.cpp",),
         language="c++",
-        flags=("-O2", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-g0", "-w"),
+        flags=("-O2", "-pipe", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-g0", "-w"),
         torch=True,
     ),
 }
@@ -119,12 +125,49 @@ def is_built(name: str) -> bool:
     if chosen is None or not _sources(MODULES[name]):
         return False
     with _own_folder():
-        return cache.lookup(_Build(MODULES[name], chosen).link_key(), ".so") is not None
+        return _find(_Build(MODULES[name], chosen).link_key()) is not None
 
 
 def _own_folder() -> contextlib.AbstractContextManager[None]:
-    """Native modules are kept on disk whatever is said of kernels: building them takes minutes."""
+    """Native modules are kept on disk whatever is said of kernels: building them takes long."""
     return config.patch(cache_dir=config.native_dir or config.cache_dir, disk_cache=True)
+
+
+def _spare_folders() -> Iterator[str]:
+    """The user's own folders among temporary files. `cache` refuses one that belongs to somebody else."""
+    seen: dict[str, None] = dict.fromkeys((tempfile.gettempdir(), "/var/tmp", "/dev/shm"))
+    for base in seen:
+        if os.path.isdir(base):
+            yield os.path.join(base, f"jitpy-{os.geteuid()}")
+
+
+def _find(key: str) -> Path | None:
+    """The finished module, in the cache folder or where a former process had to put it."""
+    path = cache.lookup(key, ".so")
+    if path is None:
+        for spare in filter(os.path.isdir, _spare_folders()):
+            with config.patch(cache_dir=spare):
+                path = path or cache.lookup(key, ".so")
+    return path
+
+
+def _choose_folder() -> str:
+    """Where to build: the cache folder, else a spare one with room. Raises NativeUnavailable where there is none."""
+    cache_folder = cache.folder()
+    if cache.is_lasting() and cache.has_room(cache_folder, _ROOM):
+        return config.cache_dir
+    needed = f"{_ROOM >> 20} MiB"
+    way_out = "set JITPY_NATIVE_DIR, or JITPY_CACHE_DIR, to a folder with room"
+    for spare in _spare_folders():
+        with config.patch(cache_dir=spare):
+            found = cache.folder()
+            if not cache.is_lasting() or not cache.has_room(found, _ROOM):
+                continue
+        cache.warn_once(f"the cache folder {cache.wanted_folder()} does not take the {needed} that native code needs "
+                        f"while it is built; it goes to {found} ({way_out})")
+        return spare
+    raise NativeUnavailable(f"no folder takes the {needed} that native code needs while it is built, neither "
+                            f"{cache.wanted_folder()} nor {', '.join(_spare_folders())}; {way_out}")
 
 
 def _load(table: NativeModule) -> ModuleType:
@@ -141,7 +184,7 @@ def _load(table: NativeModule) -> ModuleType:
         chosen = compiler.require_compiler()
         build = _Build(table, chosen)
         key = build.link_key()
-        path = cache.lookup(key, ".so") or _build_once(build, key)
+        path = _find(key) or _build_once(build, key)
         try:
             return _import(table.module, path)
         except ImportError as error:
@@ -159,13 +202,14 @@ def _load(table: NativeModule) -> ModuleType:
 def _build_once(build: _Build, key: str) -> Path:
     """Build under the lock of all processes; whoever waited finds the finished module."""
     started = time.monotonic()
-    with cache.lock(f"build-{build.table.module}", LOCK_TIMEOUT_SECONDS) as held:
+    with config.patch(cache_dir=_choose_folder()), \
+            cache.lock(f"build-{build.table.module}", LOCK_TIMEOUT_SECONDS) as held:
         if held and time.monotonic() - started > 0.02:
             path = cache.lookup(key, ".so")
             if path is not None:
                 return path
-        with _Progress(f"building {build.table.title} (once)"):
-            return build.run(key)
+        with _Progress(build.table.title, len(build.sources)) as progress:
+            return build.run(key, progress)
 
 
 def _import(name: str, path: Path) -> ModuleType:
@@ -199,26 +243,28 @@ class _Build:
         keys = (self.object_key(source) for source in self.sources)
         return cache.key_of("module", self.table.module, "\0".join(self.libraries), *keys)
 
-    def run(self, key: str) -> Path:
+    def run(self, key: str, progress: _Progress) -> Path:
         """Compile what is not in the cache, some files at a time, and link. Raises CompilerError."""
         with cache.scratch() as work:
-            objects = self._objects(work)
+            objects = self._objects(work, progress)
             output = work / f"{self.table.module}.so"
             driver = "c++" if self.table.torch else "c"
             self.compiler.compile_shared(objects, output, self.libraries, language=driver)
             return cache.store_file(key, ".so", output)
 
-    def _objects(self, work: Path) -> list[Path]:
+    def _objects(self, work: Path, progress: _Progress) -> list[Path]:
         pool = concurrent.futures.ThreadPoolExecutor(_JOBS)
         try:
             sources = sorted(self.sources, key=_compile_cost, reverse=True)  # the slow ones first, side by side
-            return list(pool.map(functools.partial(self._object, work, config.cache_dir), sources))
+            return list(pool.map(functools.partial(self._object, work, config.cache_dir, progress), sources))
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _object(self, work: Path, folder: str, source: Path) -> Path:
+    def _object(self, work: Path, folder: str, progress: _Progress, source: Path) -> Path:
         with config.patch(cache_dir=folder, disk_cache=True):  # flags set for a block hold for one thread
-            return self._object_here(work, source)
+            path = self._object_here(work, source)
+        progress.count()
+        return path
 
     def _object_here(self, work: Path, source: Path) -> Path:
         key = self.object_key(source)
@@ -309,21 +355,33 @@ def _loaded_runtime() -> list[str]:
 
 
 class _Progress:
-    """One line on stderr around a slow step: what, and the seconds it took."""
+    """Says on stderr how many files of a build are done: one line, rewritten in place, where that is a terminal."""
 
-    def __init__(self, text: str, write: Callable[[str], None] | None = None):
-        self.text = text
-        self.write = write or self._to_stderr
+    def __init__(self, title: str, files: int, stream: TextIO | None = None):
+        self.title, self.files, self.done = title, files, 0
+        self.stream = stream or sys.stderr
+        self.in_place = self.stream.isatty()
+        self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
-        self.started = time.monotonic()
-        self.write(f"jitpy: {self.text} ... ")
+    def __enter__(self) -> Self:
+        self.started = self.told = time.monotonic()
+        self._write(f"building {self.title} (once): {self.files} files")
+        return self
+
+    def count(self) -> None:
+        """One more file is done."""
+        with self._lock:
+            self.done += 1
+            now = time.monotonic()
+            if self.in_place or now - self.told >= _SECONDS_BETWEEN_LINES:
+                self.told = now
+                self._write(f"building {self.title}: {self.done} of {self.files} files")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        outcome = "failed after " if kind else ""
-        self.write(f"{outcome}{time.monotonic() - self.started:.0f} s\n")
+        outcome = "building {} failed after {:.0f} s" if kind else "built {} in {:.0f} s"
+        self._write(outcome.format(self.title, time.monotonic() - self.started), last=True)
 
-    @staticmethod
-    def _to_stderr(text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    def _write(self, text: str, last: bool = False) -> None:
+        start, end = ("\r", "\x1b[K" + "\n" * last) if self.in_place else ("", "\n")
+        self.stream.write(f"{start}jitpy: {text}{end}")
+        self.stream.flush()

@@ -423,7 +423,7 @@ def test_only_what_changed_is_compiled(
     assert not native_build.is_built("small")
     assert native_build.load_native("small").get() == 11
     assert native_build.load_native("small").get() == 11 and native_build.is_built("small")
-    assert "jitpy: building small module (once) ... " in capsys.readouterr().err
+    assert "jitpy: building small module (once): 2 files\n" in capsys.readouterr().err
     assert _built_files(counted) == ["-shared", "one.c", "two.c"]
     assert not folder.exists() and native_folder.is_dir()
 

@@ -6,15 +6,11 @@
 #include <algorithm>
 
 #include <ATen/SavedTensorHooks.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "module.h"
@@ -85,8 +81,8 @@ at::Tensor laid_out(const at::Tensor& grad, const std::optional<std::vector<int6
       {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
   bool fits = strides ? grad.strides() == c10::IntArrayRef(*strides) : grad.is_contiguous();
   if (fits && !grad.key_set().has_any(lazy)) return grad;
-  at::Tensor result = strides ? at::empty_strided(grad.sizes(), *strides, grad.options())
-                              : at::empty(grad.sizes(), grad.options());
+  at::Tensor result =
+      strides ? empty_strided(grad.sizes(), *strides, grad.options()) : grad.new_empty(grad.sizes());
   return result.copy_(grad);
 }
 
@@ -409,8 +405,8 @@ variable_list JitNode::apply(variable_list&& grads) {
       results[i] = has_history && !is_given ? grad.detach() : std::move(grad);
     }
     return results;
-  } catch (python_error& error) {
-    error.persist();  // the thread may lose its Python state with the GIL
+  } catch (const std::exception&) {
+    persist_python_error();  // the thread may lose its Python state with the GIL
     throw;
   }
 }
@@ -553,7 +549,7 @@ KeptInputs keep(const Spec& spec, const Slots& inputs) {
 bool is_in_checkpoint() {
   auto hooks = at::SavedTensorDefaultHooks::get_hooks();
   if (!hooks) return false;
-  PyObject* pack = hooks->first.ptr(getPyInterpreter());
+  PyObject* pack = object_behind(hooks->first);
   Ref module(PyObject_GetAttrString(pack, "__module__"));
   if (!module) PyErr_Clear();
   return module && PyUnicode_Check(module.get()) &&
@@ -566,8 +562,8 @@ Ref differentiable_run(Differentiable* self, PyObject* const* args) {
   inputs.reserve(spec.n_inputs);
   for (int32_t i = 0; i < spec.n_inputs; ++i) {
     PyObject* value = args[i];
-    if (!THPVariable_Check(value) && !PyLong_Check(value) && !PyFloat_Check(value) && !PyComplex_Check(value))
-      throw torch::TypeError("input " + std::to_string(i) + " must be a tensor or a number, not " +
+    if (!is_tensor(value) && !PyLong_Check(value) && !PyFloat_Check(value) && !PyComplex_Check(value))
+      throw_type_error("input " + std::to_string(i) + " must be a tensor or a number, not " +
                              Py_TYPE(value)->tp_name);
     inputs.emplace_back().set_from_python(value);
   }
@@ -604,7 +600,7 @@ PyObject* differentiable_call(PyObject* object, PyObject* const* args, size_t na
   try {
     return differentiable_run(self, args).release();
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
 }
@@ -625,7 +621,7 @@ PyObject* differentiable_new(PyTypeObject* type, PyObject* args, PyObject* kwarg
     self->spec = spec.release();
     return reinterpret_cast<PyObject*>(self);
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
 }
@@ -670,11 +666,11 @@ PyGetSetDef differentiable_getset[] = {
 
 // Whether hooks were put on the node that adds gradients to a leaf's `.grad` (removed ones count).
 PyObject* accumulation_has_hooks(PyObject*, PyObject* object) {
-  if (!THPVariable_Check(object)) {
+  if (!is_tensor(object)) {
     PyErr_SetString(PyExc_TypeError, "a tensor is due");
     return nullptr;
   }
-  auto node = torch::autograd::impl::try_get_grad_accumulator(THPVariable_Unpack(object));
+  auto node = torch::autograd::impl::try_get_grad_accumulator(tensor_of(object));
   return PyBool_FromLong(node && (!node->pre_hooks().empty() || !node->post_hooks().empty()));
 }
 
@@ -687,11 +683,11 @@ torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
 // A view was made before its base got a history, and autograd is to find its own when it is next asked: it looks at the
 // version of the memory to see that.
 PyObject* forget_history(PyObject*, PyObject* object) {
-  if (!THPVariable_Check(object)) {
+  if (!is_tensor(object)) {
     PyErr_SetString(PyExc_TypeError, "forget_history(tensor)");
     return nullptr;
   }
-  const at::Tensor& tensor = THPVariable_Unpack(object);
+  const at::Tensor& tensor = tensor_of(object);
   if (auto* meta = view_meta(tensor)) {
     const std::lock_guard<std::mutex> lock(meta->mutex_);
     meta->grad_fn_.reset();
@@ -703,11 +699,11 @@ PyObject* forget_history(PyObject*, PyObject* object) {
 
 // Whether a view has no history of its own as yet, though its base has got one.
 PyObject* history_is_late(PyObject*, PyObject* object) {
-  if (!THPVariable_Check(object)) {
+  if (!is_tensor(object)) {
     PyErr_SetString(PyExc_TypeError, "history_is_late(tensor)");
     return nullptr;
   }
-  const at::Tensor& tensor = THPVariable_Unpack(object);
+  const at::Tensor& tensor = tensor_of(object);
   auto* meta = view_meta(tensor);
   if (meta == nullptr) Py_RETURN_FALSE;
   const std::lock_guard<std::mutex> lock(meta->mutex_);
@@ -747,9 +743,7 @@ int init_autograd_node(PyObject* module) {
   type.tp_getset = differentiable_getset;
   if (PyType_Ready(&type) < 0) return -1;
   // `type(tensor.grad_fn)`, with the methods that every node has
-  torch::autograd::_initFunctionPyTypeObject(node_type, "JitBackward", nullptr, nullptr);
-  torch::autograd::registerCppFunction(typeid(JitNode), &node_type);
-  torch::autograd::registerCppFunction(typeid(PassingNode), &node_type);
+  register_node_type(node_type, "JitBackward", {&typeid(JitNode), &typeid(PassingNode)});
   if (PyModule_AddFunctions(module, functions) < 0) return -1;
   Py_INCREF(&type);
   if (PyModule_AddObject(module, "Differentiable", reinterpret_cast<PyObject*>(&type)) < 0) {

@@ -15,7 +15,7 @@ PyObject* python_half() {
 Bits::Bits(PyObject* mask) {
   Ref text = checked(PyNumber_ToBase(mask, 16));
   const char* digits = PyUnicode_AsUTF8(text.get());
-  if (digits == nullptr) throw python_error();
+  if (digits == nullptr) throw_python_error();
   TORCH_CHECK_VALUE(digits[0] != '-', "NodeSpec: a mask is negative");
   size_t count = std::char_traits<char>::length(digits + 2);
   words_.resize((count + 15) / 16);
@@ -65,7 +65,7 @@ std::vector<int32_t> numbers(PyObject* owner, const char* name) {
   std::vector<int32_t> result;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     long value = PyLong_AsLong(PySequence_Fast_GET_ITEM(items.get(), i));
-    if (value == -1 && PyErr_Occurred()) throw python_error();
+    if (value == -1 && PyErr_Occurred()) throw_python_error();
     result.push_back(static_cast<int32_t>(value));
   }
   return result;
@@ -77,7 +77,7 @@ std::vector<Place> places(PyObject* owner, const char* name) {
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     const char* kind;
     int index;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "si", &kind, &index)) throw python_error();
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "si", &kind, &index)) throw_python_error();
     Kind found = kind[0] == 'i' ? Kind::input : kind[0] == 'd' ? Kind::data
                  : kind[0] == 'o' ? Kind::output : Kind::extra;
     result.push_back({found, index});
@@ -91,7 +91,7 @@ std::vector<WatchedPlace> watched_places(PyObject* owner) {
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     const char *kind, *text;
     int index;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "sis", &kind, &index, &text)) throw python_error();
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "sis", &kind, &index, &text)) throw_python_error();
     result.push_back({{kind[0] == 'i' ? Kind::input : Kind::output, index}, text});
   }
   return result;
@@ -112,16 +112,16 @@ Spec::Spec(PyObject* spec)
       grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")) {
   n_inputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_inputs").get()));
   n_outputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_outputs").get()));
-  if (PyErr_Occurred()) throw python_error();
+  if (PyErr_Occurred()) throw_python_error();
   Ref text = attribute(spec, "name");
   const char* chars = PyUnicode_AsUTF8(text.get());
-  if (chars == nullptr) throw python_error();
+  if (chars == nullptr) throw_python_error();
   name = chars;
   kept = numbers(spec, "kept");
   Ref items = checked(PySequence_Fast(attribute(spec, "copies").get(), "NodeSpec: copies must be a sequence"));
   for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.get()); ++k) {
     int position, extra;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), k), "ii", &position, &extra)) throw python_error();
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), k), "ii", &position, &extra)) throw_python_error();
     copies.emplace_back(position, extra);
   }
   has_eager = attribute(spec, "eager").get() != Py_None;
@@ -214,7 +214,7 @@ void Spec::Variant::read(Ref backward) {
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(flags.get()); ++i)
         present.push_back(PyObject_IsTrue(PySequence_Fast_GET_ITEM(flags.get(), i)) == 1);
     }
-    if (PyErr_Occurred()) throw python_error();
+    if (PyErr_Occurred()) throw_python_error();
   } else {
     run = Ref(Py_NewRef(backward.get()));
   }

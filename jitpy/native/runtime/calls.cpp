@@ -1,12 +1,18 @@
 // CallStep: eager operators through torch's dispatcher, and any other callable through Python.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
-#include <torch/csrc/utils/python_arg_parser.h>
+#include <ATen/core/stack.h>
 
+#include "operator_values.h"
 #include "steps.h"
 
 namespace jitpy {
+
+struct OperatorStack {
+  torch::jit::Stack values;
+};
+
+void FreeOperatorStack::operator()(OperatorStack* stack) const { delete stack; }
 
 Template::Template(PyObject* value, const PlanReader& reader) {
   if (!reader.has_refs(value)) {
@@ -62,7 +68,7 @@ Ref Template::build(const Frame& frame) const {
       Ref result = checked(PyDict_New());
       for (size_t i = 0; i < children_.size(); ++i) {
         Ref item = children_[i].build(frame);
-        if (PyDict_SetItem(result.get(), keys_[i], item.get()) < 0) throw python_error();
+        if (PyDict_SetItem(result.get(), keys_[i], item.get()) < 0) throw_python_error();
       }
       return result;
     }
@@ -86,7 +92,7 @@ struct CallTarget {
   CallTarget(PyObject* step, const PlanReader& reader) {
     slots = reader.slots(attribute(step, "slots").get());
     int multiple = PyObject_IsTrue(attribute(step, "multiple").get());
-    if (multiple < 0) throw python_error();
+    if (multiple < 0) throw_python_error();
     sequence = multiple != 0 || slots.size() != 1;
     Ref mode = attribute(step, "grad");
     if (mode.get() != Py_None) grad = mode.get() == Py_True;
@@ -98,7 +104,7 @@ struct CallTarget {
     }
     Ref string = checked(PyObject_Str(text.get()));
     const char* characters = PyUnicode_AsUTF8(string.get());
-    if (characters == nullptr) throw python_error();
+    if (characters == nullptr) throw_python_error();
     name = characters;
   }
 
@@ -117,7 +123,7 @@ void store(Slot& slot, c10::IValue&& value) {
       slot.set_object(Py_None);
     }
   } else {
-    slot.set_object(torch::jit::toPyObject(std::move(value)).release().ptr());
+    slot.set_object(checked(to_python(std::move(value))).release());
   }
 }
 
@@ -203,7 +209,7 @@ class Argument {
   // The general way: as a Python argument, converted as torch converts arguments of torch.ops calls.
   c10::IValue convert(const Frame& frame) const {
     Ref object = template_.build(frame);
-    return torch::jit::toIValue(object.get(), type_, length_);
+    return to_ivalue(object.get(), type_, length_);
   }
 
   Way way_ = Way::python;
@@ -221,12 +227,36 @@ class OperatorCall final : public Step {
   OperatorCall(c10::OperatorHandle handle, CallTarget target)
       : handle_(std::move(handle)),
         target_(std::move(target)),
-        numbers_as_tensors_(torch::should_allow_numbers_as_tensors(name_without_namespace(handle_))),
+        numbers_as_tensors_(takes_numbers_as_tensors(name_without_namespace(handle_))),
         callers_keys_(handle_.operator_name().name.compare(0, 6, "aten::") != 0) {}
 
   // Converts the arguments once. Throws where one does not fit the schema.
   void read_arguments(PyObject* args, PyObject* kwargs, const PlanReader& reader) {
-    torch::jit::ToIValueAllowNumbersAsTensors allow(numbers_as_tensors_);
+    with_numbers_as_tensors(numbers_as_tensors_, [&] { read(args, kwargs, reader); });
+  }
+
+  void run(Frame& frame) const override {
+    if (!frame.stack) frame.stack.reset(new OperatorStack);
+    auto& stack = frame.stack->values;
+    stack.assign(constants_.begin(), constants_.end());
+    with_numbers_as_tensors(numbers_as_tensors_, [&] {
+      for (const Argument& argument : dynamic_) stack[argument.position()] = argument.value(frame);
+    });
+    {
+      std::optional<c10::impl::ForceDispatchKeyGuard> keys;
+      if (callers_keys_ && !frame.autograd) keys.emplace(frame.caller_keys);
+      std::optional<at::AutoGradMode> mode;
+      if (target_.grad) mode.emplace(*target_.grad);
+      ReleaseGil released;
+      handle_.callBoxed(stack);
+    }
+    take_results(frame, stack);
+    stack.clear();
+    if (PyErr_CheckSignals() < 0) throw_python_error();
+  }
+
+ private:
+  void read(PyObject* args, PyObject* kwargs, const PlanReader& reader) {
     const auto& schema = handle_.schema().arguments();
     size_t used = 0;
     size_t positional = PySequence_Fast_GET_SIZE(args);
@@ -245,41 +275,19 @@ class OperatorCall final : public Step {
         constants_.emplace_back();
         dynamic_.emplace_back(i, value, schema[i], reader);
       } else {
-        constants_.push_back(torch::jit::toIValue(value, schema[i].real_type(), schema[i].N()));
+        constants_.push_back(to_ivalue(value, schema[i].real_type(), schema[i].N()));
       }
     }
     TORCH_CHECK(used == positional + PyDict_GET_SIZE(kwargs), "surplus arguments");
   }
 
-  void run(Frame& frame) const override {
-    auto& stack = frame.stack;
-    stack.assign(constants_.begin(), constants_.end());
-    {
-      torch::jit::ToIValueAllowNumbersAsTensors allow(numbers_as_tensors_);
-      for (const Argument& argument : dynamic_) stack[argument.position()] = argument.value(frame);
-    }
-    {
-      std::optional<c10::impl::ForceDispatchKeyGuard> keys;
-      if (callers_keys_ && !frame.autograd) keys.emplace(frame.caller_keys);
-      std::optional<at::AutoGradMode> mode;
-      if (target_.grad) mode.emplace(*target_.grad);
-      ReleaseGil released;
-      handle_.callBoxed(stack);
-    }
-    take_results(frame);
-    stack.clear();
-    if (PyErr_CheckSignals() < 0) throw python_error();
-  }
-
- private:
   static std::string name_without_namespace(const c10::OperatorHandle& handle) {
     const std::string& name = handle.operator_name().name;
     size_t colons = name.find("::");
     return colons == std::string::npos ? name : name.substr(colons + 2);
   }
 
-  void take_results(Frame& frame) const {
-    auto& stack = frame.stack;
+  void take_results(Frame& frame, torch::jit::Stack& stack) const {
     if (!target_.sequence) {
       if (stack.empty()) {  // an assertion, say
         store(frame.slots[target_.slots[0]], c10::IValue());
@@ -370,7 +378,7 @@ std::optional<c10::OperatorHandle> find_operator(PyObject* function) {
   Ref name = attribute(schema.get(), "name"), overload = attribute(schema.get(), "overload_name");
   const char* name_text = PyUnicode_AsUTF8(name.get());
   const char* overload_text = PyUnicode_AsUTF8(overload.get());
-  if (name_text == nullptr || overload_text == nullptr) throw python_error();
+  if (name_text == nullptr || overload_text == nullptr) throw_python_error();
   return c10::Dispatcher::singleton().findSchema({name_text, overload_text});
 }
 
@@ -383,9 +391,8 @@ std::unique_ptr<Step> make_operator_call(PyObject* step, const PlanReader& reade
   auto call = std::make_unique<OperatorCall>(*handle, CallTarget(step, reader));
   try {
     call->read_arguments(attribute(step, "args").get(), attribute(step, "kwargs").get(), reader);
-  } catch (const python_error&) {
-    throw;
   } catch (const std::exception&) {
+    if (restore_python_error()) throw;
     PyErr_Clear();
     return nullptr;  // whatever is wrong with the arguments, the Python call says it as eager does
   }
@@ -396,7 +403,7 @@ std::unique_ptr<Step> make_python_call(PyObject* step, const PlanReader& reader)
   Ref function = attribute(step, "function");
   Ref args = attribute(step, "args"), kwargs = attribute(step, "kwargs");
   if (!PyTuple_Check(args.get()) || !PyDict_Check(kwargs.get()))
-    throw torch::TypeError("CallStep: args must be a tuple and kwargs a dict");
+    throw_type_error("CallStep: args must be a tuple and kwargs a dict");
   return std::make_unique<PythonCall>(function.get(), args.get(), kwargs.get(), CallTarget(step, reader), reader);
 }
 

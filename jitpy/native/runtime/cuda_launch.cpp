@@ -3,7 +3,6 @@
 #include <limits>
 #include <mutex>
 
-#include <ATen/record_function.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "cuda_driver.h"
@@ -54,7 +53,7 @@ PyTypeObject gpu_function_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 const GpuFunction* unpack(PyObject* object) {
   if (Py_TYPE(object) != &gpu_function_type)
-    throw torch::TypeError(std::string("a launch takes a GpuFunction, not ") + Py_TYPE(object)->tp_name);
+    throw_type_error(std::string("a launch takes a GpuFunction, not ") + Py_TYPE(object)->tp_name);
   return reinterpret_cast<GpuFunctionObject*>(object)->function;
 }
 
@@ -133,7 +132,7 @@ class LaunchStep final : public Step {
         if (!general_.parameters[i].fits(static_cast<int64_t>(cells[i]))) {
           PyErr_Format(PyExc_OverflowError, "kernel %s: %lld is too large for its index type", name_.c_str(),
                        static_cast<long long>(cells[i]));
-          throw python_error();
+          throw_python_error();
         }
       }
     }
@@ -156,14 +155,7 @@ class LaunchStep final : public Step {
       ReleaseGil released;  // a launch may wait for a full queue, which a callback in need of the GIL may hold up
       driver.need_context(frame.device);
       CudaFunction handle = function->on(frame.device);
-      auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
-      if (C10_UNLIKELY(callbacks.has_value())) {  // a profiler is on
-        at::RecordFunction record(std::move(*callbacks));
-        if (record.isActive()) record.before(name_);
-        driver.launch(handle, grid, function->shape, stream, parameters.data());
-      } else {
-        driver.launch(handle, grid, function->shape, stream, parameters.data());
-      }
+      run_recorded(name_, [&] { driver.launch(handle, grid, function->shape, stream, parameters.data()); });
     }
     for (const Argument& argument : arguments_)
       if (argument.bumped) {
@@ -189,11 +181,11 @@ class LaunchStep final : public Step {
     }
     Slot& slot = frame.slots[argument.slot];
     if (slot.tensor.defined()) {
-      if (type != Type::pointer) throw torch::TypeError("kernel " + name_ + " takes a number, not a tensor");
+      if (type != Type::pointer) throw_type_error("kernel " + name_ + " takes a number, not a tensor");
       return address(slot.tensor, argument, frame.device);
     }
     TORCH_CHECK(slot.object != nullptr, "kernel ", name_, " reads an empty slot");
-    if (type == Type::pointer) throw torch::TypeError("kernel " + name_ + " takes a tensor, not a number");
+    if (type == Type::pointer) throw_type_error("kernel " + name_ + " takes a tensor, not a number");
     void* found = slot.number_address();
     return PyFloat_Check(slot.object) ? real(*static_cast<double*>(found), type)
                                       : number(*static_cast<int64_t*>(found), type);
@@ -254,11 +246,11 @@ Variant read_variant(PyObject* kernel, PyObject* function, PyObject* grid, const
   Ref parameters = checked(PySequence_Fast(attribute(kernel, "parameters").get(), "GpuKernel: parameters"));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(parameters.get()); ++i) {
     PyObject *name, *kind;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(parameters.get(), i), "UU", &name, &kind)) throw python_error();
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(parameters.get(), i), "UU", &name, &kind)) throw_python_error();
     int is_divisible = PySequence_Contains(divisible.get(), name);
-    if (is_divisible < 0) throw python_error();
+    if (is_divisible < 0) throw_python_error();
     const char* text = PyUnicode_AsUTF8(kind);
-    if (text == nullptr) throw python_error();
+    if (text == nullptr) throw_python_error();
     variant.parameters.push_back({type_of(text), is_divisible != 0});
   }
   return variant;
@@ -316,7 +308,7 @@ PyObject* gpu_function_load(PyObject* object, PyObject* number) {
     CudaDriver::get().need_context(static_cast<int>(device));
     unpack(object)->on(static_cast<int>(device));
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
   Py_RETURN_NONE;
@@ -343,8 +335,8 @@ PyObject* python_addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < size; ++i) {
       PyObject* item = PyTuple_GET_ITEM(args[0], i);
       uint64_t address = 0;
-      if (THPVariable_Check(item)) {
-        const at::Tensor& tensor = THPVariable_Unpack(item);
+      if (is_tensor(item)) {
+        const at::Tensor& tensor = tensor_of(item);
         if (!tensor.is_cuda() || tensor.get_device() != device) Py_RETURN_NONE;
         address = reinterpret_cast<uint64_t>(tensor.const_data_ptr());
       }
@@ -358,7 +350,7 @@ PyObject* python_addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
     }
     return result.release();
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
 }
@@ -384,7 +376,7 @@ void* current_cuda_stream(int device) {
   Ref number = checked(PyLong_FromLong(device));
   Ref stream = checked(PyObject_CallOneArg(getter, number.get()));
   void* handle = PyLong_AsVoidPtr(stream.get());
-  if (handle == nullptr && PyErr_Occurred()) throw python_error();
+  if (handle == nullptr && PyErr_Occurred()) throw_python_error();
   return handle;
 }
 
@@ -392,7 +384,7 @@ std::unique_ptr<Step> make_launch(PyObject* step, const PlanReader& reader) {
   PyObject *usual, *general;
   Ref functions = attribute(step, "functions"), kernel = attribute(step, "kernel"), grid = attribute(step, "grid");
   TORCH_CHECK_VALUE(PyTuple_CheckExact(functions.get()), "LaunchStep: its kernel has not been compiled");
-  if (!PyArg_ParseTuple(functions.get(), "OO", &usual, &general)) throw python_error();
+  if (!PyArg_ParseTuple(functions.get(), "OO", &usual, &general)) throw_python_error();
   Variant first = read_variant(kernel.get(), usual, grid.get(), reader);
   Ref general_kernel = attribute(step, "general"), general_grid = attribute(step, "general_grid");
   if (general_kernel.get() == Py_None)
@@ -413,7 +405,7 @@ std::unique_ptr<Step> make_launch(PyObject* step, const PlanReader& reader) {
                     "LaunchStep: as many arguments as the kernel has parameters");
   Ref name = checked(PyObject_Str(attribute(step, "name").get()));
   const char* text = PyUnicode_AsUTF8(name.get());
-  if (text == nullptr) throw python_error();
+  if (text == nullptr) throw_python_error();
   return std::make_unique<LaunchStep>(std::move(first), std::move(second), std::move(arguments), text);
 }
 

@@ -8,9 +8,9 @@
 #include <ATen/core/Generator.h>
 #include <ATen/cuda/PhiloxCudaState.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/Exceptions.h>
 
 #include "module.h"
+#include "torch_api.h"
 
 namespace jitpy {
 namespace {
@@ -49,7 +49,7 @@ PyObject* philox_state(PyObject*, PyObject* args) {
                          static_cast<long long>(state.offset_.val),
                          static_cast<unsigned long long>(state.offset_intragraph_));
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
 }

@@ -1,6 +1,5 @@
 // `Executable`: a Plan (jitpy/runtime/plan.py) as a native callable. `executable(*inputs) -> tuple`.
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/GradMode.h>
@@ -128,19 +127,19 @@ struct Program {
   // Puts a copy in place of a tensor that others may see.
   static void own(at::Tensor& tensor, bool given) {
     if (given && tensor.use_count() == 1 && tensor.storage().use_count() == 1) return;
-    tensor = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
+    tensor = empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
   }
 
   void load_inputs(Frame& frame, PyObject* const* args) const {
     for (int32_t i = 0; i < n_inputs; ++i) {
       PyObject* value = args[i];
-      if (THPVariable_Check(value)) {
-        frame.slots[i].tensor = THPVariable_Unpack(value);
+      if (is_tensor(value)) {
+        frame.slots[i].tensor = tensor_of(value);
       } else if (PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value)) {
         Py_INCREF(value);
         frame.slots[i].object = value;
       } else {
-        throw torch::TypeError("input " + std::to_string(i) + " must be a tensor or a number, not " +
+        throw_type_error("input " + std::to_string(i) + " must be a tensor or a number, not " +
                                Py_TYPE(value)->tp_name);
       }
     }
@@ -150,7 +149,7 @@ struct Program {
     for (size_t i = 0; i < symbols.size(); ++i)
       if (!symbols[i].read(frame, &frame.symbols[i])) {
         PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C long");
-        throw python_error();
+        throw_python_error();
       }
     size_fill.run(frame, n_symbols);
   }
@@ -202,20 +201,14 @@ struct Executable {
   Program* program;
 };
 
-// As HANDLE_TH_ERRORS does it: warnings of operators become Python warnings.
+// Warnings of operators become Python warnings.
 template <class Load, class Take>
 void run_program(const Program& program, const Load& load, const Take& take, bool owned = false) {
   if (!program.has_calls) {
     program.run(load, take, owned);
     return;
   }
-  torch::PyWarningHandler handler;
-  try {
-    program.run(load, take, owned);
-  } catch (...) {
-    handler.set_in_exception();
-    throw;
-  }
+  with_python_warnings([&] { program.run(load, take, owned); });
 }
 
 PyObject* executable_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
@@ -232,7 +225,7 @@ PyObject* executable_call(PyObject* self, PyObject* const* args, size_t nargsf, 
                 [&](Frame& frame) { result = program->take_outputs(frame); });
     return result.release();
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
 }
@@ -253,7 +246,7 @@ PyObject* executable_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     self->program = program.release();
     return reinterpret_cast<PyObject*>(self);
   } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
+    set_python_exception();
     return nullptr;
   }
 }
@@ -339,7 +332,7 @@ bool is_executable(PyObject* object) { return Py_TYPE(object) == &executable_typ
 void run_executable(PyObject* executable, Slots inputs, Slots& outputs) {
   const Program& program = *reinterpret_cast<Executable*>(executable)->program;
   if (static_cast<int32_t>(inputs.size()) != program.n_inputs)
-    throw torch::TypeError("this executable takes " + std::to_string(program.n_inputs) + " inputs, got " +
+    throw_type_error("this executable takes " + std::to_string(program.n_inputs) + " inputs, got " +
                            std::to_string(inputs.size()));
   run_program(
       program, [&](Frame& frame) { std::move(inputs.begin(), inputs.end(), frame.slots); },

@@ -3,13 +3,15 @@
 
 #include <Python.h>
 
-#include <ATen/core/ivalue.h>
-#include <ATen/core/stack.h>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include <ATen/core/TensorBody.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
+
+#include "torch_api.h"
 
 namespace jitpy {
 
@@ -63,7 +65,7 @@ struct Slot {
 
   // A new reference to what the slot holds.
   PyObject* to_python() const {
-    if (tensor.defined()) return THPVariable_Wrap(tensor);
+    if (tensor.defined()) return jitpy::to_python(tensor);
     TORCH_CHECK(object != nullptr, "a step reads an empty slot");
     Py_INCREF(object);
     return object;
@@ -71,8 +73,8 @@ struct Slot {
 
   // From a new or borrowed reference; the caller keeps its own.
   void set_from_python(PyObject* value) {
-    if (THPVariable_Check(value)) {
-      set(THPVariable_Unpack(value));
+    if (is_tensor(value)) {
+      set(tensor_of(value));
     } else {
       Py_INCREF(value);
       set_object(value);
@@ -85,9 +87,9 @@ struct Slot {
       real = PyFloat_AS_DOUBLE(object);
     } else if (PyLong_Check(object)) {
       integer = PyLong_AsLongLong(object);
-      if (integer == -1 && PyErr_Occurred()) throw python_error();
+      if (integer == -1 && PyErr_Occurred()) throw_python_error();
     } else {
-      throw torch::TypeError(std::string("a kernel takes tensors, int and float, not ") + Py_TYPE(object)->tp_name);
+      throw_type_error(std::string("a kernel takes tensors, int and float, not ") + Py_TYPE(object)->tp_name);
     }
     return &integer;
   }
@@ -118,6 +120,12 @@ inline Ints resolve(const Sizes& sizes, const int64_t* table) {
   return result;
 }
 
+// The arguments and results of operators (calls.cpp).
+struct OperatorStack;
+struct FreeOperatorStack {
+  void operator()(OperatorStack* stack) const;
+};
+
 // torch's current stream of a CUDA device, as a cudaStream_t (cuda_launch.cpp). With the GIL held.
 void* current_cuda_stream(int device);
 
@@ -131,7 +139,7 @@ struct Frame {
   int device = -1;  // the CUDA device of the plan, -1: none
   // what the caller had, before autograd was switched off
   c10::impl::LocalDispatchKeySet caller_keys = c10::impl::tls_local_dispatch_key_set();
-  torch::jit::Stack stack;                     // reused by all operator calls of the frame
+  std::unique_ptr<OperatorStack, FreeOperatorStack> stack;  // made by the first operator call, for all of the frame
 
   // The stream that launches go to: that which is current at the first of them.
   void* stream() {
@@ -184,7 +192,7 @@ class Ref {
 
 // For C API calls that return a new reference: throws where they failed.
 inline Ref checked(PyObject* object) {
-  if (object == nullptr) throw python_error();
+  if (object == nullptr) throw_python_error();
   return Ref(object);
 }
 

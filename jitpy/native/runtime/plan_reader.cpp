@@ -11,13 +11,13 @@ namespace jitpy {
 
 bool flag(PyObject* object, const char* name) {
   int truth = PyObject_IsTrue(attribute(object, name).get());
-  if (truth < 0) throw python_error();
+  if (truth < 0) throw_python_error();
   return truth != 0;
 }
 
 int64_t integer(PyObject* object, const char* name) {
   int64_t value = PyLong_AsLongLong(attribute(object, name).get());
-  if (value == -1 && PyErr_Occurred()) throw python_error();
+  if (value == -1 && PyErr_Occurred()) throw_python_error();
   return value;
 }
 
@@ -39,7 +39,7 @@ SizeFill PlanReader::size_fill(PyObject* owner, const char* function, const char
     Ref items = checked(PySequence_Fast(listed.get(), "plan: size entries must be a sequence"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
       long entry = PyLong_AsLong(PySequence_Fast_GET_ITEM(items.get(), i));
-      if (entry == -1 && PyErr_Occurred()) throw python_error();
+      if (entry == -1 && PyErr_Occurred()) throw_python_error();
       TORCH_CHECK_VALUE(0 <= entry && entry < n_sizes, "plan: there is no size ", entry);
       fill.entries.push_back(static_cast<int32_t>(entry));
     }
@@ -71,7 +71,7 @@ PlanReader::PlanReader(PyObject* plan) {
                                 static_cast<int32_t>(PyObject_Size(attribute(plan, "symbols").get())));
   autograd = flag(plan, "autograd");
   Ref where = attribute(plan, "device");
-  if (!THPDevice_Check(where.get())) throw torch::TypeError("plan: its device is no torch.device");
+  if (!THPDevice_Check(where.get())) throw_type_error("plan: its device is no torch.device");
   device = reinterpret_cast<THPDevice*>(where.get())->device;
   TORCH_CHECK_VALUE(!device.is_cuda() || device.has_index(), "plan: a CUDA device needs its index");
   TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
@@ -80,13 +80,13 @@ PlanReader::PlanReader(PyObject* plan) {
 }
 
 PyObject* PlanReader::keep(PyObject* value) const {
-  if (PyList_Append(kept_.get(), value) < 0) throw python_error();
+  if (PyList_Append(kept_.get(), value) < 0) throw_python_error();
   return value;
 }
 
 int32_t PlanReader::slot(PyObject* value) const {
   long number = PyLong_AsLong(value);
-  if (number == -1 && PyErr_Occurred()) throw python_error();
+  if (number == -1 && PyErr_Occurred()) throw_python_error();
   TORCH_CHECK_VALUE(0 <= number && number < n_slots, "plan: there is no slot ", number);
   return static_cast<int32_t>(number);
 }
@@ -113,7 +113,7 @@ Size PlanReader::size(PyObject* value) const {
     result.entry = static_cast<int32_t>(entry);
   } else {
     result.value = PyLong_AsLongLong(value);
-    if (result.value == -1 && PyErr_Occurred()) throw python_error();
+    if (result.value == -1 && PyErr_Occurred()) throw_python_error();
   }
   return result;
 }

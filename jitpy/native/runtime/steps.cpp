@@ -1,8 +1,6 @@
 // The steps of a program that jitpy's own kernels and their memory need: allocate, run, view, copy, bind sizes, free.
 #include <algorithm>
 
-#include <ATen/ops/empty_strided.h>
-#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/Device.h>
@@ -96,7 +94,7 @@ class AllocStep final : public Step {
 
   // On a GPU what the operator does, without the dispatcher.
   at::Tensor device_tensor(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
-    if (!device_.is_cuda() || !current_) return at::empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
+    if (!device_.is_cuda() || !current_) return empty_strided(shape, stride, at::TensorOptions(device_).dtype(dtype_));
     c10::Allocator* allocator = c10::GetAllocator(device_.type());
     auto storage = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), allocator->allocate(bytes), allocator, true);
@@ -156,7 +154,7 @@ class KernelStep final : public Step {
         ReleaseGil released;
         launch(addresses.data(), frame.sizes);
       }
-      if (PyErr_CheckSignals() < 0) throw python_error();
+      if (PyErr_CheckSignals() < 0) throw_python_error();
     }
     for (const Pointer& pointer : pointers_)
       if (pointer.bumped) bump_version(frame.slots[pointer.slot].tensor);
@@ -178,14 +176,7 @@ class KernelStep final : public Step {
   }
 
   void launch(void* const* pointers, const int64_t* sizes) const {
-    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
-    if (C10_UNLIKELY(callbacks.has_value())) {  // a profiler is on
-      at::RecordFunction record(std::move(*callbacks));
-      if (record.isActive()) record.before(name_);
-      kernel_(pointers, sizes);
-    } else {
-      kernel_(pointers, sizes);
-    }
+    run_recorded(name_, [&] { kernel_(pointers, sizes); });
   }
 
   static void bump_version(const at::Tensor& tensor) {
@@ -283,7 +274,7 @@ class BindStep final : public Step {
       int64_t value;
       if (!symbol.place.read(frame, &value) || value < symbol.low || value > symbol.high) {
         PyErr_SetString(error_, "a number is out of range for a size");
-        throw python_error();
+        throw_python_error();
       }
       frame.symbols[symbol.number] = value;
     }
@@ -291,7 +282,7 @@ class BindStep final : public Step {
     for (const Check& check : checks_) {
       if (frame.sizes[check.entry] != 0) continue;
       PyErr_SetObject(error_, check.text);
-      throw python_error();
+      throw_python_error();
     }
   }
 
@@ -323,13 +314,13 @@ bool SymbolPlace::read(const Frame& frame, int64_t* value) const {
   const Slot& from = frame.slots[slot];
   if (dim < 0) {
     if (from.object == nullptr || !PyLong_Check(from.object))
-      throw torch::TypeError("input " + std::to_string(slot) + " must be an int");
+      throw_type_error("input " + std::to_string(slot) + " must be an int");
     int overflow;
     *value = PyLong_AsLongLongAndOverflow(from.object, &overflow);
     return overflow == 0;
   }
   if (!from.tensor.defined() || from.tensor.dim() <= dim)
-    throw torch::TypeError("input " + std::to_string(slot) + " must be a tensor with more than " +
+    throw_type_error("input " + std::to_string(slot) + " must be a tensor with more than " +
                            std::to_string(dim) + " dims");
   *value = stride ? from.tensor.stride(dim) : from.tensor.size(dim);
   return true;
@@ -350,7 +341,7 @@ void SizeFill::run(const Frame& frame, int32_t n_symbols) const {
               "plan: a size function returned another number of sizes");
   for (size_t i = 0; i < entries.size(); ++i) {
     int64_t value = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(values.get(), i));
-    if (value == -1 && PyErr_Occurred()) throw python_error();
+    if (value == -1 && PyErr_Occurred()) throw_python_error();
     frame.sizes[entries[i]] = value;
   }
 }
@@ -372,9 +363,9 @@ std::unique_ptr<Step> PlanReader::bind_step(PyObject* value) const {
   Ref found = checked(PySequence_Fast(attribute(value, "checks").get(), "BindStep: checks must be a sequence"));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(found.get()); ++i) {
     PyObject *entry, *text;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(found.get(), i), "OO", &entry, &text)) throw python_error();
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(found.get(), i), "OO", &entry, &text)) throw_python_error();
     long number = PyLong_AsLong(entry);
-    if (number == -1 && PyErr_Occurred()) throw python_error();
+    if (number == -1 && PyErr_Occurred()) throw_python_error();
     TORCH_CHECK_VALUE(0 <= number && number < n_sizes, "plan: there is no size ", number);
     checks.push_back({static_cast<int32_t>(number), keep(text)});
   }
@@ -387,7 +378,7 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
   if (type == alloc_) {
     Ref dtype = attribute(value, "dtype"), device = attribute(value, "device");
     if (!THPDtype_Check(dtype.get()) || !THPDevice_Check(device.get()))
-      throw torch::TypeError("AllocStep: dtype must be a torch.dtype and device a torch.device");
+      throw_type_error("AllocStep: dtype must be a torch.dtype and device a torch.device");
     Sizes shape = sizes(attribute(value, "shape").get()), stride = sizes(attribute(value, "stride").get());
     TORCH_CHECK_VALUE(shape.size() == stride.size(), "AllocStep: shape and stride differ in length");
     at::Device on = reinterpret_cast<THPDevice*>(device.get())->device;
@@ -409,14 +400,14 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
         bool again = std::any_of(found.begin(), found.end(), [&](const auto& p) { return p.slot == number; });
         found.push_back({number, Size(), number < n_inputs, written, written && !again && is_seen(number)});
       } else {
-        throw torch::TypeError("KernelStep: pointers must be SlotRef or Workspace");
+        throw_type_error("KernelStep: pointers must be SlotRef or Workspace");
       }
     }
     int64_t address = integer(value, "address");
     TORCH_CHECK_VALUE(address != 0, "KernelStep: the kernel's address is 0");
     Ref name = checked(PyObject_Str(attribute(value, "name").get()));
     const char* text = PyUnicode_AsUTF8(name.get());
-    if (text == nullptr) throw python_error();
+    if (text == nullptr) throw_python_error();
     return std::make_unique<KernelStep>(reinterpret_cast<Kernel>(address), std::move(found), text);
   }
   if (type == launch_) return make_launch(value, *this);
@@ -438,7 +429,7 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
   }
   if (type == bind_) return bind_step(value);
   if (type == free_) return std::make_unique<FreeStep>(slots(attribute(value, "slots").get()));
-  throw torch::TypeError(std::string("plan: not a step: ") + type->tp_name);
+  throw_type_error(std::string("plan: not a step: ") + type->tp_name);
 }
 
 }  // namespace jitpy

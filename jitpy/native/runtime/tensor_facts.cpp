@@ -1,22 +1,23 @@
-// The only part of guards that includes torch's headers (and so the only one that is slow to build).
+// The only part of guards that includes torch's headers.
 #include "tensor_facts.h"
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/TracerMode.h>
-#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "torch_api.h"
+
+using jitpy::tensor_of;
 
 int parse_dtype(PyObject* dtype, int16_t* out) {
   if (!THPDtype_Check(dtype)) {
@@ -104,7 +105,7 @@ static bool autograd_passes(const c10::TensorImpl* impl, bool requires_grad, boo
 }
 
 int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) {
-  const at::Tensor& tensor = THPVariable_Unpack(object);
+  const at::Tensor& tensor = tensor_of(object);
   if (!tensor.defined()) return 0;
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->key_set().raw_repr() != check.dispatch_keys) return 0;
@@ -117,12 +118,10 @@ int tensor_passes(PyObject* object, const TensorCheck& check, int64_t* symbols) 
     if (impl->is_inference() != check.is_inference) return 0;
     if (!autograd_passes(impl, check.requires_grad, check.is_inference)) return 0;
     return layout_passes(tensor, check, symbols);
-  } catch (python_error& error) {
-    error.restore();
+  } catch (const std::exception&) {
+    if (!jitpy::restore_python_error()) return 0;
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
     PyErr_Clear();
-    return 0;
-  } catch (const std::exception&) {
     return 0;
   }
 }
@@ -134,7 +133,7 @@ static bool is_plain(const c10::TensorImpl* impl) {
 }
 
 bool restamp_tensor(PyObject* object, TensorStamp* stamp) {
-  const at::Tensor& tensor = THPVariable_Unpack(object);
+  const at::Tensor& tensor = tensor_of(object);
   if (!tensor.defined() || !is_plain(tensor.unsafeGetTensorImpl())) return false;
   stamp->object = object;
   stamp->impl = tensor.unsafeGetTensorImpl();
@@ -165,7 +164,7 @@ static bool same_numbers(const int64_t* a, const int64_t* b, int n) {
 
 static bool is_as_stamped(const TensorStamp& stamp, const int64_t* numbers) {
   if (Py_TYPE(stamp.object) != stamp.type) return false;
-  c10::TensorImpl* impl = THPVariable_Unpack(stamp.object).unsafeGetTensorImpl();
+  c10::TensorImpl* impl = tensor_of(stamp.object).unsafeGetTensorImpl();
   if (impl->key_set().raw_repr() != stamp.dispatch_keys) return false;
   if (static_cast<int16_t>(c10::typeMetaToScalarType(impl->dtype())) != stamp.dtype) return false;
   const at::Device device = impl->device();
@@ -215,8 +214,8 @@ bool state_passes(const StateCheck& check) {
   if (static_cast<int16_t>(c10::get_default_dtype_as_scalartype()) != check.default_dtype) return false;
   for (const auto& autocast : check.autocast) {
     const auto device = static_cast<at::DeviceType>(autocast.device_type);
-    if (at::autocast::is_autocast_enabled(device) != autocast.enabled) return false;
-    if (static_cast<int16_t>(at::autocast::get_autocast_dtype(device)) != autocast.dtype) return false;
+    const auto [enabled, dtype] = jitpy::autocast_of(device);
+    if (enabled != autocast.enabled || static_cast<int16_t>(dtype) != autocast.dtype) return false;
   }
   return true;
 }
@@ -231,8 +230,8 @@ bool attention_passes(const AttentionCheck& check) {
 }
 
 bool storages_overlap(PyObject* first, PyObject* second) {
-  const at::Tensor& a = THPVariable_Unpack(first);
-  const at::Tensor& b = THPVariable_Unpack(second);
+  const at::Tensor& a = tensor_of(first);
+  const at::Tensor& b = tensor_of(second);
   if (!a.has_storage() || !b.has_storage()) return true;
   const c10::StorageImpl* x = a.storage().unsafeGetStorageImpl();
   const c10::StorageImpl* y = b.storage().unsafeGetStorageImpl();
