@@ -46,7 +46,7 @@ def check(place: str, outcomes: dict[object, Outcome]) -> None:
     reused = sum(outcome.reused for outcome in outcomes.values())
     print(f"{len(outcomes)} tried, {reused} at the same address, {len(stale)} stale")
     share = .02 if place in _HELD_BY_GUARDS else .4
-    assert reused >= len(outcomes) * share, f"only {reused} of {len(outcomes)} objects landed where the former ones were"
+    assert reused >= len(outcomes) * share, f"only {reused} of {len(outcomes)} landed at the former address"
 
 
 @pytest.mark.parametrize("place", PLACES)
