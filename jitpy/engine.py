@@ -33,7 +33,7 @@ from .frontend import (
 from .frontend.arrays.values import IS_CAPTURED
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
 from .frontend.builtins.local_classes import forget_twins
-from .frontend.code import all_positional, has_own_builtins, is_readable, param_names
+from .frontend.code import CodeTable, all_positional, has_own_builtins, is_readable, param_names
 from .frontend.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finish.codegen import Unreconstructable
@@ -113,7 +113,7 @@ class Engine:
         #: where `explain` asks: all variants that were made, those that went with a function of the program's too
         self.made: list[Variant] | None = None
         self.skipped: list[BreakRecord] = []
-        self._histories: dict[int, Observations] = {}
+        self._histories: CodeTable[Observations] = CodeTable()
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
         #: the functions and classes with which entries of a dispatcher went: these count as recompilations
@@ -266,7 +266,7 @@ class Engine:
         if plain is not None:
             frames_below.keep_plain(plain)
             raise Skip("disabled", dispatcher.__qualname__)
-        history = self._histories.setdefault(id(code), Observations())
+        history = self._histories.setdefault(code, Observations)
         history.compilations += 1
         forced: dict[int, GraphBreak] = {}
         times: dict[str, float] = {}
@@ -346,7 +346,7 @@ class Engine:
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
                 forced: dict[int, GraphBreak]) -> tuple[World, Executor]:
-        world = World(self._histories.setdefault(id(code), Observations()), globals, self._dynamic())
+        world = World(self._histories.setdefault(code, Observations), globals, self._dynamic())
         world.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
         world.several_selves = self._root is not None and len(self._selves) >= 2

@@ -6,6 +6,7 @@ import builtins
 import dis
 import types
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -116,6 +117,15 @@ class CodeTable(Generic[Fact]):
     def set(self, code: types.CodeType, fact: Fact) -> None:
         facts, key = self._facts, id(code)
         facts[key] = fact, weakref.ref(code, lambda _: facts.pop(key, None) and None)
+
+    def setdefault(self, code: types.CodeType, make: Callable[[], Fact]) -> Fact:
+        found = self.get(code)
+        if found is None:
+            self.set(code, found := make())
+        return found
+
+    def clear(self) -> None:
+        self._facts.clear()
 
     def __contains__(self, code: types.CodeType) -> bool:
         return id(code) in self._facts
