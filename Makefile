@@ -4,7 +4,7 @@
 # make test-gpu  the tests that need a GPU
 # make fuzz   random programs, eager against jitted, for MINUTES=n (default 10)
 # make matrix the tests on every CPython from 3.11 on that is found
-# make lint   ruff, and the type checker on the public surface
+# make lint   ruff, the type checker, and the size of the product code
 # make bench  every benchmark, against eager and torch.compile
 # make clean  remove build products (the environment stays; `make distclean` removes it too)
 #
@@ -56,6 +56,7 @@ matrix:
 lint: $(TOOLS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	$(PY) tools/sizes.py
 
 bench: setup
 	$(PY) -m benchmarks.run
