@@ -31,27 +31,6 @@ def visit(arguments: Any, fn: Any) -> None:
             visit(item, fn)
 
 
-def at_path(args: Any, kwargs: Any, path: tuple[Any, ...]) -> Any:
-    """The argument at a position or keyword, and on in lists."""
-    value = kwargs[path[0]] if isinstance(path[0], str) else args[path[0]]
-    for key in path[1:]:
-        value = value[key]
-    return value
-
-
-def replaced(args: Any, kwargs: Any, path: tuple[Any, ...], value: Any) -> tuple[Any, Any]:
-    """Arguments with another value at a place."""
-
-    def put(tree: Any, rest: tuple[Any, ...]) -> Any:
-        if not rest:
-            return value
-        if isinstance(tree, dict):
-            return {**tree, rest[0]: put(tree[rest[0]], rest[1:])}
-        return type(tree)(put(item, rest[1:]) if k == rest[0] else item for k, item in enumerate(tree))
-
-    return (args, put(kwargs, path)) if isinstance(path[0], str) else (put(args, path), kwargs)
-
-
 def flat(values: list[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:

@@ -13,6 +13,7 @@ from jitpy import config
 from ..ir.alias import alias_kind
 from ..ir.failures import may_fail
 from ..ir.graph import CONSTANT, INPUT, OWNED, Graph, Node, map_nodes
+from ..ir.ops import through_views
 from ..ir.ops.functional import in_place_of
 from ..ir.spec import contiguous_stride
 from ..schedule.batches import Batch, batch_kernel, gather
@@ -23,7 +24,7 @@ from ..schedule.memory import can_write_over
 from ..schedule.order import Memory, in_order
 from ..schedule.products import Choice
 from ..schedule.values import Computed, HostScalar, Stored, Value, View, base_of
-from .arguments import Argument, at_path, flat, strided, visit
+from .arguments import Argument, flat, strided, visit
 from .size_table import SizeTable
 from .target import Printed, Target
 
@@ -226,6 +227,8 @@ class Arrangement:
                 if self._may_alias(unit.call.node):
                     self.keep.update(base_of(v) for v in operands)
                     self.keep.update(v for v in (made if isinstance(made, tuple) else (made,)) if isinstance(v, Value))
+        #: without results
+        self.last_unit = {**self.last, **dict.fromkeys(self.keep, end)}
         for value in (*flat(self.output_values), *self.mutation_values):
             touch(value, end)
         for value in self.keep:
@@ -296,7 +299,7 @@ class Arrangement:
         found = []
         for target, path in zip(parts[len(parts) - len(in_place.paths):], in_place.paths, strict=True):
             values: list[Any] = []
-            visit(at_path(args, kwargs, path), values.append)
+            visit(through_views.at(args, kwargs, path), values.append)
             found.append((target, values[0]))
         return found
 
@@ -350,9 +353,12 @@ class Arrangement:
                 written = self.home[written]
             if written is not source:
                 return None
-        if any(self._reads_later(value, source) for value in (*flat(self.output_values), *self.mutation_values)):
+        # (results that are views of an input show what is written to it, whenever that is)
+        shown = [value for value in flat(self.output_values) if written is None or not isinstance(value, View)]
+        if any(self._reads_later(value, source) for value in (*shown, *self.mutation_values)):
             return None
-        if self.last.get(source, k) > k or not self._same_layout(target, source):
+        last = self.last if written is None else self.last_unit
+        if last.get(source, k) > k or not self._same_layout(target, source):
             return None
         return source
 

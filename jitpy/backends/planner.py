@@ -11,6 +11,7 @@ import torch
 from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
+from ..ir.ops import through_views
 from ..ir.ops.functional import InPlace, copied, in_place_of
 from ..ir.ops.registered import looks_at_grad_mode
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
@@ -33,7 +34,7 @@ from ..runtime.plan import (
 )
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
-from .arguments import Argument, at_path, flat, replaced, strided, visit
+from .arguments import Argument, flat, strided, visit
 from .arrangement import IN_PLACE, LARGE_BYTES, Arrangement, Unit
 from .target import Target
 
@@ -422,8 +423,8 @@ class Planner(Arrangement):
                     self.runs_once = True
             else:
                 slot = self._new_slot()
-                self.steps.append(CallStep(copied, (at_path(args, kwargs, path),), {}, (slot,), grad=False))
-                args, kwargs = replaced(args, kwargs, path, SlotRef(slot))
+                self.steps.append(CallStep(copied, (through_views.at(args, kwargs, path),), {}, (slot,), grad=False))
+                args, kwargs = through_views.put(args, kwargs, path, SlotRef(slot))
             self.slots[part] = slot
         step = None
         if in_place.step is not None:

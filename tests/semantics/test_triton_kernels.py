@@ -188,6 +188,19 @@ def writes_to_a_view(x):
     return out
 
 
+@case(lambda: (vec(3, 40),), lambda: (vec(3, 50),), fullgraph=True)
+def writes_to_a_part_of_an_argument(x):
+    double[(2,)](x[1, 5:25], 20, BLOCK=16)
+    double[(2,)](x[2], 20, BLOCK=16)
+    return x.sum(1)
+
+
+@case(lambda: (vec(3, 40),), fullgraph=True)
+def writes_to_parts_that_lie_apart(x):
+    add[(2,)](x[0], x[1], x[2], 20, BLOCK=16)
+    return x + 1
+
+
 @case(two(20), lambda: (vec(20), None), lambda: (vec(6), vec(6)), fullgraph=True)
 def with_heuristics(x, y):
     out = torch.empty_like(x)

@@ -302,6 +302,45 @@ def writes_to_view_of_argument(x):
     return x * 2
 
 
+@case(lambda: (torch.randn(3, 4, 6), torch.randn(4, 3)), lambda: (torch.randn(3, 5, 6), torch.randn(5, 3)),
+      lambda: (torch.randn(3, 6, 6), torch.randn(6, 3)), fullgraph=True)
+def writes_to_a_cache_line_by_line(cache, x):
+    total = torch.zeros(())
+    for line in range(3):
+        add_to(x * line, cache[line, :, 3:])
+        scale_into(x=x, out=cache[line].t()[:3].t(), scale=2.0)
+        total = total + cache[line].sum()
+    return total, cache[1]
+
+
+@case(rows(4), fullgraph=True)
+def view_and_whole_are_written(x):
+    part = x[1:3]
+    add_to(torch.ones(3), part)
+    before = x * 1.0
+    add_to(torch.ones(3), x)
+    add_to(torch.ones(3), part)
+    return before, part + 1
+
+
+@case(rows(4), fullgraph=True)
+def two_views_are_written_together(x):
+    to_each(torch.ones(3), [x[:2], x[2:]])
+    return x.sum()
+
+
+@case(rows(4), fullgraph=True)
+def returns_beside_a_view_that_it_writes(x):
+    b = x * 2
+    return two(x[:2], torch.ones(3), b[:2]), b
+
+
+@case(lambda: (torch.randn(8, 3)[2:6],), lambda: (torch.randn(8, 3)[1:6],), fullgraph=True)
+def argument_that_is_a_part(x):
+    add_to(torch.ones(3), x[1])
+    return x + 1
+
+
 @case(rows(4), factory=True, fullgraph=True)
 def writes_to_buffer():
     norm = nn.BatchNorm1d(3)
@@ -449,6 +488,15 @@ def test_arguments_are_written_at_once() -> None:
     jitted(x)
     writes_to_argument_again_and_again(expected)
     torch.testing.assert_close(x, expected)
+
+
+def test_views_of_arguments_are_written_at_once() -> None:
+    cache, x = torch.randn(3, 4, 6), torch.randn(4, 3)
+    expected = cache.clone()
+    writes_to_a_cache_line_by_line(expected, x)
+    jitted = jitpy.jit(writes_to_a_cache_line_by_line, fullgraph=True)
+    assert _copies(lambda: jitted(cache, x)) == 0
+    torch.testing.assert_close(cache, expected)
 
 
 def test_large_arguments_are_written_at_once_beside_other_changes() -> None:

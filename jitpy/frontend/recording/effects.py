@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jitpy.ir import Op, TensorSpec
+from jitpy.ir import ops as table
 from jitpy.ir.failures import is_effect
+from jitpy.ir.ops import through_views
+from jitpy.ir.ops.functional import in_place_of
+from jitpy.ir.ops.through_views import at
 
-from ..traced import Uncapturable, tensors_in
+from ..traced import TracedTensor, Uncapturable, tensors_in
 from .schemas import SchemaFacts
 
 if TYPE_CHECKING:
@@ -36,6 +41,62 @@ def check_write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], k
         raise Uncapturable("unsupported_op", f"{facts.overload} writes, and takes tensors that require grad")
     if any(target.storage.input is not None for target in targets):
         note_act(recorder, facts.overload)
+
+
+def record_write(recorder: Recorder, facts: SchemaFacts, functional: Any, args: tuple[Any, ...],
+                 kwargs: dict[str, Any], spec: Any) -> Any:
+    """A call of an op of the program's that writes, as `functional`, which writes to copies."""
+    targets = [at(args, kwargs, path) for path in in_place_of(recorder.op(functional)).paths]  # type: ignore[union-attr]
+    nodes, named = recorder.to_node(args), recorder.to_node(kwargs)
+    op, call_args, call_kwargs, wholes = on_memory(
+        recorder, recorder.op(functional), nodes, named, targets, list(tensors_in((args, kwargs))))
+    if op.target is functional:
+        node = recorder.emit(functional, call_args, call_kwargs, spec)
+    else:
+        made = spec if spec is not None else table.infer(op, recorder.sizes, call_args, call_kwargs, False)
+        fresh = made[: len(made) - len(targets)] if isinstance(made, tuple) else ()
+        new = tuple(whole.storage.base.tensor.with_(requires_grad=False, offset=0) if whole is not target else
+                    target.spec.with_(requires_grad=False, offset=0)
+                    for target, whole in zip(targets, wholes, strict=True))
+        node = recorder.graph.add(op, call_args, call_kwargs, (*fresh, *new), recorder.loc,
+                                  grad_enabled=recorder.state.grad_enabled)
+    count = 1 if type(node.spec) is TensorSpec else len(node.spec)  # type: ignore[arg-type]
+    parts = [node] if type(node.spec) is TensorSpec else [recorder._part(node, k) for k in range(count)]
+    results = [recorder.fresh(part) for part in parts[: count - len(targets)]]
+    for whole, part in zip(wholes, parts[count - len(targets):], strict=True):
+        recorder.write(whole, part)
+    given = {name: facts.argument(name, args, kwargs) for name in facts.returns if name is not None}
+    ordered = [results.pop(0) if name is None else given[name] for name in facts.returns]
+    return ordered[0] if len(ordered) == 1 else tuple(ordered) or None
+
+
+def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[TracedTensor],
+              others: list[TracedTensor]) -> tuple[Op, Any, Any, list[TracedTensor]]:
+    """A call of an op with the facet `in_place` that writes to views of inputs, as one that writes to what they show,
+    and what is written then; the call itself where there are none. Its arguments are nodes already. `others` are all
+    tensors that it takes.
+    """
+    in_place = in_place_of(op)
+    assert in_place is not None
+    geometries: list[Any] = []
+    wholes: list[TracedTensor] = []
+    for target, path in zip(targets, in_place.paths, strict=True):
+        storage = target.storage
+        base = storage.base
+        shown = target.chain and storage.input is not None and target.dtype == base.tensor.dtype and \
+            base.tensor.stride == recorder.graph.inputs[storage.input].tensor.stride and \
+            not any(other is not target and other.storage is storage for other in others)
+        if not shown:
+            geometries.append(None)
+            wholes.append(target)
+            continue
+        args, kwargs = through_views.put(args, kwargs, path, base)
+        spec, start = target.spec, recorder.graph.inputs[storage.input].tensor.offset
+        geometries.append((spec.shape, spec.stride, spec.offset - start))
+        wholes.append(TracedTensor(recorder, storage, (), base, base.tensor))
+    if not any(geometries):
+        return op, args, kwargs, targets
+    return through_views.through_views(op), (args, kwargs, tuple(geometries)), {}, wholes
 
 
 def note_act(recorder: Recorder, what: Any) -> None:

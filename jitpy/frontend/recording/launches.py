@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jitpy.ir import Op
+from jitpy.ir import ops as table
 
 from ..traced import TracedTensor, Uncapturable
-from .effects import note_act
+from .effects import note_act, on_memory
+from .overlap import apart
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -30,9 +32,10 @@ def record_launch(recorder: Recorder, name: str, make: Callable[[list[Any]], tup
         targets = [tensors[place] for place in written]
         _check(recorder, name, tensors, targets)
         recorder.state.set("grad_enabled", False)
-        nodes = [recorder.node(tensor, detached=True) for tensor in tensors]
-        spec = tuple(nodes[place].tensor.with_(requires_grad=False, offset=0) for place in written)
-        node = recorder.graph.add(op, (recorder.to_node(grids), tuple(nodes), tuple(numbers)), {}, spec, recorder.loc,
+        nodes = tuple([recorder.node(tensor, detached=True) for tensor in tensors])
+        call = recorder.to_node(grids), nodes, tuple(numbers)
+        op, args, kwargs, targets = on_memory(recorder, op, call, {}, targets, tensors)
+        node = recorder.graph.add(op, args, kwargs, table.infer(op, recorder.sizes, args, kwargs, False), recorder.loc,
                                   name=name, grad_enabled=False)
         for number, target in enumerate(targets):
             recorder.write(target, recorder._part(node, number), unseen=True)
@@ -47,7 +50,8 @@ def _check(recorder: Recorder, name: str, tensors: list[TracedTensor], targets: 
         if True in tensor.lazy_bits:
             raise Uncapturable("unsupported_op", f"{name} of a tensor whose conjugation or negation is pending")
     for target in targets:
-        if any(other is not target and other.storage is target.storage for other in tensors):
+        if any(other is not target and other.storage is target.storage and not apart(other, target)
+               for other in tensors):
             raise Uncapturable("unsupported_op", f"{name} writes to memory that it is given twice")
         has_history = target.spec.requires_grad or target.storage.base.tensor.requires_grad
         if has_history and (target.storage.input is None or not target.is_leaf or target.chain):

@@ -41,7 +41,7 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
             if operand.storage is not target.storage or operand is target and other == place and elementwise:
                 continue
             in_place = elementwise and other == place and _same_elements(operand.spec, target.spec)
-            if not in_place and (operand is target or not _apart(operand, target)):  # eager refuses itself, empty too
+            if not in_place and (operand is target or not apart(operand, target)):  # eager refuses itself, empty too
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
 
 
@@ -58,7 +58,7 @@ def _same_elements(a: TensorSpec, b: TensorSpec) -> bool:
     return (a.shape, a.stride, a.offset, a.dtype) == (b.shape, b.stride, b.offset, b.dtype)
 
 
-def _apart(a: TracedTensor, b: TracedTensor) -> bool:
+def apart(a: TracedTensor, b: TracedTensor) -> bool:
     """Whether the two views surely share no element."""
     first, second = a.spec, b.spec
     if first.dtype.itemsize != second.dtype.itemsize:

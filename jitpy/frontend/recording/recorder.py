@@ -489,6 +489,8 @@ class Recorder:
             inner = self.emit(_aten.permute.default, (self.node(call_args[0]), order))
             drawn = self.emit(functional, (inner, *self.to_node(call_args[1:])), self.to_node(call_kwargs))
             node = self.emit(_aten.permute.default, (drawn, [order.index(axis) for axis in range(len(order))]))
+        elif is_programs:
+            return effects.record_write(self, facts, functional, call_args, call_kwargs, spec)
         else:
             node = self.emit(functional, self.to_node(call_args), self.to_node(call_kwargs), spec)
         if under_grad != self.state.grad_enabled:
