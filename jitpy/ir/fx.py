@@ -54,6 +54,7 @@ class _Converter:
         self.out = torch.fx.Graph()
         self.nodes: dict[Node, torch.fx.Node] = {}
         self.sizes: dict[sympy.Basic, Any] = {}
+        self.attributes: dict[int, str] = {}
         self.grad = self.ambient = ambient
         self.follows_grad = any_needs_grad(graph.all_nodes())
 
@@ -123,7 +124,15 @@ class _Converter:
             return {k: self.argument(v) for k, v in value.items()}
         if isinstance(value, slice):
             return slice(*(self.argument(v) for v in (value.start, value.stop, value.step)))
-        return value
+        return value if value is None or value is Ellipsis or type(value) in _PRINTED else self.attribute(value)
+
+    def attribute(self, value: Any) -> torch.fx.Node:
+        """An object that code cannot spell out (a random generator), kept by the module."""
+        name = self.attributes.get(id(value))
+        if name is None:
+            name = self.attributes[id(value)] = f"_object_{len(self.attributes)}"
+            setattr(self.root, name, value)
+        return self.out.get_attr(name)
 
     def size(self, expr: Any) -> Any:
         """The fx node (or int) that computes a size."""
@@ -179,6 +188,9 @@ class _Converter:
             self.set_grad(mutation.runs_with_grad)
             self.out.call_function(torch.ops.aten.copy_.default, (target, source))
 
+
+#: what printed code spells out
+_PRINTED = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 #: a tensor of the same memory with versions of its own, as torch.compile hands it over
 _data_of = torch._C._autograd._get_data_attr

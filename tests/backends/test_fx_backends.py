@@ -277,6 +277,16 @@ def test_floats_that_change_are_no_constants_to_torchs_compiler(backend: str) ->
         same(jitted(torch.ones(3), a), torch.ones(3) * a + a)
 
 
+def test_random_generators() -> None:
+    def fn(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return x + torch.rand(3, generator=generator) + torch.rand(3, generator=generator)
+
+    generator = torch.Generator()
+    jitted = jitpy.jit(fn, backend=Counting(), fullgraph=True)
+    for seed in range(3):
+        same(jitted(torch.ones(3), generator.manual_seed(seed)), fn(torch.ones(3), generator.manual_seed(seed)))
+
+
 # -- training
 
 @pytest.mark.parametrize("backend", [Counting, pytest.param("inductor", marks=pytest.mark.slow),

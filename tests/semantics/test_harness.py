@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.semantics.harness import Case, check
+import jitpy
+from tests.semantics.harness import Case, check, options_of
 
 COUNT = 0
 
@@ -23,6 +24,15 @@ def found(one: Case, wrong: Callable[[Callable[..., Any]], Callable[..., Any]]) 
     with pytest.raises(AssertionError) as caught:
         check(one, jit=lambda fn, **options: wrong(fn))
     return str(caught.value)
+
+
+@pytest.mark.parametrize("system", ["fx-static", "fx-symbolic"])
+def test_graphs_go_through_the_fx_systems(system: str) -> None:
+    options = options_of(system)
+    fn = jitpy.jit(lambda x: x + 1, **options)
+    assert torch.equal(fn(torch.ones(3)), torch.ones(3) + 1) and options["backend"].graphs == 1
+    assert torch.equal(fn(torch.ones(4)), torch.ones(4) + 1)
+    assert options["backend"].graphs == (2 if system == "fx-static" else 1)
 
 
 def test_equal_worlds_pass() -> None:
