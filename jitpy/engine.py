@@ -54,6 +54,7 @@ from .frontend.tensors import (
     legacy_constructors,  # noqa: F401  (registers torch.Tensor)
     linear_maps,  # noqa: F401  (registers torch.func.vjp and linearize)
     optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
+    scans,  # noqa: F401  (registers torch's scan and map)
     size_checks,  # noqa: F401  (registers torch._check)
     transforms,  # noqa: F401  (registers torch.func)
 )

@@ -40,6 +40,18 @@ def interpret(graph: Graph, inputs: Sequence[Any], grad: bool = True) -> tuple[A
     return tuple(values[node] for node in graph.outputs)
 
 
+def own_memory(results: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results, each in memory that nothing else uses."""
+    seen = {t.untyped_storage()._cdata for t in others if isinstance(t, torch.Tensor)}
+    found = []
+    for tensor in results:
+        if tensor.untyped_storage()._cdata in seen:
+            tensor = tensor.clone()
+        seen.add(tensor.untyped_storage()._cdata)
+        found.append(tensor)
+    return tuple(found)
+
+
 def in_inference_mode(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that runs in inference mode: a view that it makes says so for good."""
 

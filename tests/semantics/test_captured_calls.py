@@ -1,4 +1,4 @@
-"""Calls of torch's that are captured: copies of tensors, results of another dtype, regions, operators of higher order."""
+"""Calls of torch's that are captured: copies of tensors, results of another dtype, regions, higher order."""
 
 from __future__ import annotations
 

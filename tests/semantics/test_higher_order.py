@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -176,7 +177,7 @@ def associative_scan(x):
     return associative_scan(lambda a, b: a + b, x, dim=0, combine_mode="generic")
 
 
-@case(up)
+@case(up, fullgraph=True)
 def scan_running_sum(x):
     from torch._higher_order_ops import scan
 
@@ -187,14 +188,14 @@ def matrix():
     return (torch.randn(3, 4),)
 
 
-@case(matrix, breaks=("higher_order",))
+@case(matrix, fullgraph=True)
 def scan_backwards_along_columns(x):
     from torch._higher_order_ops import scan
 
     return scan(lambda carry, item: (carry + item, carry * item), x[:, 0] * 0, x, dim=1, reverse=True)
 
 
-@case(matrix, breaks=("higher_order",))
+@case(matrix, fullgraph=True)
 def scan_of_structures(x):
     from torch._higher_order_ops import scan
 
@@ -205,7 +206,7 @@ def scan_of_structures(x):
     return carry["a"] + 1, out
 
 
-@case(lambda: (torch.randn(3, 4).requires_grad_(),))
+@case(lambda: (torch.randn(3, 4).requires_grad_(),), fullgraph=True)
 def scan_closure_gradient(x):
     from torch._higher_order_ops import scan
 
@@ -224,11 +225,37 @@ def associative_scan_of_structures(x):
     return associative_scan(combine, {"a": x, "b": x + 1}, dim=-1, reverse=True, combine_mode="generic")
 
 
-@case(matrix, breaks=("higher_order",))
+@case(matrix, fullgraph=True)
 def map_of_structures(x):
     from torch._higher_order_ops import map as over_rows
 
     return over_rows(lambda row, scale: {"a": row * scale, "b": [row.sum()]}, x, x.sum())
+
+
+@case(lambda: (torch.randn(70, 2),), breaks=("higher_order",))
+def map_of_many_rows(x):
+    from torch._higher_order_ops import map as over_rows
+
+    return over_rows(lambda row: row * 2, x)
+
+
+@case(lambda: (torch.randn(4, 4, requires_grad=True), torch.tensor(True)),
+      lambda: (torch.randn(4, 4, requires_grad=True), torch.tensor(False)), fullgraph=True)
+def gradient_through_cond_inside(x, p):
+    y = torch.cond(p, lambda x: x.sin() * x.sum(0), lambda x: (x @ x).cos(), (x,))
+    (g,) = torch.autograd.grad(y.square().sum(), x)
+    return g * 2, y
+
+
+SCALE = torch.nn.Parameter(torch.randn(4))
+SHIFT = torch.nn.Parameter(torch.randn(4))
+
+
+@case(lambda: (torch.randn(4, requires_grad=True), torch.tensor(True)),
+      lambda: (torch.randn(4, requires_grad=True), torch.tensor(False)), fullgraph=True)
+def gradients_of_both_branches_inside(x, p):
+    y = torch.cond(p, lambda x: (x * SCALE, x.exp()), lambda x: (x + SHIFT, x * 1), (x * 2,))
+    return torch.autograd.grad((y[0] * y[1].detach()).sum(), (x, SCALE, SHIFT))
 
 
 @case(matrix, fullgraph=True, factory=True)
@@ -241,6 +268,33 @@ def region_compiled_by_itself():
 
 
 test_all = make_test(__name__)
+
+
+def _scan_that_returns_its_argument(x):
+    from torch._higher_order_ops import scan
+
+    return scan(lambda carry, item: (carry + item, item), x[0] * 0, x)
+
+
+def _map_with_a_side_effect(x):
+    from torch._higher_order_ops import map as over_rows
+
+    seen = []
+
+    def fn(row):
+        seen.append(1)
+        return row * 2
+
+    return over_rows(fn, x), len(seen)
+
+
+@pytest.mark.parametrize("fn", [_scan_that_returns_its_argument, _map_with_a_side_effect])
+def test_functions_that_torch_refuses_are_refused(fn):
+    x = torch.randn(3, 4)
+    with pytest.raises(Exception) as wanted:
+        fn(x)
+    with pytest.raises(type(wanted.value), match="doesn't work unless it is captured completely"):
+        jitpy.jit(fn)(x)
 
 
 def _python_cond(pred, true_fn, false_fn, operands):

@@ -318,7 +318,7 @@ def _copy_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
     from ..builtins.warned import warn
 
     state = ex.recorder.state
-    given = {name: value for name, value in kwargs.items() if not (isinstance(value, ConstValue) and value.value is None)}
+    given = {name: v for name, v in kwargs.items() if not (isinstance(v, ConstValue) and v.value is None)}
     if len(args) > 1 or not given.keys() <= {"dtype", "device"} or state.transforms or state.device_of_factories:
         return None
     warn(ex, [const(_COPIED)], {})

@@ -205,7 +205,8 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     _check(overload, args, kwargs, _REFUSED_WRITE)
 
 
-def check_converted(overload: Any, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], dtypes: set[torch.dtype]) -> None:
+def check_converted(overload: Any, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any],
+                    dtypes: set[torch.dtype]) -> None:
     """Uncapturable unless an out= argument of another dtype receives the result as it is, converted: so it does from
     elementwise kernels, which compute in a dtype that only their operands decide."""
     if op.kind != "pointwise" or any(dtype.is_complex for dtype in dtypes):

@@ -74,7 +74,14 @@ from .bets import Bets
 from .default_dtypes import name_dtype
 from .history import History
 from .inference import InferenceBlocks
-from .number_checks import check_converted, check_dtypes, check_numbers, check_traced_numbers, check_written, with_fixed_numbers
+from .number_checks import (
+    check_converted,
+    check_dtypes,
+    check_numbers,
+    check_traced_numbers,
+    check_written,
+    with_fixed_numbers,
+)
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, makes_quantised, schema_facts
 from .strided import strided_base

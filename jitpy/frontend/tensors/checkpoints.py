@@ -22,8 +22,8 @@ from jitpy.ir.alias import needs_grad
 from jitpy.ir.graph import REENTRANT, REGION
 
 from ..breaks import GraphBreak
-from ..calls import WRAPPED
 from ..builtins.warned import warn_at
+from ..calls import WRAPPED
 from ..executor import Executor, Frame
 from ..traced import Storage
 from ..values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const

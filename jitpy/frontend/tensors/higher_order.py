@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
-from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
 from ...ir import Graph, Node, Op, TensorSpec, map_nodes
 from ...ir.algebra import sympy
-from ...ir.interpret import interpret
+from ...ir.interpret import interpret, own_memory
 from ..breaks import GraphBreak
 from ..calls import builtin, call, recording
 from ..executor import Executor
@@ -69,7 +68,7 @@ class Branches:
 
     def __call__(self, predicate: torch.Tensor, true: tuple[Any, ...], false: tuple[Any, ...]) -> tuple[Any, ...]:
         taken, captures, others = (self.true, true, false) if predicate else (self.false, false, true)
-        results = own_memory(interpret(taken, captures), captures)
+        results = own_memory(interpret(taken, captures, torch.is_grad_enabled()), captures)
         if not any(result.requires_grad for result in results):
             return results
         # As in eager, what only the other branch reads gets a gradient too: zeros.
@@ -87,8 +86,9 @@ class Loop:
 
     def __call__(self, carried: tuple[Any, ...], condition: tuple[Any, ...], body: tuple[Any, ...]) -> tuple[Any, ...]:
         first = carried
-        while interpret(self.condition, (*carried, *condition))[0]:
-            carried = interpret(self.body, (*carried, *body))
+        grad = torch.is_grad_enabled()
+        while interpret(self.condition, (*carried, *condition), grad)[0]:
+            carried = interpret(self.body, (*carried, *body), grad)
         return own_memory(carried, (*first, *body))
 
 
@@ -103,18 +103,6 @@ class _Connected(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         return None, *grads, *(torch.zeros(s, dtype=dtype, device=device) for s, dtype, device in ctx.shapes)
-
-
-def own_memory(results: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The results, each in memory that nothing else uses."""
-    seen = {t.untyped_storage()._cdata for t in others if isinstance(t, torch.Tensor)}
-    found = []
-    for tensor in results:
-        if tensor.untyped_storage()._cdata in seen:
-            tensor = tensor.clone()
-        seen.add(tensor.untyped_storage()._cdata)
-        found.append(tensor)
-    return tuple(found)
 
 
 # -- torch.cond ---------------------------------------------------------------------------------------------
@@ -168,38 +156,31 @@ def while_loop(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any
 def _add(ex: Executor, name: str, target: Callable[..., Any], inputs: tuple[Any, ...], body: Body) -> Value:
     """The node, and its results in the structure that the body returned them in."""
     specs = body.specs
-    op = Op(name, target, infer=lambda env, *args, **kwargs: specs, facets={"aliasing": lambda *a, **k: "copy"})
+    op = Op(name, target, infer=lambda env, *args, **kwargs: specs,
+            facets={"aliasing": lambda *a, **k: "copy", "is_recordable": True})
     op.is_random = any(node.op.is_random for graph in _graphs_of(target) for node in graph.nodes)
     recorder = ex.recorder
     node = recorder.graph.add(op, inputs, {}, specs, recorder.loc, grad_enabled=recorder.state.grad_enabled)
     results = recorder._results(node, specs)
 
-    def build(structure: Any) -> Value:
-        if type(structure) is int:
-            return ex.world.tensor_value(results[structure])
-        kind, *items = structure
-        if kind == "dict":
-            made = DictValue()
-            for key, item in items:
-                ex.world.dict_set(made, key, build(item), ConstValue(key))
-            return made
-        return (TupleValue if kind == "tuple" else ListValue)([build(item) for item in items])
+    return structured(ex, body.structure, list(map(ex.world.tensor_value, results)))
 
-    return build(body.structure)
+
+def structured(ex: Executor, structure: Any, tensors: list[Value]) -> Value:
+    """Tensors in the structure that a function returned them in."""
+    if type(structure) is int:
+        return tensors[structure]
+    kind, *items = structure
+    if kind == "dict":
+        made = DictValue()
+        for key, item in items:
+            ex.world.dict_set(made, key, structured(ex, item, tensors), ConstValue(key))
+        return made
+    return (TupleValue if kind == "tuple" else ListValue)([structured(ex, item, tensors) for item in items])
 
 
 def _graphs_of(target: Any) -> tuple[Graph, ...]:
     return (target.true, target.false) if isinstance(target, Branches) else (target.condition, target.body)
-
-
-# -- torch._higher_order_ops: scan, associative_scan, map -----------------------------------------------------
-
-
-@builtin(_maybe_compile_and_run_fn)
-def compile_and_run(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """What they do at their core, in plain Python too: torch compiles it. (Called without that, their operators rely
-    on Dynamo, which flattens what the functions return.)"""
-    raise _refusal("torch compiles it as a whole")
 
 
 @builtin(invoke_subgraph_placeholder)
