@@ -17,6 +17,8 @@ CASES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "strided, relu": lambda x, w: F.relu(F.conv2d(x, w, stride=2)) + 1,
     "transposed": lambda x, w: F.conv_transpose2d(x, w),
     "by channel": lambda x, w: F.conv2d(x, w[:, :1], padding=1, groups=8),
+    "by groups": lambda x, w: F.relu(F.conv2d(F.relu(F.conv2d(x, w, padding=1)), w[:, :4], padding=1, groups=2)),
+    "behind others": lambda x, w: F.relu(F.conv2d(F.relu(F.conv2d(x, w, padding=1)), w[:, :1], padding=1, groups=8)),
     "of points": lambda x, w: F.conv2d(x, w[:, :, :1, :1]),
     "two": lambda x, w: F.conv2d(F.conv2d(x, w).relu(), w),
     "unshuffled": lambda x, w: F.pixel_unshuffle(x, 2) * w.sum(),
