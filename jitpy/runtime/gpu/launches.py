@@ -304,11 +304,15 @@ def _tuned(launch: Launch, recorded: tuple[Any, ...], hint: Callable[[Any], int]
 def variants(launch: Launch, numbers: Sequence[Any], hint: Callable[[Any], int], best: int = 0,
              ) -> tuple[UserKernel, UserKernel]:
     """The kernel for arguments like the captured ones, and the one for any."""
+    from triton import knobs
+
     options, chosen = launch.options, {}
     if launch.configs is not None:
         chosen, config = launch.configs[best], launch.kernel.configs[best]
         options = options | {name: value for name, value in config.all_kwargs().items() if name not in config.kwargs}
     function, types, constants = launch.signature(chosen, numbers)
+    if function.debug or knobs.runtime.debug:
+        options = {"debug": True, **options}
     divisible = set()
     for parameter in function.params:
         name, place = parameter.name, launch.places.get(parameter.name)
