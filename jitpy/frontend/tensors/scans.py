@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
-from ..calls import builtin, call, record, recording
+from ..breaks import GraphBreak
+from ..calls import builtin, record, recording
 from ..executor import Executor
 from ..traced import TracedTensor
 from ..values.base import FunctionValue, ListValue, TensorValue, TupleValue, Value, const
@@ -34,10 +35,18 @@ _RUNS = _codes_in(_scan.scan) | _codes_in(_map.map)
 
 @builtin(_maybe_compile_and_run_fn)
 def compile_and_run(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """Torch compiles such a function as a whole: here it is called."""
+    """Torch compiles such a function as a whole: here it is called. Where that breaks the graph, torch gets all of it:
+    its operators do not check by themselves what they are given."""
     if not isinstance(args[0], FunctionValue) or args[0].code not in _RUNS:
         raise _refusal("torch compiles it as a whole")
-    return call(ex, args[0], args[1:], kwargs)
+    outer, depth, ex.ordinary_depth = ex.ordinary_depth, len(ex.frames), ex.sync_depth + 1
+    try:
+        return ex.call_sync(args[0], args[1:], kwargs)
+    except GraphBreak as error:
+        del ex.frames[depth:]
+        raise _refusal(str(error)) from None
+    finally:
+        ex.ordinary_depth = outer
 
 
 @builtin(_scan.scan_op)
