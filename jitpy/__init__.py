@@ -24,6 +24,7 @@ from .api import (
 )
 from .errors import BackendError, FullGraphError, GraphBreakError
 from .runtime import vector_math
+from .torch_compile import register as _register
 
 __version__ = "0.1.0"
 
@@ -48,3 +49,4 @@ __all__ = [
 ]
 
 vector_math.resolve()  # as early as can be: programs call eager functions too, on threads of their own
+_register()

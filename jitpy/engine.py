@@ -133,6 +133,16 @@ class Engine:
                                native=None if config.native else False)
         return made
 
+    def expect(self, dispatcher: Any, source: LocalSource, example: Any) -> None:
+        """Let sizes and numbers of an argument be symbolic from the start, where they are in an example of it."""
+        history = self._histories.setdefault(id(dispatcher.code), Observations())
+        if isinstance(example, torch.Tensor):
+            history.dynamic_dims[source.key()] = {
+                axis for axis, size in enumerate(example.shape) if isinstance(size, torch.SymInt)}
+        elif isinstance(example, torch.SymInt):
+            history.dynamic_ints.add(source.key())
+        self._observed.add(dispatcher)  # who compiled the graph has seen to the stance
+
     def on_miss(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
         """Compile for this call; None runs it as plain Python."""
         stance = beside_dynamo.stance()

@@ -406,6 +406,8 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
         from .tensors.registered_operators import call_operator
 
         return call_operator(ex, obj, args, kwargs)
+    if isinstance(obj, torch._ops.HigherOrderOperator):
+        raise GraphBreak("higher_order", str(obj))
     if is_torch_callable(obj) or hashable and (obj in ALLOWED or is_allowed(obj)):
         return record(ex, obj, args, kwargs)
     if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:

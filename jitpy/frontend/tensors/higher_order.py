@@ -108,7 +108,7 @@ class _Connected(torch.autograd.Function):
 # -- torch.cond ---------------------------------------------------------------------------------------------
 
 
-@builtin(torch.cond)
+@builtin(torch.cond, torch.ops.higher_order.cond)
 def cond(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A predicate that is no tensor chooses now, as in eager; one that is chooses when the graph runs."""
     given = _bind(("pred", "true_fn", "false_fn", "operands"), args, kwargs)
