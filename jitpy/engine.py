@@ -135,7 +135,7 @@ class Engine:
 
     def expect(self, dispatcher: Any, source: LocalSource, example: Any) -> None:
         """Let sizes and numbers of an argument be symbolic from the start, where they are in an example of it."""
-        history = self._histories.setdefault(id(dispatcher.code), Observations())
+        history = self._histories.setdefault(dispatcher.code, Observations)
         if isinstance(example, torch.Tensor):
             history.dynamic_dims[source.key()] = {
                 axis for axis, size in enumerate(example.shape) if isinstance(size, torch.SymInt)}
