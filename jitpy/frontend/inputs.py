@@ -45,10 +45,15 @@ def make_tensor_input(
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
     guard, spec = describe(recorder, tensor, source, dims)
     recorder.guards.add(source, "tensor", guard)
+    unrecorded = bool(leaf) and is_unrecorded(tensor)
+    if unrecorded:
+        recorder.guards.add(source, "python", is_unrecorded, "a view that was made under no_grad")
+        spec = spec.with_(requires_grad=False)
     node = recorder.graph.add_input(
         spec, short_name(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
     )
     payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=leaf)
+    payload.storage.unrecorded = unrecorded
     recorder._inputs.append(GraphInput(tensor, source, payload))
     recorder._by_id[id(tensor)] = payload
     recorder._storages[memory] = [*sharers, index]
@@ -112,13 +117,10 @@ def ask_leaf(tensor: torch.Tensor) -> bool:
         # autograd would bring the view's history up to date, which inference mode does not let it
         return False
     try:
-        leaf = tensor.is_leaf
+        return tensor.is_leaf
     except RuntimeError:
         what = "one of several views, made at once, of a tensor that was written to since: eager refuses to read it"
         raise Uncapturable("unsupported_tensor", what) from None
-    if leaf and tensor.requires_grad and not is_leaf(tensor):
-        raise Uncapturable("unsupported_tensor", "a view, made under no_grad, of a tensor that requires grad")
-    return leaf
 
 
 def check_kind(tensor: torch.Tensor) -> None:
@@ -244,6 +246,13 @@ def owns_its_memory(tensor: torch.Tensor) -> bool:
 def is_leaf(tensor: torch.Tensor) -> bool:
     """Guard: the tensor is a leaf of the autograd graph, and no view that was made under no_grad of one that is not."""
     return tensor.is_leaf and (tensor._base is None or not tensor._base.requires_grad)
+
+
+def is_unrecorded(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a view, made under no_grad, of one that requires grad, as it says itself. Autograd knows
+    nothing of it."""
+    base = tensor._base
+    return base is not None and base.requires_grad and tensor.requires_grad and tensor.is_leaf
 
 
 def is_no_leaf(tensor: torch.Tensor) -> bool:

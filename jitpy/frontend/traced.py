@@ -102,11 +102,13 @@ class Storage:
     frozen        a leaf that was made here shows this memory: it is not written to
     leaf          the parameter that was made of this memory, if one was
     inference     what shows it are inference tensors: it was made here in inference mode
+    unrecorded    what came from outside is a view that was made under no_grad: to eager it requires grad, as its base
+                  does, and is a leaf without a gradient
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
                  "seen", "split", "history", "turned", "written_at", "frozen", "leaf",
-                 "inference")
+                 "inference", "unrecorded")
 
     def __init__(self, base: Node, input: int | None = None, inference: bool = False) -> None:
         self.base = base
@@ -126,6 +128,7 @@ class Storage:
         self.frozen = False
         self.leaf: TracedTensor | None = None
         self.inference = inference
+        self.unrecorded = False
 
     def state(self) -> tuple[Any, ...]:
         return (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
@@ -240,15 +243,17 @@ class TracedTensor:
     @property
     def is_unrecorded(self) -> bool:
         """Whether it is a view that was made under no_grad, of a tensor that may require grad."""
-        return any(not step.grad_enabled and step.op.target is not _DETACH for step in self.chain)
+        return self.storage.unrecorded or any(
+            not step.grad_enabled and step.op.target is not _DETACH for step in self.chain)
 
     @property
     def hides_history(self) -> bool:
         """Whether it is a view that was made under no_grad, that requires grad to eager as its base does. What an
         autograd function returns has its history from that."""
         begin = max((k + 1 for k, step in enumerate(self.chain) if step.op.name == AUTOGRAD_FUNCTION), default=0)
-        return not self.is_detached and self.storage.base.tensor.requires_grad and any(
-            not step.grad_enabled for step in self.chain[begin:]) and all(
+        storage = self.storage
+        return not self.is_detached and (storage.unrecorded or (storage.base.tensor.requires_grad or storage.lost_grad)
+                                         and any(not step.grad_enabled for step in self.chain[begin:])) and all(
             step.spec.dtype.is_floating_point or step.spec.dtype.is_complex for step in self.chain)
 
     @property

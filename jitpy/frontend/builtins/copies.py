@@ -145,6 +145,8 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
             made.hidden[name] = _deepcopy(ex, hidden, memo)
         return made
     if isinstance(value, TensorValue):
+        if value.traced.hides_history:
+            raise unsupported(value, "copy.deepcopy() of a view that was made under no_grad")
         return deep_copy(ex, value, memo)
     hook = ex.world.class_lookup(value.cls, "__deepcopy__")
     if type(value) is ObjectValue and isinstance(hook, types.FunctionType):

@@ -22,6 +22,8 @@ def _text_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
     plain = contents is None or isinstance(contents, ConstValue) and contents.value is None
     if len(args) > 1 or not plain or not isinstance(tensor, TensorValue) or tensor.cls is not torch.Tensor:
         raise GraphBreak("skipped", "_str: it formats tensors")
+    if tensor.traced.hides_history:
+        raise GraphBreak("unsupported_value", "the text of a view that was made under no_grad: it requires grad")
     return TextValue("tensor(0.)", None, _SHOW, (freeze(ex, tensor),))
 
 

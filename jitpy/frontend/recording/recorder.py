@@ -217,7 +217,8 @@ class Recorder:
             self.ask_history(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
-        if value.chain and self.state.grad_enabled and not detached and not is_result and value.hides_history:
+        if (value.chain or storage.unrecorded) and self.state.grad_enabled and not detached and not is_result and \
+                value.hides_history:
             raise Uncapturable("unsupported_op", "a view that was made under no_grad, used under grad mode: a leaf")
         return value.node
 
@@ -676,6 +677,8 @@ class Recorder:
             raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
         if storage.inference and not self.state.inference_mode:
             raise Uncapturable("input_mutation", _NOT_OUTSIDE)
+        if storage.unrecorded:
+            raise Uncapturable("input_mutation", "a write to a view that was made under no_grad")
         if storage.frozen:
             raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
         if self.bets.counts_versions(target):
@@ -806,7 +809,8 @@ class Recorder:
         if isinstance(payload, TracedTensor):
             entry = None if payload.storage.input is None else self._inputs[payload.storage.input]
             if entry is not None and entry.value.requires_grad:
-                self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
+                if not payload.storage.unrecorded:  # of which that is guarded
+                    self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
                 self.guards.add(entry.source, "python", shows_leaf if shows_leaf(entry.value) else shows_no_leaf, why)
                 self.guards.add(entry.source, "python", has_view_kind(view_kind(entry.value)), why)
             self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)

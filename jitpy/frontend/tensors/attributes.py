@@ -59,6 +59,7 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     recorder.state.grad_questions += 1
     recorder.bets.check_view(tensor)
     if not tensor.spec.requires_grad:
+        _check_date(tensor)
         return True
     if recorder.state.transforms:
         raise Uncapturable("transform", "Tensor.is_leaf of what a transform made")
@@ -71,6 +72,12 @@ def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
     entry = recorder._inputs[index]
     recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
     return tensor.is_leaf
+
+
+def _check_date(tensor: TracedTensor) -> None:
+    """Eager refuses to tell of a view that was made under no_grad what its history is once its base was written to."""
+    if tensor.made != tensor.storage.generation and tensor.hides_history:
+        raise Uncapturable("autograd_nodes", "the history of a view, made under no_grad, of what was written to since")
 
 
 def _retains_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
@@ -116,6 +123,8 @@ def _itemsize(spec: TensorSpec) -> int:
 
 
 def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
+    if not tensor.spec.requires_grad:
+        _check_date(tensor)
     if not tensor.spec.requires_grad or recorder.bets.is_leaf(tensor) or tensor.stands_for is not None or \
             tensor.input is not None and _is_leaf(recorder, tensor):
         return None

@@ -24,6 +24,7 @@ from ...runtime.autograd_node import accumulation_has_hooks
 from ..breaks import GraphBreak
 from ..builtins.iteration import iterate
 from ..calls import builtin, from_payload, recording
+from ..inputs import is_leaf
 from ..polyfills.autograd import batched_gradients
 from ..recording.history import TWICE
 from ..recording.layouts import copy_into, dense_order, same_layout
@@ -282,10 +283,11 @@ def leaf_of(ex: Executor, node: Node) -> TensorValue:
 
 
 def _guard_hooks(recorder: Recorder, entry: GraphInput) -> None:
-    """Nobody sees a gradient arrive at this input, nor what the backward pass does: now, and in later calls."""
+    """Nobody sees a gradient arrive at this input, nor what the backward pass does: now, and in later calls. A leaf is
+    one in later calls."""
     if not runs_no_hooks(entry.value):
         raise Uncapturable("autograd", f"{entry.source} has hooks")
-    recorder.guards.add(entry.source, "python", runs_no_hooks)
+    recorder.guards.add(entry.source, "python", is_leaf_without_hooks if entry.payload.is_leaf else runs_no_hooks)
     first = next(other for other in recorder._inputs if isinstance(other.value, torch.Tensor))
     recorder.guards.add(first.source, "python", _is_unwatched)  # about the thread: asked once a call
 
@@ -293,6 +295,11 @@ def _guard_hooks(recorder: Recorder, entry: GraphInput) -> None:
 def runs_no_hooks(tensor: Any) -> bool:
     """Guard: nothing else happens when a gradient arrives at a tensor."""
     return not (tensor._backward_hooks or tensor._post_accumulate_grad_hooks or accumulation_has_hooks(tensor))
+
+
+def is_leaf_without_hooks(tensor: Any) -> bool:
+    """Guard: gradients are added up in the tensor, and nothing else happens."""
+    return is_leaf(tensor) and runs_no_hooks(tensor)
 
 
 def _is_unwatched(tensor: Any) -> bool:
@@ -343,6 +350,8 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
               inputs: list[TracedTensor], retain: bool, create_graph: bool, unused_allowed: bool,
               zeros: bool) -> list[TracedTensor | None]:
     for tensor in inputs:
+        if tensor.hides_history:
+            raise Uncapturable("autograd", "a pass to a view that was made under no_grad")
         if not tensor.spec.requires_grad:
             raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
     for entry in recorder._inputs:

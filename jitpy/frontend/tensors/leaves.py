@@ -81,6 +81,8 @@ def _set_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
 
 def _turn(ex: Executor, value: TensorValue, flag: bool) -> None:
     recorder, tensor = ex.recorder, value.traced
+    if tensor.hides_history:
+        raise Uncapturable("unsupported_op", "requires_grad_() of a view that was made under no_grad")
     if recorder.attribute(tensor, "requires_grad") == flag:
         return
     if flag and not _may_require_grad(tensor.dtype):
