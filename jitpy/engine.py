@@ -38,7 +38,8 @@ from .frontend.compiler_controls import breaks_are_errors, disabled_alone, runs_
 from .frontend.executor import Executor, Frame, is_library
 from .frontend.finish.codegen import Unreconstructable
 from .frontend.finish.frames import Finisher
-from .frontend.finish.resume import ResumePoint, is_resume_code, origin_code, resume_code
+from .frontend.finish.plain_loops import PlainLoops
+from .frontend.finish.resume import LoopExit, ResumePoint, is_resume_code, origin_code, resume_code
 from .frontend.observations import Observations
 from .frontend.separate import guard_separate
 from .frontend.source import LocalSource
@@ -116,6 +117,7 @@ class Engine:
         self.skipped: list[BreakRecord] = []
         self._histories: CodeTable[Observations] = CodeTable()
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
+        self._loops = PlainLoops()
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
         #: the functions and classes with which entries of a dispatcher went: these count as recompilations
         self._dropped: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
@@ -362,7 +364,7 @@ class Engine:
         # what differs between instances does not change: their variants are told apart, and split at the limit
         world.several_selves = self._root is not None and len(self._selves) >= 2
         if is_resume_code(code):
-            world.computed = frozenset(param_names(code)).difference(param_names(origin_code(code)))
+            world.computed.names = frozenset(param_names(code)).difference(param_names(origin_code(code)))
         return world, Executor(world, forced)
 
     def _capture(self, world: World, ex: Executor, frame: Frame, code: types.CodeType, times: dict[str, float],
@@ -384,7 +386,8 @@ class Engine:
         # torch's module hooks put hooks on nodes of their own
         watched = cause is not None and cause.reason.id == "autograd_nodes" and \
             not is_library(ex.frame.code.co_filename)
-        finisher = Finisher(ex, code, lambda graph: self._lower(graph, times, watched), self.resume)
+        finisher = Finisher(ex, code, lambda graph: self._lower(graph, times, watched), self.resume,
+                            self._loops)
 
         def write(emitter: Any) -> None:
             if cause is None:
@@ -445,7 +448,8 @@ class Engine:
         key = (point, captured)
         found = self._resumes.get(key)
         if found is None:
-            code = resume_code(point, globals_by_id)
+            leaves = point.until is not None and point.until >= 0
+            code = resume_code(point, globals_by_id, LoopExit(point, self.resume, globals_by_id) if leaves else None)
             frames_below.own(code, self)
             space = globals_by_id[point.globals_id]
             found = make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
@@ -466,6 +470,7 @@ class Engine:
             dispatcher.clear()
             dispatcher.run_original_always = dispatcher.closed = False
         self._resumes.clear()
+        self._loops = PlainLoops()
         self._dropped.clear()
         self._observed.clear()
         self._histories.clear()

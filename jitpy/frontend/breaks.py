@@ -110,6 +110,8 @@ _reason("autograd_nodes", "The program looks at autograd's nodes",
         "It reads a tensor's grad_fn. The graph in front of the break runs op by op, so that the nodes are eager's "
         "(but for views that change nothing); those of graphs that were left before are compiled ones.",
         "Look at nodes outside the jitted function.")
+_reason("plain_loop", "A loop of which nothing is compiled",
+        "Its body breaks the graph and has no operation of tensors: plain Python runs it up to its end.", "")
 _reason("depth", "Calls are nested too deeply to be inlined", "", "Raise jitpy.config.inline_depth.")
 _reason("too_long", "The traced program is too long", "A loop was unrolled past the limit.",
         "Raise jitpy.config.unroll_limit, or move the loop out of the jitted function.")

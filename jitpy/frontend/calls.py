@@ -26,6 +26,7 @@ from .builtins.stand_ins import make_stand_in, original_type
 from .code import has_own_builtins, is_readable
 from .compiler_controls import call_marked, is_allowed, is_entered, is_loaded, substitute, wrapped_for_compiler
 from .executor import PUSHED, Executor, Frame
+from .finish.resume import is_plain
 from .folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
 from .guards import MISSING
 from .polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
@@ -645,6 +646,8 @@ def inline_library(ex: Executor, function: types.FunctionType, args: list[Value]
 
 
 def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if is_plain(fn.code):
+        raise GraphBreak("plain_loop", fn.code.co_name)
     frame = make_frame(ex, fn, args, kwargs)
     if fn.code.co_flags & _GENERATOR:
         frame.resumable = False

@@ -285,6 +285,15 @@ def has_view_kind(kind: Any) -> Callable[[torch.Tensor], bool]:
     return has_kind
 
 
+def guard_history(recorder: Recorder, entry: GraphInput, why: str) -> None:
+    """Guard whether a tensor from outside that requires grad is a leaf, a view of one, and which kind of view."""
+    tensor: torch.Tensor = entry.value
+    if not entry.payload.storage.unrecorded:  # of which that is guarded
+        recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, why)
+    recorder.guards.add(entry.source, "python", shows_leaf if shows_leaf(tensor) else shows_no_leaf, why)
+    recorder.guards.add(entry.source, "python", has_view_kind(view_kind(tensor)), why)
+
+
 def views_require_grad(tensor: torch.Tensor) -> bool:
     """Guard: a view of the tensor that is made under no_grad requires grad, as the base of both does."""
     base = tensor._base

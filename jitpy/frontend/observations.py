@@ -35,6 +35,8 @@ class Observations:
         #: functions without a place in a module: references to the code and to the function seen last
         self.functions: dict[Any, tuple[weakref.ref[types.CodeType], weakref.ref[types.FunctionType]]] = {}
         self.made_anew: set[Any] = set()
+        #: pairs of items that were one object, by `kind_of`
+        self.pairs: dict[Any, set[Any]] = {}
 
     def dims(self, key: Any, shape: tuple[int, ...]) -> set[int]:
         """Note a tensor's sizes; the axes whose size has ever changed."""
@@ -64,6 +66,14 @@ class Observations:
             self.dynamic_ints.add(key)
         self.ints[key] = value
         return key in self.dynamic_ints
+
+    def pairs_change(self, kind: Any, pair: Any) -> bool:
+        """Note two places that hold one object; whether these were others in an earlier compilation."""
+        seen = self.pairs.setdefault(kind, set())
+        if pair not in seen:
+            seen.add(pair)
+            return self.is_needed_often((kind, "pairs"), self.compilations, 1)
+        return len(self.needed[kind, "pairs"]) > 1
 
     @property
     def ints_are_general(self) -> bool:
@@ -113,3 +123,15 @@ class Observations:
         if len(before) >= _GONE:
             gc.collect()  # classes are cycles: only a collection can tell
         return len(before) >= MANY or sum(ref() is None for ref in before) >= _GONE
+
+
+#: steps of keys that lead to the items which an iterator gives next
+STEPS_AHEAD: set[Any] = set()
+
+
+def kind_of(key: Any) -> Any:
+    """What the places of a container's items have in common, from the key of one: `batch[*][1]`. None: it is none."""
+    for position, step in enumerate(key):
+        if step[0] == "index" or step in STEPS_AHEAD:
+            return (*key[:position], ("index", None), *key[position + 1:])
+    return None

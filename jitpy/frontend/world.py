@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from ..ir import SizeEnv
 from ..runtime.dispatch import PythonDispatcher
 from ..runtime.lifetimes import is_mortal
-from .arrays.values import SameNumber, is_number, wrap_array
+from .arrays.values import SameNumber, is_array, is_number, wrap_array
 from .breaks import GraphBreak, Restart, Skip
 from .builtins.growing import (
     SymbolicKey,
@@ -39,9 +39,10 @@ from .builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from .builtins.stand_ins import wrap_stand_in
 from .builtins.texts import TextValue, known_part
 from .compiler_controls import size_marks
+from .computed import Computed
 from .guards import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from .inputs import check_kind
-from .observations import MANY, Observations
+from .observations import Observations
 from .plain_classes import is_plain_class, is_quiet_key
 from .polyfills import STAND_IN_METHODS
 from .recording.recorder import Recorder, TracedTensor, Uncapturable
@@ -50,7 +51,6 @@ from .source import (
     ClosureCellSource,
     ConstSource,
     GlobalsSource,
-    LocalSource,
     Source,
     attr,
     cell_contents,
@@ -126,8 +126,7 @@ class World:
         self.breakable = False  # whether the graph can be broken where the program stands
         #: whether a method is compiled for several instances: what differs between them is no reason for a break
         self.several_selves = False
-        #: in a resume function, the names of what is no parameter of the function: the call itself computed it
-        self.computed: frozenset[str] = frozenset()
+        self.computed = Computed(history, self.recorder)
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
@@ -199,15 +198,8 @@ class World:
         return value.obj
 
     def comes_anew(self, obj: Any, source: Source) -> bool:
-        """Note an object whose identity matters; whether others were in its place before. Of what the call itself
-        computed, one other is enough to tell."""
-        root = root_of(source)
-        if isinstance(root, ConstSource):
-            return False
-        made = isinstance(root, LocalSource) and root.name in self.computed
-        if self.several_selves and not made:
-            return False
-        return self.history.is_needed_often((source.key(), "object"), id(obj), 1 if made else MANY)
+        """Whether another object comes to a place in each call, as far as is known; noted."""
+        return self.computed.comes_anew(obj, source, self.several_selves)
 
     def pin_instance(self, value: Value) -> Any:
         """The real object of an instance or a parameter, from now on guarded by identity but not kept alive. None where
@@ -382,6 +374,8 @@ class World:
         """The Value of a live object reached through `source`, guarded as far as it was looked at."""
         cls = type(obj)
         if cls in CONST_TYPES:
+            if self.computed and self.breakable:
+                self.computed.note_item(source, counts=True)
             if cls is int:
                 return self._wrap_int(obj, source)
             if cls is float and self._is_dynamic_float(obj, source) and obj == obj:  # which NaN it is, may be asked
@@ -398,11 +392,15 @@ class World:
         made = self.made.get(id(obj))
         if made is not None:
             return made
+        if self.computed and self.breakable:
+            self.computed.note_item(source, counts=is_array(obj) or is_number(obj))
         known = self._by_id.get(id(obj))
         if self.hidden and id(obj) in self.hidden and (known is None or known.source != source):
             raise self.hidden[id(obj)]
         if known is not None and known.source is not None:
             if known.source != source:
+                if self.computed and self.breakable:
+                    self.computed.note_pair(known.source, source)
                 self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)
             return known
         if issubclass(cls, torch.nn.Module):

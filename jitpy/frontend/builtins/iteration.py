@@ -96,7 +96,7 @@ class SequenceIterator(IteratorValue):
         self.index = 0
         self.cls = cls
         self.guarded = guarded  # the set iterated over: it must not change its size meanwhile
-        self.of: Value | None = None  # what `iter` was called with, for strings
+        self.of: Value | None = None  # what `iter` was called with, for tuples and strings
         self.size = len(items)
 
     def step(self, ex: Any) -> Value:
@@ -306,7 +306,9 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
     if isinstance(value, ListValue):
         return ListIterator(value)
     if isinstance(value, TupleValue):
-        return SequenceIterator(value.items, type(iter(())))
+        made = SequenceIterator(value.items, type(iter(())))
+        made.of = value
+        return made
     if isinstance(value, RangeValue):
         return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
     if isinstance(value, DictValue):

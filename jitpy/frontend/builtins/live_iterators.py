@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..breaks import GraphBreak
+from ..observations import STEPS_AHEAD
 from ..source import Source, index, slot
 from ..values.base import Exhausted, IteratorValue, Lazy, Value
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
@@ -125,6 +126,7 @@ class Ahead:
     def __init__(self, count: int) -> None:
         self.count = count
         self.__name__ = f"<item {count} from here>"
+        STEPS_AHEAD.add(("slot", ("id", id(self))))
 
     def __get__(self, iterator: Any, owner: type | None = None) -> Any:
         return _READERS[type(iterator)](iterator, self.count)

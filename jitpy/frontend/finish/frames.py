@@ -6,7 +6,7 @@ import collections
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -47,6 +47,7 @@ from ..world import World
 from . import builders, iterators, live_generators  # noqa: F401  (register how objects are rebuilt)
 from .checked import Checked, run_plainly, runs_once
 from .codegen import Emitter
+from .plain_loops import Loop, PlainLoops
 from .replay import replay
 from .resume import (
     Recipe,
@@ -118,12 +119,13 @@ class Finisher:
     (`captured` says whether it is to be traced itself)."""
 
     def __init__(self, ex: Executor, code: Any, compile_graph: Callable[[Any], Any],
-                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any]) -> None:
+                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops) -> None:
         self.ex = ex
         self.world = ex.world
         self.code = code
         self.compile_graph = compile_graph
         self.resume = resume
+        self.loops = loops
         self.globals_by_id: dict[int, Any] = {}
         self.needs_hook = False
         #: the frame's own code, where the code made for it may turn to that
@@ -399,6 +401,10 @@ class Finisher:
         if cause.tail or pops is None or (len(frames) > 1 and ins.name in _FRAME_BOUND):
             self._write_tail(emitter, frames, state, ins)
             return
+        loop = self._plain_loop(frames, ins)
+        if loop is not None:
+            self._write_plain_loop(emitter, frames, state, ins, loop)
+            return
         self._write_instruction(emitter, frames, state, ins, pops(ins.arg))
 
     def _with_lookups(self, frames: list[Frame]) -> list[Frame]:
@@ -522,11 +528,13 @@ class Finisher:
         return out
 
     def _write_resume(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], stack: list[Any],
-                      index: int, captured: bool, raises: str | None = None) -> None:
+                      index: int, captured: bool, raises: str | None = None, loop: Loop | None = None) -> None:
         """`return resume(...)`, which a resume function leaves to the code that called it."""
         root = frames[0]
         try:
             inner = self._point(frames[-1], stack, index, None, raises is not None)
+            if loop is not None:
+                inner = replace(inner, until=loop.exit if len(frames) == 1 else -1, depth=loop.depth)
             point = self._outer_points(frames, inner)
             target = self.resume(point, captured, self.globals_by_id)
         except Resumable as error:
@@ -572,6 +580,28 @@ class Finisher:
             emitter.emit("RETURN_VALUE")
         else:
             emitter.return_call(run_to_end if expected is None else run_to_raise, pack)
+
+    def _plain_loop(self, frames: list[Frame], ins: Ins) -> Loop | None:
+        """The loop that a break closes, if nothing of it is worth compiling."""
+        last = frames[-1]
+        if first_argument(last, self.world) is not None or any(isinstance(v, ExcInfoValue) for v in last.stack):
+            return None
+        try:
+            code, at = origin_of(last.code, _call_start(last, ins.index))
+            _, after = origin_of(last.code, behind(last.code, ins.index))
+        except Resumable:
+            return None
+        loop = self.loops.closed_by(self.code, code, at, after, len(last.stack), self.world.recorder.graph)
+        return loop if loop is not None and (len(frames) == 1 or loop.ends_function(code)) else None
+
+    def _write_plain_loop(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins,
+                          loop: Loop) -> None:
+        """Run the loop as plain Python, from the instruction to its exit. An inlined function, which ends there, is
+        plain Python, and those around it are traced again."""
+        self.needs_hook = True
+        frame = frames[-1]
+        self._write_resume(emitter, frames, names, list(frame.stack), _call_start(frame, ins.index),
+                           captured=len(frames) > 1, loop=loop)
 
     def _write_tail(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins) -> None:
         """Run the rest as plain Python, from the instruction itself."""

@@ -20,7 +20,7 @@ from ..builtins.iteration import (
     SequenceIterator,
     ZipIterator,
 )
-from ..values.base import BoxedValue, ConstValue, ListValue, ObjectValue, Value
+from ..values.base import BoxedValue, ConstValue, ListValue, ObjectValue, TupleValue, Value
 from .codegen import Emitter, builds
 
 
@@ -55,9 +55,10 @@ def _advance_at_the_end(emitter: Emitter, value: ListIterator | ReverseIterator)
 
 @builds(SequenceIterator)
 def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
-    if isinstance(value.of, (ConstValue, BoxedValue)):
-        text = value.of
-        emitter.call(iter, lambda: emitter.load(text))
+    of = value.of
+    if isinstance(of, (ConstValue, BoxedValue)) or isinstance(of, TupleValue) and of.source is not None:
+        # (a tuple from outside is not read as a whole; a derived one may have an `__iter__` of its own)
+        emitter.call(tuple.__iter__ if isinstance(of, TupleValue) else iter, lambda: emitter.load(of))
         emitter.remember(value)
         emitter.call(value.cls.__setstate__, lambda: emitter.load(value), lambda: emitter.const(value.index))
         emitter.emit("POP_TOP")

@@ -48,6 +48,8 @@ class ResumePoint:
     yields    `index` is the yield at which a generator is suspended: the function makes that generator, and its first
               `next` takes it to the yield
     made      the local variables whose iterators are passed in parts
+    until     it is plain Python, up to this place: what goes on there may be traced again; -1: to its end
+    depth     how many stack entries there are at that place
     """
 
     code: types.CodeType
@@ -61,6 +63,8 @@ class ResumePoint:
     yields: bool = False
     first: bool = False
     made: tuple[tuple[str, Recipe], ...] = ()
+    until: int | None = None
+    depth: int = 0
 
     def parameters(self, prefix: str = "") -> list[str]:
         """Parameter names: the first argument, own stack and locals, the inner point's values (and its closure), the
@@ -175,6 +179,28 @@ class TailCall(tuple):
     __slots__ = ()
 
 
+class LoopExit:
+    """What plain Python calls at the end of a loop: `(stack, cells, variables)` -> the call of what goes on there."""
+
+    def __init__(self, point: ResumePoint, resume: Callable[[ResumePoint, bool, dict[int, Any]], Any],
+                 globals_by_id: dict[int, dict[str, Any]]) -> None:
+        assert point.until is not None
+        kinds = tuple("null" if kind == "null" else "value" for kind in point.layout[:point.depth])
+        self.point = ResumePoint(point.code, point.until, kinds, (), point.cells, point.globals_id)
+        self.resume = resume
+        self.globals_by_id = globals_by_id
+        self.names = sorted({*point.code.co_varnames}.difference(point.cells))
+        self.targets: dict[tuple[str, ...], Any] = {}
+
+    def __call__(self, stack: tuple[Any, ...], cells: tuple[Any, ...] | None, variables: dict[str, Any]) -> TailCall:
+        bound = tuple([name for name in self.names if name in variables])
+        target = self.targets.get(bound)
+        if target is None:
+            point = replace(self.point, locals=bound)
+            target = self.targets[bound] = self.resume(point, True, self.globals_by_id)
+        return TailCall((target, cells, *stack, *[variables[name] for name in bound]))
+
+
 def run_to_end(function: Any, *arguments: Any) -> Any:
     """Call a resume function, and those that it hands over to."""
     result = function(*arguments)
@@ -214,6 +240,15 @@ class Resumable(Exception):
 _origins: CodeTable[tuple[types.CodeType, list[int]]] = CodeTable()
 #: resume function's code -> where it goes on, and the globals by identity
 _points: CodeTable[tuple[ResumePoint, dict[int, dict[str, Any]]]] = CodeTable()
+
+
+#: resume functions' codes that run as plain Python, also where others call them
+_plain: CodeTable[bool] = CodeTable()
+
+
+def is_plain(code: types.CodeType) -> bool:
+    """Whether a resume function is not to be traced."""
+    return code in _plain
 
 
 def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
@@ -264,6 +299,17 @@ def is_resume_code(code: types.CodeType) -> bool:
     return code in _origins
 
 
+def start_of(code: types.CodeType) -> tuple[types.CodeType, int] | None:
+    """Where a resume function goes on, in its innermost frame; None for other code."""
+    found = _points.get(code)
+    if found is None:
+        return None
+    point = found[0]
+    while point.inner is not None:
+        point = point.inner
+    return point.code, point.index
+
+
 def raises_instead(code: types.CodeType) -> Callable[..., Any] | None:
     """For a resume function that goes on inside a `with` or a `try`: `raises(globals, cells, arguments, error)` calls
     its sibling that raises an exception there, so that these blocks see it. None for other code."""
@@ -312,8 +358,9 @@ def _raising(point: ResumePoint) -> ResumePoint:
     return replace(point, raises=True) if point.inner is None else replace(point, inner=_raising(point.inner))
 
 
-def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) -> types.CodeType:
-    """The code object of a resume function."""
+def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]],
+                loop_exit: LoopExit | None = None) -> types.CodeType:
+    """The code object of a resume function; `loop_exit` is called where it is plain Python no longer."""
     view = view_of(point.code)
     code = point.code
     if code.co_flags & _SUSPENDED and not (point.yields and code.co_flags & _SUSPENDED == inspect.CO_GENERATOR):
@@ -325,7 +372,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     target = Label()
     prologue = _prologue(point, target, line, globals_by_id)
     places = [-1] * sum(isinstance(i, Instr) for i in prologue)
-    items = _original_items(view, point, target, places, globals_by_id, line)
+    items = _original_items(view, point, target, places, globals_by_id, line, loop_exit)
     bytecode = Bytecode([*prologue, *items])
     bytecode.argnames = parameters
     bytecode.argcount = len(parameters)
@@ -341,6 +388,8 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]]) ->
     _origins.set(made, (code, places))
     if not point.yields and not _raises(point):
         _points.set(made, (point, globals_by_id))
+    if point.until is not None:
+        _plain.set(made, True)
     if len(view_of(made).instructions) != len(places):
         raise Resumable("the assembled code has other instructions than the original")
     return made
@@ -398,7 +447,7 @@ def _call(function: Any, first: Any, second: list[Any], line: int) -> list[Any]:
 
 
 def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
-                    globals_by_id: dict[int, dict[str, Any]], line: int) -> list[Any]:
+                    globals_by_id: dict[int, dict[str, Any]], line: int, loop_exit: LoopExit | None) -> list[Any]:
     """The original's instructions with the place to go on marked by `target`."""
     out: list[Any] = []
     index = -1
@@ -413,6 +462,10 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
         if not isinstance(item, Instr):
             continue
         index += 1
+        if loop_exit is not None and index == point.until:
+            block = _hand_on(point, loop_exit, line)
+            out += block
+            places += [-1] * len(block)
         if index == raises_at:
             where = view.bytecode[view.instructions[at].item].location
             _insert_raise(out, places, target if index == at else None, where, index)
@@ -433,6 +486,24 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
         if index == at and point.inner is not None:
             _insert_inner_call(out, places, point, target, globals_by_id, item.location, index)
     return out
+
+
+def _hand_on(point: ResumePoint, loop_exit: LoopExit, line: int) -> list[Any]:
+    """`return loop_exit(stack, cells, locals())`."""
+    def call(function: Any, count: int, *arguments: Instr) -> list[Instr]:
+        null, push = Instr("PUSH_NULL", lineno=line), Instr("LOAD_CONST", slot(function), lineno=line)
+        precall = [Instr("PRECALL", count, lineno=line)] if _PY311 else []
+        return [*((push, null) if _PY313 else (null, push)), *arguments, *precall, Instr("CALL", count, lineno=line)]
+
+    own, load_cell = point.code.co_cellvars, "LOAD_FAST" if _PY313 else "LOAD_CLOSURE"
+    cells = [Instr(load_cell, CellVar(name) if name in own else FreeVar(name), lineno=line) for name in point.cells]
+    cells += [Instr("BUILD_TUPLE", len(cells), lineno=line)] if cells else [Instr("LOAD_CONST", None, lineno=line)]
+    entries = [f"___e{position}" for position in range(point.depth)]  # a NULL is stored, too: that unbinds the variable
+    kept = [Instr("LOAD_FAST", name, lineno=line) for name, kind in zip(entries, point.layout, strict=False)
+            if kind != "null"]
+    return [*(Instr("STORE_FAST", name, lineno=line) for name in reversed(entries)),
+            *call(loop_exit, 3, *kept, Instr("BUILD_TUPLE", len(kept), lineno=line), *cells, *call(locals, 0)),
+            Instr("RETURN_VALUE", lineno=line)]
 
 
 def _first_resume(view: CodeView) -> int:

@@ -40,15 +40,10 @@ from ..guards import GuardSet
 from ..inputs import (
     ask_leaf,
     check_write_under_grad,
-    has_view_kind,
-    is_leaf,
-    is_no_leaf,
+    guard_history,
     make_tensor_input,
     related_views,
     sharing_arrays,
-    shows_leaf,
-    shows_no_leaf,
-    view_kind,
 )
 from ..source import Source
 from ..tensors import calls as torch_calls
@@ -217,8 +212,7 @@ class Recorder:
             self.ask_history(value)
         if storage.leaf is not None and self.state.grad_enabled and not detached:
             return self.parameters.read(value)
-        if (value.chain or storage.unrecorded) and self.state.grad_enabled and not detached and not is_result and \
-                value.hides_history:
+        if self.state.grad_enabled and not detached and not is_result and value.hides_history:
             raise Uncapturable("unsupported_op", "a view that was made under no_grad, used under grad mode: a leaf")
         return value.node
 
@@ -809,10 +803,7 @@ class Recorder:
         if isinstance(payload, TracedTensor):
             entry = None if payload.storage.input is None else self._inputs[payload.storage.input]
             if entry is not None and entry.value.requires_grad:
-                if not payload.storage.unrecorded:  # of which that is guarded
-                    self.guards.add(entry.source, "python", is_leaf if entry.value.is_leaf else is_no_leaf, why)
-                self.guards.add(entry.source, "python", shows_leaf if shows_leaf(entry.value) else shows_no_leaf, why)
-                self.guards.add(entry.source, "python", has_view_kind(view_kind(entry.value)), why)
+                guard_history(self, entry, why)
             self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
         elif isinstance(payload, sympy.Basic):
             self.sizes.specialize(payload, why)
