@@ -62,7 +62,7 @@ from .frontend.tensors import (
 from .frontend.values.base import CellValue, Lazy, Value
 from .frontend.world import World
 from .instances import is_method_call, split
-from .ir import Graph, interrupts
+from .ir import Graph, ScalarSpec, interrupts
 from .ir.alias import any_needs_grad
 from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
@@ -116,6 +116,8 @@ class Engine:
         self.made: list[Variant] | None = None
         self.skipped: list[BreakRecord] = []
         self._histories: CodeTable[Observations] = CodeTable()
+        #: the dispatchers of frames below, as long as all that was compiled of these has no tensor operation
+        self._idle: CodeTable[weakref.ref[Any]] = CodeTable()
         self._resumes: dict[tuple[ResumePoint, bool], Any] = {}
         self._loops = PlainLoops()
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -209,7 +211,9 @@ class Engine:
         if dispatcher in self._dispatchers:
             return
         self._dispatchers.add(dispatcher)
-        if not _is_below(dispatcher):
+        if _is_below(dispatcher):
+            self._idle.set(dispatcher.code, weakref.ref(dispatcher))
+        else:
             frames_below.own(dispatcher.code, self)
         if self.splits and self._root is None and is_method_call(dispatcher, params):
             self._root = weakref.ref(dispatcher)
@@ -325,7 +329,17 @@ class Engine:
                 self.made.append(variant)
             self._drop_with_its_own(dispatcher, variant)
         self._log(variant)
+        self._leave_alone(origin_code(code), variant)
         return entry
+
+    def _leave_alone(self, code: types.CodeType, variant: Variant) -> None:
+        """A frame below that came to its end without a tensor operation is plain Python from now on."""
+        if variant.graph is not None and any(not isinstance(node.spec, ScalarSpec) for node in variant.graph.nodes):
+            self._idle.pop(code)
+        elif variant.break_record is None and (idle := self._idle.pop(code)) is not None:
+            dispatcher = idle()
+            if dispatcher is not None:
+                dispatcher.run_original_always = True
 
     def _drop_with_its_own(self, dispatcher: Any, variant: Variant) -> None:
         """Forget a variant as soon as a function or class that its guards are about is gone: they cannot hold again."""
@@ -474,6 +488,7 @@ class Engine:
         self._dropped.clear()
         self._observed.clear()
         self._histories.clear()
+        self._idle.clear()
         self.variants.clear()
         self.skipped.clear()
         self._dispatchers.clear()

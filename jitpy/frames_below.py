@@ -176,15 +176,10 @@ def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: 
                                    or not _concerns_tensors(dispatcher.code, params, globals, closure)):
         dispatcher.run_original_always = True
         return None
-    count = len(engine.variants)
     entry = engine.on_miss(dispatcher, params, globals, closure)
-    if entry is not None and len(engine.variants) == count + 1:
-        variant = engine.variants[-1]
-        if len(dispatcher.entries) == 1 and variant.break_record is None and (
-                variant.graph is None or not variant.graph.nodes):
-            dispatcher.run_original_always = True  # nothing was gained: it calls no tensor operation
-            engine.variants.pop()
-            return None
+    if entry is not None and dispatcher.run_original_always:  # there is nothing to compile
+        engine.variants.pop()
+        return None
     return entry
 
 

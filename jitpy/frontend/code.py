@@ -124,6 +124,10 @@ class CodeTable(Generic[Fact]):
             self.set(code, found := make())
         return found
 
+    def pop(self, code: types.CodeType) -> Fact | None:
+        found = self._facts.pop(id(code), None)
+        return None if found is None else found[0]
+
     def clear(self) -> None:
         self._facts.clear()
 

@@ -14,7 +14,7 @@ import types
 from dataclasses import dataclass
 
 from ...ir import Graph, ScalarSpec
-from ..code import view_of
+from ..code import CodeTable, view_of
 from .resume import start_of
 
 #: how many instructions at a loop's exit belong to the loop
@@ -41,8 +41,8 @@ class PlainLoops:
     """What the pieces of loops came to, of one engine."""
 
     def __init__(self) -> None:
-        #: code object and place of the loop -> places where pieces begin; None: some piece is worth compiling
-        self._pieces: dict[tuple[types.CodeType, int], set[int] | None] = {}
+        #: by the place of a loop, those where pieces begin; None: some piece is worth compiling
+        self._pieces: CodeTable[dict[int, set[int] | None]] = CodeTable()
 
     def closed_by(self, frame_code: types.CodeType, code: types.CodeType, at: int, behind: int, depth: int,
                   graph: Graph) -> Loop | None:
@@ -51,13 +51,12 @@ class PlainLoops:
         loop = _loop_around(code, at, depth)
         if loop is None:
             return None
-        key = code, loop.head
         started = start_of(frame_code)
         if started is None or started[0] is not code or not loop.head <= started[1] <= loop.last:
             return None  # it comes from outside of the loop
         if any(not isinstance(node.spec, ScalarSpec) for node in graph.nodes):
-            self._pieces[key] = None
-        pieces = self._pieces.setdefault(key, set())
+            self._pieces.setdefault(code, dict)[loop.head] = None
+        pieces = self._pieces.setdefault(code, dict).setdefault(loop.head, set())
         if pieces is None:
             return None
         pieces.add(started[1])
