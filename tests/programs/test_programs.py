@@ -16,7 +16,7 @@ import torch
 
 import jitpy
 
-from . import agents, domains, drawn, generative, learning, sequences  # noqa: F401  (they fill PROGRAMS)
+from . import agents, domains, drawn, generative, learning, made_anew, sequences  # noqa: F401  (they fill PROGRAMS)
 from .program import PROGRAMS, Jit, Program
 
 
