@@ -180,6 +180,8 @@ class Engine:
             except Skip as skip:
                 return self._skip(dispatcher, skip)
             except CompilerError as error:
+                if error.is_about_text and config.raise_errors:
+                    raise
                 warnings.warn(f"jitpy: {error}; {dispatcher.__qualname__} runs eagerly", stacklevel=2)
                 dispatcher.run_original_always = True
                 return None

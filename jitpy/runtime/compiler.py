@@ -39,6 +39,11 @@ class CompilerError(RuntimeError):
             text += "\n  its last lines:\n" + "\n".join(f"    {line}" for line in tail)
         super().__init__(text)
 
+    @property
+    def is_about_text(self) -> bool:
+        """Whether the compiler found an error in the text that it was given: an error of whoever wrote that."""
+        return "<stdin>:" in self.output and " error: " in self.output
+
 
 @dataclass(frozen=True)
 class Compiler:

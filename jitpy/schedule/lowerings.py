@@ -244,6 +244,6 @@ def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: 
                 inside = e.logical_and(inside, e.lt(e.index(index[k]), e.size(x.shape[k] + before[k])))
         moved = tuple(i - b for i, b in zip(index, before, strict=True))
         element = trace.masked(inside, lambda: trace.read(x, moved))
-        return e.where(inside, element, e.const(value, element.dtype))
+        return e.where(inside, element, e.size(value, element.dtype))
 
     return low.pointwise(node.tensor.shape, node.tensor.dtype, body)

@@ -27,11 +27,17 @@ def _within(trace: Trace, part: Value, at: IndexTuple, inside: Expr, base: Value
     return trace.e.where(inside, element, rest)
 
 
+def _check_rank(part: Value, rank: int) -> None:
+    if len(part.shape) != rank:
+        raise NotCovered("a part that is broadcast to its place")
+
+
 def _slice(
     low: Lowering, node: Any, part: Value, base: Value | None, dim: int, start: Any, step: Any
 ) -> Value:
     shape = node.tensor.shape
     axis = normalize_dim(dim, len(shape))
+    _check_rank(part, len(shape))
     size, count = shape[axis], part.shape[axis]
     start = 0 if start is None else start
     if type(start) is not int or type(step) is not int:
@@ -73,6 +79,7 @@ def slice_scatter(
 def _select(low: Lowering, node: Any, part: Value, base: Value | None, dim: int, number: Any) -> Value:
     shape = node.tensor.shape
     axis = normalize_dim(dim, len(shape))
+    _check_rank(part, len(shape) - 1)
     if type(number) is not int:
         raise NotCovered("a position known only at run time")
     chosen: Dim = number + shape[axis] if number < 0 else number
@@ -97,6 +104,7 @@ def select_scatter(low: Lowering, node: Any, x: Value, part: Value, dim: int, in
 def _diagonal(low: Lowering, node: Any, part: Value, base: Value | None, offset: int, dim1: int, dim2: int) -> Value:
     shape = node.tensor.shape
     first, second = normalize_dim(dim1, len(shape)), normalize_dim(dim2, len(shape))
+    _check_rank(part, len(shape) - 1)
     if type(offset) is not int:
         raise NotCovered("a diagonal known only at run time")
 

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from jitpy import config
+
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.attention import ATTENTION
@@ -26,7 +28,7 @@ _warned: set[str] = set()
 
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
-    """Make `graph` callable: `compiled(*inputs) -> tuple`. `options` are not used. Never raises CompilerError."""
+    """Make `graph` callable: `compiled(*inputs) -> tuple`. `options` are not used."""
     from ..codegen import left_to_eager, with_gradients
 
     return with_gradients(graph, _compile) if on_cpu(graph) else left_to_eager(graph, "a tensor on another device")
@@ -39,6 +41,8 @@ def _compile(graph: Graph) -> Callable[..., tuple[Any, ...]]:
     try:
         plan = plan_graph(graph)
     except CompilerError as error:
+        if error.is_about_text and config.raise_errors:
+            raise
         if error.reason not in _warned:
             _warned.add(error.reason)
             warnings.warn(f"jitpy: graphs run with eager kernels: {error}", RuntimeWarning, stacklevel=2)

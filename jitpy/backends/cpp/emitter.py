@@ -102,10 +102,8 @@ class KernelPrinter:
     # small texts
 
     def size(self, size: Dim) -> str:
-        if isinstance(size, int):
-            return literal(size, torch.int64)
-        if size.is_Integer:
-            return literal(int(size), torch.int64)
+        if isinstance(size, int) or size.is_Integer:
+            return str(size) if -(2**31) < size < 2**31 else literal(int(size), torch.int64)
         found = self.sizes.get(size)
         if found is None:
             found = self.sizes[size] = f"n{len(self.sizes)}"

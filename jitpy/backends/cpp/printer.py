@@ -75,7 +75,7 @@ _FLOAT32 = {"exp": "exp_f32({0})", "log": "log_f32({0})", "erf": "erf_f32({0})",
 
 
 def literal(value: Any, dtype: torch.dtype) -> str:
-    """A constant of a C++ type."""
+    """A constant as text whose C++ type is that of the dtype: templates deduce theirs from it."""
     if dtype is torch.bool:
         return "true" if value else "false"
     if dtype.is_floating_point:
@@ -87,9 +87,10 @@ def literal(value: Any, dtype: torch.dtype) -> str:
         text = f"{value:.9g}" if suffix else repr(float(value))
         text = text if any(c in text for c in ".e") else text + ".0"
         return f"({text}{suffix})" if text[0] == "-" else text + suffix
-    if dtype is torch.int64 and not -(2**31) < value < 2**31:
+    if dtype is torch.int64:
         return f"INT64_C({value})" if value > -(2**63) else "INT64_MIN"
-    return f"({value})" if value < 0 else str(value)
+    text = f"({value})" if value < 0 else str(value)
+    return text if dtype is torch.int32 else f"({TYPES[dtype]}){text}"
 
 
 def _is_number(expr: Expr) -> bool:

@@ -129,7 +129,7 @@ def initial(kind: str, dtype: torch.dtype) -> str:
     if dtype.is_floating_point:
         return f"{'-' if lowest else ''}__builtin_inf{'f' if dtype is torch.float32 else ''}()"
     limits = torch.iinfo(dtype)
-    return literal(limits.min if lowest else limits.max, torch.int64)
+    return literal(limits.min if lowest else limits.max, dtype)
 
 
 def combine_text(kind: str, a: str, value: str) -> str:

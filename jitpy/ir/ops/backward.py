@@ -112,6 +112,8 @@ gradient(
 def _elu(b: Any, grad: Any, alpha: float, scale: float, input_scale: float, is_result: bool, x: Any) -> Any:
     """Of a result or of an input, as the flag says."""
     dtype = x.spec.dtype
+    if not all(isinstance(number, (int, float)) for number in (alpha, scale, input_scale)):
+        raise NotCovered("numbers known only at run time")
     grad, x = (cast(b, v, compute_dtype(dtype)) for v in (grad, x))
     if is_result:
         slope = b.call("aten.add.Tensor", x, alpha * scale)

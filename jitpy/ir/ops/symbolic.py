@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +31,7 @@ class SizeNode:
 
     def __init__(self, env: SizeEnv, expr: Any, kind: type = int) -> None:
         self.env = env
-        self.expr = sympy.sympify(expr)
+        self.expr = _exact(expr) if isinstance(expr, float) else sympy.sympify(expr)
         self.kind = kind
 
     def _new(self, expr: Any, kind: type = int) -> SizeNode:
@@ -178,28 +180,32 @@ class SizeNode:
     # Arithmetic
 
     def add(self, other: SizeNode) -> SizeNode:
-        return self._number(other, self.expr + other.expr)
+        return self._number(other, operator.add)
 
     def sym_sum(self, terms: list[SizeNode]) -> SizeNode:
         return self._new(sum(term.expr for term in terms))
 
     def sub(self, other: SizeNode) -> SizeNode:
-        return self._number(other, self.expr - other.expr)
+        return self._number(other, operator.sub)
 
     def mul(self, other: SizeNode) -> SizeNode:
-        return self._number(other, self.expr * other.expr)
+        return self._number(other, operator.mul)
 
-    def _number(self, other: SizeNode, expr: Any) -> SizeNode:
-        return self._new(expr, float if float in (self.kind, other.kind) else int)
+    def _number(self, other: SizeNode, operation: Callable[[Any, Any], Any], kind: type | None = None) -> SizeNode:
+        """The result of arithmetic. Where floats get rounded, it is a number, computed as floats are."""
+        kind = kind or (float if float in (self.kind, other.kind) else int)
+        if self.expr.has(sympy.Float) or other.expr.has(sympy.Float):
+            return self._new(operation(self.guard_float("", 0), other.guard_float("", 0)), kind)
+        return self._new(operation(self.expr, other.expr), kind)
 
     def truediv(self, other: SizeNode) -> SizeNode:
-        return self._new(self.expr / other.expr, float)
+        return self._number(other, operator.truediv, float)
 
     int_truediv = float_truediv = truediv
 
     def floordiv(self, other: SizeNode) -> SizeNode:
         if float in (self.kind, other.kind):
-            return self._new(sympy.floor(self.expr / other.expr), float)
+            return self.truediv(other).floor().sym_float()
         return self._new(floordiv(simplify(self.expr), simplify(other.expr)))
 
     int_floordiv = floordiv
@@ -210,7 +216,7 @@ class SizeNode:
         return self._new(mod(simplify(self.expr), simplify(other.expr)))
 
     def pow(self, other: SizeNode) -> SizeNode:
-        return self._number(other, self.expr**other.expr)
+        return self._number(other, operator.pow)
 
     pow_by_natural = float_pow = pow
 
@@ -311,6 +317,13 @@ class SizeNode:
     def _channels_last_strides(self, ndim: int, sizes: Any, strides: Any) -> SizeNode:
         shape, stride = _exprs(sizes, strides)
         return self.wrap_bool(len(shape) == ndim and layout.is_channels_last_strides(self.env, shape, stride))
+
+
+def _exact(value: float) -> sympy.Expr:
+    """A float of few binary places as a fraction: what is computed of it and sizes is on the same side of each whole
+    number as floats would be. 0.3 is not: 3 / 0.3 is 10 when rounded, and more than 10 when not."""
+    above, below = value.as_integer_ratio() if math.isfinite(value) else (0, math.inf)
+    return sympy.Rational(above, below) if below <= 1024 and abs(above) < 2**40 else sympy.Float(value)
 
 
 def _exprs(sizes: Any, strides: Any) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
