@@ -68,7 +68,8 @@ class Arrangement:
         self.table = SizeTable(graph)
         products = target.product_choice(graph)
         self._schedule(products)
-        while products is not None and products.refuse([unit.kernel for unit in self.units if unit.kernel]):
+        while products is not None and products.refuse(
+                [unit.kernel for unit in self.units if unit.kernel], self.required):
             self._schedule(products)
         self._find_lifetimes()
         self._reuse_in_place()

@@ -673,10 +673,11 @@ class Fusion:
         """Whether several programs of a product need the same elements of an operand."""
         if not isinstance(reader, Product):
             return False
-        probe = self.probe(reader)
-        sides = [axis for axis in probe.axes[1:3] if self.env.hint(axis.size) > self.limits.product_tile]
-        return any(axis not in {a for i in index for a in i.all_axes()}
-                   for operand, index in probe.reads if operand is value for axis in sides)
+        probe, tile = self.probe(reader), self.limits.product_tile
+        parallel = [axis for axis in probe.axes if not axis.reduced]
+        return any(self.env.hint(prod(tuple(axis.size for axis in parallel if axis not in used))) > tile
+                   for operand, index in probe.reads if operand is value
+                   for used in [{axis for one in index for axis in one.all_axes()}])
 
     def _sources(self, value: Value, group: Group) -> list[Value] | None:
         """The values of its group that `value` is made of, readers first; None where these are not for it to take

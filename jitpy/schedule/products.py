@@ -11,7 +11,7 @@ cache, a third of them with something to fuse. They are conservative: a template
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import torch
 
 from ..ir.graph import Graph, Node
 from ..ir.op import NotCovered
+from ..ir.ops.layout import channels_last_stride
 from ..ir.spec import Dim, TensorSpec, prod
 from .expr import FLOAT, Expr, walk
 from .index import Index, same
@@ -147,10 +148,11 @@ class Choice:
                 (stack if user.op.is_view else found).append(user)
         return found
 
-    def refuse(self, kernels: Sequence[Kernel]) -> bool:
-        """Look at the kernels that came of products; True where some do not pay, which are refused from now on."""
+    def refuse(self, kernels: Sequence[Kernel], required: Container[Value]) -> bool:
+        """Look at the kernels that came of products; True where some do not pay, which are refused from now on.
+        `required` are values that others than kernels read."""
         before = len(self.refused)
-        read = {value for kernel in kernels for value in kernel.reads}
+        read = {value for kernel in kernels for value in kernel.reads if value not in required}
         for kernel in kernels:
             products = [one.value for one in kernel.reductions if isinstance(one.value, Product)]
             reason = self._objection(kernel, products, read) if products else ""
@@ -175,12 +177,12 @@ class Choice:
         return ""
 
     def _saved(self, kernel: Kernel, products: list[Product], read: set[Value]) -> float:
-        """Microseconds that kernels before and behind the library's products would take. What other kernels read of
-        the results would be part of these."""
+        """Microseconds that kernels before and behind the library's products would take. Results that only kernels
+        read (`read`) would be made by these."""
         saved = 0.0
         own = {product.origin for product in products}
         if any(node not in own and node.op.scalar is not None for node in kernel.nodes) \
-                and not read.intersection(kernel.writes):
+                and not read.issuperset(kernel.writes):
             saved += _KERNEL + sum(2 * product.sizes.result_bytes for product in products) / _COPY
         for operand in {operand for one in kernel.reductions for operand in one.expr.args}:
             if operand.op != "load":
@@ -234,8 +236,10 @@ def product_exprs(kernel: Kernel) -> set[Expr]:
     return set(walk(operand for one in kernel.reductions for operand in one.expr.args))
 
 
-def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool, bias: Value | None = None) -> Value:
-    """`bias + left @ right` of three axes each, rounded once."""
+def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool, bias: Value | None = None,
+              result: tuple[Dim, ...] | None = None, turned: bool = False) -> Value:
+    """`bias + left @ right` of three axes each, rounded once, as a tensor of the shape `result`. `turned`: the left
+    operand, which is the same for all of the batch, is the right one of a product of the other's columns."""
     assert low.products is not None
     shape: tuple[Dim, ...] = (*left.shape[:2], right.shape[2], left.shape[2])
     numbers = [size for size in shape if type(size) is int]
@@ -244,7 +248,8 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
     if any(one.dtype is not left.dtype for one in (left, right)) or node.tensor.dtype is not left.dtype:
         raise NotCovered("a product of several dtypes")
     batch, rows, columns, inner = numbers
-    sizes = Sizes(batch, rows, columns, inner, left.dtype, inward)
+    sizes = Sizes(1, batch * columns, rows, inner, left.dtype, inward) if turned else \
+        Sizes(batch, rows, columns, inner, left.dtype, inward)
     low.products.require(low._node or node, sizes)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
@@ -253,13 +258,14 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
         return trace.e.mul(*operands) if sizes.is_row else trace.e.make("product", operands, FLOAT)
 
     sums = low.tag(Product(sizes, shape, body), "sums")
-    added = None if bias is None else low.expand(bias, shape[:3])
+    shown = low.reshape(sums, result or shape[:3])
+    added = None if bias is None else low.expand(bias, shown.shape)
 
     def rounded(trace: Trace, index: IndexTuple) -> Expr:
-        total = trace.read(sums, index)
+        total = trace.read(shown, index)
         return total if added is None else trace.e.add(total, trace.read(added, index))
 
-    return low.pointwise(shape[:3], left.dtype, rounded)
+    return low.pointwise(shown.shape, left.dtype, rounded)
 
 
 def _batched(low: Lowering, value: Value) -> Value:
@@ -328,6 +334,27 @@ def _linear(low: Lowering, node: Node, x: Value, weight: Value, bias: Value | No
     right = low.view(weight, (1, inner, columns), lambda index: (index[2], index[1]))
     inward = same((node.args[0] if same(columns, 1) else node.args[1]).tensor.stride[-1], 1)
     return low.reshape(_multiply(low, node, rows, right, inward, bias), node.tensor.shape)
+
+
+@_product("convolution")
+def _convolution(low: Lowering, node: Node, x: Value, weight: Value, bias: Value | None, stride: Sequence[Dim],
+                 padding: Sequence[Dim], dilation: Sequence[Dim], transposed: bool, output_padding: Sequence[Dim],
+                 groups: int) -> Value:
+    """A convolution of points of channels-last images: a product of the weights and the pixels of each image. Only
+    where it is measured: what lies between such convolutions is in the cache as a rule, and costs less than memory."""
+    assert low.products is not None
+    if not low.products.always and not low.products.measures:
+        raise NotCovered("the library's convolution is as fast")
+    spec = node.tensor
+    if transposed or groups != 1 or len(x.shape) != 4 or any(one != 1 for one in (*weight.shape[2:], *stride)) \
+            or any(one != 0 for one in padding) or spec.stride != channels_last_stride(spec.shape):
+        raise NotCovered("torch's kernel is used for this convolution")
+    images, inner, height, width = x.shape
+    columns = weight.shape[0]
+    left = low.view(weight, (images, columns, inner), lambda index: (index[1], index[2], Index(), Index()))
+    right = low.reshape(x, (images, inner, height * width))
+    added = None if bias is None else low.view(bias, (columns, 1, 1), lambda index: index[:1])
+    return _multiply(low, node, left, right, True, added, spec.shape, turned=True)
 
 
 __all__ = ["Choice", "ProductAxes", "Sizes", "axes_of", "product_exprs"]

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph
+from jitpy.backends.triton import measured, plan_graph
 from jitpy.backends.triton.products import blocks_of
+from jitpy.ir.graph import Graph
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep, Plan
@@ -54,6 +55,15 @@ def with_logarithm(x: Tensor, w: Tensor) -> Tensor:
     return torch.mm(x, w.log())
 
 
+def pixels(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    """A convolution of points, behind a gate and in front of a norm and an activation."""
+    return F.silu(F.conv2d(x * scale[:, :, None, None].sigmoid(), w) * 0.5 + 1)
+
+
+def image(*shape: int) -> Tensor:
+    return small(*shape).to(memory_format=torch.channels_last)
+
+
 #: fn, inputs, launches
 CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "mm": (lambda x, w: torch.mm(x, w), (small(64, 128), small(128, 64)), 1),
@@ -77,6 +87,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "several bands": (lambda x, w: torch.mm(x, w), (small(600, 32), small(32, 160)), 1),
     "casts": (converted, (randn(16, 64), randn(64, 48)), 1),
     "a prologue behind the end": (with_logarithm, (small(16, 50), small(50, 48).abs() + 0.1), 1),
+    "convolution of points": (lambda x, w, b: F.conv2d(x, w, b).relu(),
+                              (image(2, 24, 6, 6), small(40, 24, 1, 1), small(40)), 1),
+    "convolution behind a gate": (pixels, (image(2, 32, 6, 6), small(16, 32, 1, 1), small(2, 32)), 2),
     "one row": (lambda x, w: torch.mm(x, w).relu(), (small(1, 64), small(64, 128)), 1),
     "one row, turned": (lambda x, w, b: F.linear(x, w, b).relu(), (small(1, 64), small(128, 64), small(128)), 1),
     "one column": (lambda x, w: torch.mm(x, w) * 2, (small(48, 64), small(64, 1)), 1),
@@ -168,6 +181,36 @@ def test_read_in_another_order() -> None:
 
     inputs = small(48, 64), small(64, 80)
     plan = plan_graph(trace(fn, inputs), products="all")
+    compare(run(plan, inputs), fn, inputs)
+
+
+@pytest.mark.parametrize("faster", ["template", "library"])
+@pytest.mark.parametrize("name", ["residual", "gated", "linear of three axes", "convolution behind a gate", "casts",
+                                  "two results", "one row, turned"])
+def test_measured(name: str, faster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is the part of the graph that the kernel computes, both ways; the faster way is taken."""
+    fn, inputs, count = CASES[name]
+    parts = []
+
+    def times(part: Graph, device: torch.device) -> tuple[float, float]:
+        parts.append(part)
+        given = [measured._made_up(node.tensor) for node in part.inputs]
+        plans = [plan_graph(part, products=products, rewritten=True) for products in ("all", "none")]
+        assert [bool(plan.notes and plan.notes.eager) for plan in plans] == [False, True]
+        for one, other in zip(*(run(plan, tuple(given)) for plan in plans), strict=True):
+            assert one.shape == other.shape and one.stride() == other.stride()
+            torch.testing.assert_close(one.float(), other.float(), rtol=3e-2, atol=3e-1, equal_nan=True)
+        return (1.0, 2.0) if faster == "template" else (2.0, 1.0)
+
+    monkeypatch.setattr(measured, "_times", times)
+    monkeypatch.setattr(measured, "_known", {})
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"none, {faster}")
+    with config.patch(disk_cache=False):
+        plan = plan_graph(trace(fn, inputs), products="measured")
+    assert len(parts) == 1 and plan.notes is not None
+    assert bool(plan.notes.eager) is (faster == "library")
+    if faster == "template":
+        assert len(launches(plan)) == count
     compare(run(plan, inputs), fn, inputs)
 
 

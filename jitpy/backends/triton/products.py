@@ -74,7 +74,8 @@ def blocks_of(sizes: Sizes, products: int) -> list[Blocks]:
     def time(blocks: Blocks) -> float:
         return -(-programs(blocks) // PROCESSORS) * blocks.rows * blocks.columns / blocks.work
 
-    return sorted((b for b in _MANY if b.columns >= 16 * products), key=time)
+    small = _SMALL if sizes.inner <= 128 else ()
+    return [*sorted((b for b in _MANY if b.columns >= 16 * products), key=time), *small]
 
 
 def print_product(kernel: Kernel, tune: bool = False) -> Program:
@@ -93,6 +94,14 @@ class _Emitter(Emitter):
 
     def __init__(self, kernel: Kernel, axes: ProductAxes, blocks: Blocks) -> None:
         count = len(kernel.reductions)
+        first = kernel.reductions[0].value
+        assert isinstance(first, Product)
+        self.dtype = first.sizes.dtype
+        high, wide = (kernel.hint(prod(tuple(axis.size for axis in found))) for found in (axes.rows, axes.columns))
+        #: whether the right operand has the rows of tiles: the longer side, where the product was turned
+        self.turned = high == first.sizes.columns and wide == first.sizes.rows and high < wide
+        if self.turned:
+            axes = ProductAxes(axes.batch, axes.columns, axes.rows, axes.inner)
         inner = prod(tuple(axis.size for axis in axes.inner))
         depth = max(16, min(blocks.inner, power_of_two(kernel.hint(inner))))
         while depth > 32 and kernel.hint(inner) % depth:
@@ -104,9 +113,6 @@ class _Emitter(Emitter):
         tiles = [*([self.z] if axes.batch else []), self.x, self.y]
         super().__init__(kernel, Launch(tiles, blocks.warps, self.r), stem_of(kernel))
         self.stages = blocks.stages
-        first = kernel.reductions[0].value
-        assert isinstance(first, Product)
-        self.dtype = first.sizes.dtype
 
     def text(self) -> KernelText:
         kernel = self.kernel
@@ -158,7 +164,8 @@ class _Emitter(Emitter):
     def _step(self, sums: list[str], at: str) -> None:
         """Add the products of one tile of each operand."""
         outside = dict(self.names)
-        pairs = [reduction.expr.args for reduction in self.kernel.reductions]
+        pairs = [reduction.expr.args[::-1] if self.turned else reduction.expr.args
+                 for reduction in self.kernel.reductions]
         sides = []
         for side, (tiles, inner) in enumerate((((self.x, self.r), self.r), ((self.s, self.y), self.s))):
             self.names = dict(outside)
