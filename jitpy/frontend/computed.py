@@ -1,7 +1,7 @@
 """What the call itself computed in front of a graph break: it is other in the next call.
 
 A resume function gets the function's parameters, which callers choose, and what plain Python made of them. The latter
-is not compiled for by identity, nor item by item where items are many: plain Python reads those.
+is not compiled for by identity, nor item by item where items are many and change: plain Python reads those.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ class Computed:
             return False
         return self._history.is_needed_often((source.key(), "object"), id(obj), 1 if made else MANY)
 
-    def note_item(self, source: Source, counts: bool) -> None:
-        """Note that something is read. Numbers, texts and arrays count: where they are many, each would be an input of
-        the graph."""
+    def note_item(self, obj: Any, source: Source, is_constant: bool, is_array: bool) -> None:
+        """Note that something is read. Arrays, and constants that were others before, each are an input of the graph:
+        plain Python reads them where they are many."""
         kind = kind_of(source.key()) if self.begins(source) else None
         if kind is not None:
             first, places = self._items.setdefault(kind, (self._recorder.step(), set()))
-            if counts:
+            if is_array or is_constant:
                 places.add(source.key())
-            if len(places) > _MANY_ITEMS:
+            changes = is_constant and self._history.items_change(kind, source.key(), hash((type(obj), obj)))
+            if len(places) > _MANY_ITEMS and (changes or is_array):
                 raise Restart(first, GraphBreak("changing_value", f"{source} and many other items"))
 
     def note_pair(self, first: Source, second: Source) -> None:

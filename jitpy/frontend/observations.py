@@ -35,6 +35,9 @@ class Observations:
         #: functions without a place in a module: references to the code and to the function seen last
         self.functions: dict[Any, tuple[weakref.ref[types.CodeType], weakref.ref[types.FunctionType]]] = {}
         self.made_anew: set[Any] = set()
+        #: constants that were in containers at last, and, by `kind_of`, the places where others were before
+        self.items: dict[Any, int] = {}
+        self.changed: dict[Any, set[Any]] = {}
         #: pairs of items that were one object, by `kind_of`
         self.pairs: dict[Any, set[Any]] = {}
 
@@ -66,6 +69,14 @@ class Observations:
             self.dynamic_ints.add(key)
         self.ints[key] = value
         return key in self.dynamic_ints
+
+    def items_change(self, kind: Any, key: Any, value: int) -> bool:
+        """Note a constant in a container; whether those at many places have ever changed."""
+        changed = self.changed.setdefault(kind, set())
+        if self.items.setdefault(key, value) != value:
+            self.items[key] = value
+            changed.add(key)
+        return len(changed) >= MANY
 
     def pairs_change(self, kind: Any, pair: Any) -> bool:
         """Note two places that hold one object; whether these were others in an earlier compilation."""

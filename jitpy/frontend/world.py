@@ -375,7 +375,7 @@ class World:
         cls = type(obj)
         if cls in CONST_TYPES:
             if self.computed and self.breakable:
-                self.computed.note_item(source, counts=True)
+                self.computed.note_item(obj, source, True, False)
             if cls is int:
                 return self._wrap_int(obj, source)
             if cls is float and self._is_dynamic_float(obj, source) and obj == obj:  # which NaN it is, may be asked
@@ -393,7 +393,7 @@ class World:
         if made is not None:
             return made
         if self.computed and self.breakable:
-            self.computed.note_item(source, counts=is_array(obj) or is_number(obj))
+            self.computed.note_item(obj, source, False, is_array(obj) or is_number(obj))
         known = self._by_id.get(id(obj))
         if self.hidden and id(obj) in self.hidden and (known is None or known.source != source):
             raise self.hidden[id(obj)]

@@ -49,7 +49,7 @@ def tensors(x):
     return torch.stack([item[0] for item in batch]).sum(0) + x
 
 
-@case(16)
+@case(18)
 def numbers(x):
     batch = sample(_BUFFER, 32)
     actions = torch.tensor([item[1] for item in batch])
@@ -57,7 +57,7 @@ def numbers(x):
     return (actions * rewards).sum() + x.sin()
 
 
-@case(16)
+@case(18)
 def flags_and_texts(x):
     batch = sample(_BUFFER, 32)
     done = [item[3] for item in batch]
@@ -120,3 +120,25 @@ def test_few_variants(name: str) -> None:
             if k == 30:
                 late = variants()
     assert variants() == late <= allowed, (late, variants())
+
+
+def test_items_that_stay_are_compiled_for() -> None:
+    """A list of names that is made anew but holds the same at each call: the loop over it is one graph."""
+    names = [f"layer {k}" for k in range(30)]
+    layers = {name: torch.nn.Linear(4, 4) for name in names}
+
+    @jitpy.disable
+    def look() -> list[str]:
+        return list(names)
+
+    def fn(x):
+        for name in look():
+            x = layers[name](x)
+        return x
+
+    jitpy.reset()
+    jitted = jitpy.jit(fn, backend="eager")
+    for k in range(4):
+        x = torch.ones(4) * k
+        torch.testing.assert_close(jitted(x), fn(x))
+    assert variants() == 2
