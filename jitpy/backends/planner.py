@@ -12,7 +12,7 @@ from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, copies_before_write
 from ..ir.graph import CONSTANT, DROPS_GRAD, Graph, Node
 from ..ir.ops import through_views
-from ..ir.ops.functional import InPlace, copied, in_place_of
+from ..ir.ops.functional import InPlace, Making, copied, in_place_of
 from ..ir.ops.registered import looks_at_grad_mode
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
 from ..runtime.plan import (
@@ -292,9 +292,19 @@ class Planner(Arrangement):
             self.places[value] = region.offset
             return
         slot = self.slots[value] = self._new_slot()
+        self._allocate_in(slot, value)
+
+    def _allocate_in(self, slot: int, value: Value) -> None:
         ref = self.table.ref
         sizes, strides = tuple(map(ref, value.shape)), tuple(map(ref, self._fresh_stride(value)))
         self.steps.append(AllocStep(slot, sizes, strides, value.dtype, self.target.device))
+
+    def _is_uninitialised(self, node: Node, made: Any) -> bool:
+        """Whether a call makes memory that nobody has written to: a step does that in less time."""
+        return (node.op.name in _UNINITIALISED and isinstance(made, Stored) and made in self.last
+                and node.tensor.device == self.target.device and node.kwargs.get("pin_memory") in (None, False)
+                and not self.env.unbacked_in_all((made.shape, made.stride))
+                and not torch.are_deterministic_algorithms_enabled())  # eager fills it then
 
     def _fresh_stride(self, value: Value) -> tuple[Dim, ...]:
         """The strides as torch gives them to a new tensor: a size of 0, which data may decide on, counts as 1."""
@@ -388,7 +398,9 @@ class Planner(Arrangement):
             if isinstance(made, Value):
                 self.slots[made] = slot
             into = self._write_variant(node, made)
-            if into is None:
+            if self._is_uninitialised(node, made):
+                self._allocate_in(slot, made)
+            elif into is None:
                 self.steps.append(CallStep(node.op.target, args, kwargs, (slot,), grad=grad))
             else:
                 sizes, strides = (tuple(map(self.table.ref, dims)) for dims in (made.shape, made.stride))
@@ -426,13 +438,13 @@ class Planner(Arrangement):
                 self.steps.append(CallStep(copied, (through_views.at(args, kwargs, path),), {}, (slot,), grad=False))
                 args, kwargs = through_views.put(args, kwargs, path, SlotRef(slot))
             self.slots[part] = slot
-        step = None
         if in_place.step is not None:
-            step = in_place.step(unit.call.node.args, args, self.env.hint, self.target.device, tuple(writes))
-        if step is not None:
-            self.kernel_sizes[id(step)] = sizes_in((step.grid, step.arguments))
-            self.steps.append(step)
-            return
+            making = Making(self.env.hint, self.target.device, tuple(writes), self._view_of)
+            steps = in_place.step(unit.call.node.args, args, making)
+            if steps:
+                self.kernel_sizes[id(steps[-1])] = sizes_in((steps[-1].grid, steps[-1].arguments))
+                self.steps += steps
+                return
         slots = tuple(self._new_slot() if isinstance(part, Value) else None for part in parts[:fresh])
         # (autograd has no say, but the kernels of the program's may ask for its grad mode)
         self.steps.append(CallStep(in_place.call, args, kwargs, slots or (self._new_slot(),), multiple=len(slots) > 1,
@@ -445,6 +457,10 @@ class Planner(Arrangement):
                     self._conform(unit.call.node, part)
         for part in parts:
             self._bind(part)
+
+    def _view_of(self, base: SlotRef, shape: Any, stride: Any, offset: Any) -> tuple[Step, SlotRef]:
+        slot = self._new_slot()
+        return ViewStep(slot, base.slot, shape, stride, offset), SlotRef(slot)
 
     def _write_variant(self, node: Node, made: Any) -> Any:
         """The overload that writes a large result into memory of the pool, where eager would ask the system for it each
@@ -518,6 +534,10 @@ class Planner(Arrangement):
             ),
         )
 
+
+_UNINITIALISED = frozenset({f"aten.{name}" for name in (
+    "empty.memory_format", "empty_like.default", "new_empty.default", "empty_strided.default",
+    "new_empty_strided.default")})
 
 #: Eager kernels whose results are always row-major.
 _ROW_MAJOR = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "linear")}

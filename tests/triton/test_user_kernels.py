@@ -175,16 +175,26 @@ def test_globals_are_part_of_a_kernel() -> None:
 
 def test_a_step_is_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a plan for a GPU gets."""
+    from jitpy.ir.ops.functional import Making
+    from jitpy.ir.ops.through_views import through_views
     from jitpy.runtime.gpu import load
-    from jitpy.runtime.plan import LaunchStep, SizeRef, SlotRef
+    from jitpy.runtime.plan import LaunchStep, SizeRef, SlotRef, ViewStep
 
     monkeypatch.setattr(load, "target_of", lambda device: Target("cuda", 90))
     launch, numbers = launch_of(by_helper)
     given = (((SizeRef(0),),), tuple(map(SlotRef, range(3))), (SizeRef(1),))
     op = launches.op_of(launch, (2,))
-    step = op.facets["in_place"].step((((4,),), (), numbers), given, lambda size: size, torch.device("cuda", 0), (2,))
+    making = Making(lambda size: size, torch.device("cuda", 0), (2,),
+                    lambda base, *geometry: (ViewStep(9, base.slot, *geometry), SlotRef(9)))
+    recorded = ((4,),), (), numbers
+    (step,) = op.facets["in_place"].step(recorded, given, making)
     assert isinstance(step, LaunchStep) and step.grid == (SizeRef(0),) and step.writes == (2,)
     assert step.arguments == (SlotRef(0), SlotRef(1), SlotRef(2), SizeRef(1))
+
+    seen = through_views(op).facets["in_place"].step(
+        (recorded, {}, ()), (given, {}, (((SizeRef(2), 4), (8, 1), 3),)), making)
+    assert seen[0] == ViewStep(9, 2, (SizeRef(2), 4), (8, 1), 3)
+    assert seen[1].arguments == (SlotRef(0), SlotRef(1), SlotRef(9), SizeRef(1))
 
 
 @compiled

@@ -72,7 +72,7 @@ def record_write(recorder: Recorder, facts: SchemaFacts, functional: Any, args: 
 
 def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[TracedTensor],
               others: list[TracedTensor]) -> tuple[Op, Any, Any, list[TracedTensor]]:
-    """A call of an op with the facet `in_place` that writes to views of inputs, as one that writes to what they show,
+    """A call of an op with the facet `in_place` that writes to views, as one that writes to what they show,
     and what is written then; the call itself where there are none. Its arguments are nodes already. `others` are all
     tensors that it takes.
     """
@@ -83,16 +83,17 @@ def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[
     for target, path in zip(targets, in_place.paths, strict=True):
         storage = target.storage
         base = storage.base
-        shown = target.chain and storage.input is not None and target.dtype == base.tensor.dtype and \
-            base.tensor.stride == recorder.graph.inputs[storage.input].tensor.stride and \
+        memory = storage.values[0].tensor
+        shown = target.chain and target.dtype == memory.dtype and base.tensor.stride == memory.stride and \
+            base.tensor.shape == memory.shape and \
             not any(other is not target and other.storage is storage for other in others)
         if not shown:
             geometries.append(None)
             wholes.append(target)
             continue
         args, kwargs = through_views.put(args, kwargs, path, base)
-        spec, start = target.spec, recorder.graph.inputs[storage.input].tensor.offset
-        geometries.append((spec.shape, spec.stride, spec.offset - start))
+        spec = target.spec
+        geometries.append((spec.shape, spec.stride, spec.offset - memory.offset))
         wholes.append(TracedTensor(recorder, storage, (), base, base.tensor))
     if not any(geometries):
         return op, args, kwargs, targets

@@ -118,13 +118,28 @@ Path = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """What a plan tells those that make steps.
+
+    hint    a size's usual value
+    writes  the slots of inputs that are written
+    view    makes a step that views a tensor in a slot (by sizes, strides and offset), and refers to its result
+    """
+
+    hint: Callable[[Any], int]
+    device: torch.device
+    writes: tuple[int, ...]
+    view: Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class InPlace:
     """The facet `in_place` of an op that writes to copies of some arguments: how to write to the arguments themselves.
 
     call    takes the op's arguments, writes to those at `paths`, and returns the op's results but the new values
     paths   the written arguments; the op's last results are their new values, in this order
-    step    makes a step of a plan that does the same, or None: called with the node's arguments, with the same as the
-            plan has them, what tells a size's usual value, the device, and the slots of inputs that are written
+    step    makes steps of a plan that do the same, the last of which launches it, or none: called with the node's
+            arguments, with the same as the plan has them, and with a `Making`
     """
 
     call: Callable[..., Any]

@@ -12,7 +12,7 @@ import torch
 
 from ..op import Op
 from ..spec import Dim, TensorSpec
-from .functional import InPlace, Path, copied, in_place_of
+from .functional import InPlace, Making, Path, copied, in_place_of
 
 #: a view of its base: sizes, strides, and the offset from where the base begins
 Geometry = tuple[tuple[Dim, ...], tuple[Dim, ...], Dim]
@@ -78,9 +78,22 @@ def through_views(inner: Op) -> Op:
         fresh = made[: len(made) - len(paths)] if isinstance(made, tuple) else ()
         return *fresh, *(base.with_(requires_grad=False, offset=0) for base in bases)
 
+    def steps(recorded: Any, given: Any, making: Making) -> list[Any]:
+        assert written is not None and written.step is not None
+        args, kwargs, geometries = given
+        views: list[Any] = []
+        for path, geometry in zip(paths, geometries, strict=True):
+            if geometry is not None:
+                step, seen = making.view(at(args, kwargs, path), *geometry)
+                views.append(step)
+                args, kwargs = put(args, kwargs, path, seen)
+        made = written.step(recorded[0], args, making)
+        return [*views, *made] if made else []
+
     own = tuple((1, *path) if isinstance(path[0], str) else (0, *path) for path in paths)
+    facet = InPlace(in_place, own, None if written.step is None else steps)
     return Op(NAME, functional, infer=infer,
-              facets={"in_place": InPlace(in_place, own), "differentiable": False, "is_recordable": True})
+              facets={"in_place": facet, "differentiable": False, "is_recordable": True})
 
 
 __all__ = ["NAME", "Geometry", "at", "put", "through_views"]

@@ -18,7 +18,7 @@ import torch
 
 from jitpy import logs
 from jitpy.ir import Node, Op, ScalarSpec
-from jitpy.ir.ops.functional import InPlace, copied
+from jitpy.ir.ops.functional import InPlace, Making, copied
 from jitpy.runtime.native_build import NativeUnavailable, load_native
 
 from . import stores, worker
@@ -247,14 +247,14 @@ class UserKernel:
 _compiling = threading.Lock()
 
 
-def _launch_step(launch: Launch, recorded: tuple[Any, ...], given: tuple[Any, ...], hint: Callable[[Any], int],
-                 device: torch.device, writes: tuple[int, ...]) -> Any:
-    """A step that launches the kernel natively, or None where Triton has to. See `InPlace.step`."""
+def _launch_step(launch: Launch, recorded: tuple[Any, ...], given: tuple[Any, ...], making: Making) -> list[Any]:
+    """A step that launches the kernel natively, or none where Triton has to. See `InPlace.step`."""
     from ..plan import LaunchStep
     from .load import target_of
 
+    hint, device = making.hint, making.device
     if device.type != "cuda" or torch.version.hip is not None:
-        return None
+        return []
     grids, tensors, numbers = given
     try:
         load_native("runtime")
@@ -263,7 +263,7 @@ def _launch_step(launch: Launch, recorded: tuple[Any, ...], given: tuple[Any, ..
         usual.submit(target_of(device)).result()
     except (NativeUnavailable, KernelCompileError, ValueError, KeyError) as error:
         logs.log("fusion", f"{launch.name} is launched by Triton: {error}")
-        return None
+        return []
     sources = {"tensor": tensors, "number": numbers}
     arguments = []
     chosen = {} if launch.configs is None else launch.configs[best]
@@ -274,7 +274,8 @@ def _launch_step(launch: Launch, recorded: tuple[Any, ...], given: tuple[Any, ..
             place = Place("constant", chosen[name] if name in chosen else parameter.default)
         value = place.value if place.kind == "constant" else sources[place.kind][place.value]
         arguments.append(int(value) if type(value) is bool else value)
-    return LaunchStep(usual, tuple(grids[best]), tuple(arguments), launch.name, writes, general)  # type: ignore[arg-type]
+    return [LaunchStep(usual, tuple(grids[best]), tuple(arguments), launch.name, making.writes,  # type: ignore[arg-type]
+                       general)]  # type: ignore[arg-type]
 
 
 def _tuned(launch: Launch, recorded: tuple[Any, ...], hint: Callable[[Any], int], device: torch.device) -> int:
