@@ -39,6 +39,7 @@ PARTS = [
     Part("host", 30, ("host",)),
     Part("attention", 35, ("attention",)),
     Part("kernels", 60, ("kernels",)),
+    Part("products", 45, ("products", "--no-tuned")),
     Part("models", 270, ("models", "--jobs", "4", "--budget", "240")),
     Part("tuned", 70, ("kernels", "--no-compile", "--mode", "max-autotune"), {"JITPY_LOGS": "timing"}),
 ]
