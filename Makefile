@@ -1,6 +1,6 @@
 # make demo   set up what is missing, then the demo: under two minutes from a fresh clone (not counting downloads)
 # make test   set up what is missing, then the tests
-# make test-all  these, and programs of the libraries that are installed (`pip install -e .[libraries]`)
+# make test-all  these in full (databases, samples), and programs of the libraries that are installed (`pip install -e .[libraries]`)
 # make test-gpu  the tests that need a GPU
 # make fuzz   random programs, eager against jitted, for MINUTES=n (default 10)
 # make matrix the tests on every CPython from 3.11 on that is found
@@ -42,7 +42,7 @@ test: setup
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not extended" tests
 
 test-all: setup
-	$(PY) -m pytest -n $(JOBS) --dist loadfile tests
+	JITPY_TEST_ALL=1 $(PY) -m pytest -n $(JOBS) --dist loadfile tests
 
 test-gpu: setup
 	$(PY) -m pytest tests/gpu

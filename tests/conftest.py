@@ -33,6 +33,11 @@ if importlib.util.find_spec("hypothesis") is not None:
     settings.load_profile("tests")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # also in tests that switch JITPY_RAISE off, where users would see a warning and eager's result
+    config.addinivalue_line("filterwarnings", "error:jitpy. internal error")
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     gc.unfreeze()  # what was put aside goes with the process, in its usual order
     if _OWNER:

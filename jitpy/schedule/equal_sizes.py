@@ -12,12 +12,15 @@ from ..ir.spec import ScalarSpec, TensorSpec
 
 
 def write_equal_sizes_alike(graph: Graph) -> None:
-    """Replace symbols that the recorded relations determine, in every spec and argument of the graph."""
+    """Replace symbols that the recorded relations determine, in every spec and argument of the graph but the specs
+    from which symbols are bound: a relation about such a symbol is checked when the graph runs."""
     mapping = solved(graph.sizes)
     if not mapping:
         return
+    bound = {node for node, _ in graph.unbacked_bindings().values()}
     for node in graph.all_nodes():
-        node.spec = _replaced(node.spec, mapping)
+        if node not in bound:
+            node.spec = _replaced(node.spec, mapping)
         node.args = _replaced(node.args, mapping)
         if node.kwargs:
             node.kwargs = _replaced(node.kwargs, mapping)

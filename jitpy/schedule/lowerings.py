@@ -226,8 +226,8 @@ def _joined(low: Lowering, tensors: Sequence[Value], shape: Sequence[Dim], dtype
 
 @lowering("constant_pad_nd")
 def constant_pad(low: Lowering, node: Any, x: Value, pad: Sequence[Any], value: Any = 0) -> Value:
-    if isinstance(value, Value):
-        raise NotCovered("a padding value known only at run time")
+    if isinstance(value, (Value, complex)):
+        raise NotCovered("a padding value that is complex or known only at run time")
     ndim = len(x.shape)
     before = [0] * ndim
     after = [0] * ndim

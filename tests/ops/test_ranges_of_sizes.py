@@ -64,3 +64,23 @@ def test_errors() -> None:
     for size in (4, 5):
         with pytest.raises(RuntimeError, match="upper bound and lower bound inconsistent|upper bound and larger"):
             compiled(torch.randn(size))
+
+
+def test_a_computed_length_that_must_equal_another() -> None:
+    def called(p: Tensor, x: Tensor) -> Tensor:
+        return torch.arange(-1, p.shape[0] * 0.5, 2) + x
+
+    compiled = jitpy.jit(called)
+    for size in (3, 5, 6, 9, 30):
+        p = torch.zeros(size)
+        x = torch.randn(len(torch.arange(-1, size * 0.5, 2)))
+        torch.testing.assert_close(compiled(p, x), called(p, x))
+    with pytest.raises(RuntimeError, match="must match the size"):
+        compiled(torch.zeros(30), torch.randn(3))
+
+
+def test_padding_by_a_size() -> None:
+    compiled = jitpy.jit(lambda p, x: torch.nn.functional.pad(x, (1, 2), value=p.shape[0]) + 1)
+    for size in (3, 5, 6, 9):
+        found = compiled(torch.zeros(size), torch.ones(4))
+        assert torch.equal(found, torch.nn.functional.pad(torch.ones(4), (1, 2), value=size) + 1)
