@@ -1,6 +1,6 @@
-/* What an iterator over a dict or set gives next, without taking it and without going through what is left.
+/* What an iterator over a list, tuple, dict or set gives next, without taking it and without going through what is left.
  *
- * The layouts of CPython's iterators (Objects/dictobject.c, Objects/setobject.c) are the same from 3.11 to 3.13. The
+ * The layouts of CPython's iterators (Objects/{dict,set,list,tuple}object.c) are the same from 3.11 to 3.13. The
  * position of a dict's iterator counts as that of PyDict_Next.
  */
 #define PY_SSIZE_T_CLEAN
@@ -23,7 +23,26 @@ typedef struct {
     Py_ssize_t left;
 } SetIterator;
 
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t index;
+    PyObject *sequence; /* NULL once it has come to its end */
+} SequenceIterator;
+
 PyAPI_FUNC(int) _PySet_NextEntry(PyObject *set, Py_ssize_t *position, PyObject **key, Py_hash_t *hash);
+
+/* New reference; NULL with StopIteration where there is none. */
+static PyObject *peek_sequence(SequenceIterator *iterator, Py_ssize_t count) {
+    PyObject *sequence = iterator->sequence;
+    int is_list = Py_IS_TYPE(iterator, &PyListIter_Type);
+    Py_ssize_t size = sequence == NULL ? 0 : is_list ? PyList_GET_SIZE(sequence) : PyTuple_GET_SIZE(sequence);
+    if (count >= size - iterator->index) {
+        PyErr_SetNone(PyExc_StopIteration);
+        return NULL;
+    }
+    Py_ssize_t at = iterator->index + count;
+    return Py_NewRef(is_list ? PyList_GET_ITEM(sequence, at) : PyTuple_GET_ITEM(sequence, at));
+}
 
 /* New reference; NULL with StopIteration where there is none. */
 static PyObject *peek_dict(DictIterator *iterator, Py_ssize_t count) {
@@ -82,6 +101,9 @@ static PyObject *peek(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyTypeObject *type = Py_TYPE(args[0]);
+    if (type == &PyListIter_Type || type == &PyTupleIter_Type) {
+        return peek_sequence((SequenceIterator *)args[0], count);
+    }
     if (type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type) {
         return peek_dict((DictIterator *)args[0], count);
     }

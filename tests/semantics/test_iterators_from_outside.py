@@ -458,3 +458,34 @@ def test_a_loop_breaks_where_the_program_does() -> None:
     jitpy.reset()
     report = jitpy.explain(STACKS[5])(x())
     assert {record.reason.id for record in report.break_reasons} == {"user"}
+
+
+@pytest.mark.parametrize("make", [lambda: iter([1, 2, 3]), lambda: iter((1, 2, 3)), lambda: iter([]), lambda: iter(()),
+                                  lambda: iter(type("L", (list,), {})([4, 5]))])
+def test_reading_ahead_in_sequences_takes_nothing(make: Callable[[], Any]) -> None:
+    from jitpy.frontend.builtins.live_iterators import Ahead
+
+    for taken in range(5):
+        iterator = make()
+        for _ in range(taken):
+            next(iterator, None)
+        rest = list(make())[taken:]
+        for count in range(4):
+            try:
+                assert Ahead(count).__get__(iterator) is rest[count]
+            except StopIteration:
+                assert count >= len(rest)
+        assert list(iterator) == rest
+
+
+def test_reading_ahead_in_a_list_that_became_shorter() -> None:
+    from jitpy.frontend.builtins.live_iterators import Ahead
+
+    items = [1, 2, 3]
+    iterator = iter(items)
+    next(iterator), next(iterator)
+    items.clear()
+    with pytest.raises(StopIteration):
+        Ahead(0).__get__(iterator)
+    items += [4, 5, 6, 7]
+    assert Ahead(1).__get__(iterator) == 7

@@ -45,6 +45,16 @@ def _in_sequence(get: Callable[[Any, int], Any], size: Callable[[Any], int]) -> 
     return ahead
 
 
+def _natively(fallback: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """What reads ahead in native code, where that exists; it takes its own place when it is first asked."""
+
+    def ahead(iterator: Any, count: int) -> Any:
+        found = _READERS[type(iterator)] = _native_peek() or fallback
+        return found(iterator, count)
+
+    return ahead
+
+
 def _backwards(iterator: Any, count: int) -> Any:
     state = iterator.__reduce__()
     at = state[2] - count if len(state) > 2 else -1
@@ -77,7 +87,7 @@ def _in_table(iterator: Any, count: int) -> Any:
 
 @functools.cache
 def _native_peek() -> Callable[[Any, int], Any] | None:
-    """Reads ahead in tables without looking at all that is left."""
+    """Reads ahead without looking at all that is left."""
     from ...runtime.native_build import NativeUnavailable, load_native
 
     try:
@@ -104,8 +114,8 @@ _TABLES = (*map(type, map(iter, _VIEWS)), *map(type, map(reversed, _VIEWS)), typ
 _PEEKED = frozenset((*map(type, map(iter, _VIEWS)), type(iter(set()))))
 #: what reads ahead in iterators of each type
 _READERS: dict[type, Callable[[Any, int], Any]] = {
-    type(iter([])): _in_sequence(list.__getitem__, list.__len__),
-    type(iter(())): _in_sequence(tuple.__getitem__, tuple.__len__),
+    type(iter([])): _natively(_in_sequence(list.__getitem__, list.__len__)),
+    type(iter(())): _natively(_in_sequence(tuple.__getitem__, tuple.__len__)),
     type(iter(b"")): _in_sequence(bytes.__getitem__, bytes.__len__),
     **dict.fromkeys((type(iter("a")), type(iter("\u0100"))), _in_sequence(str.__getitem__, str.__len__)),
     **dict.fromkeys((type(iter(range(0))), type(iter(range(1 << 100)))), _in_sequence(range.__getitem__, len)),
