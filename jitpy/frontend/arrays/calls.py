@@ -8,6 +8,7 @@ computes the numbers. Where the two cannot be brought together, or numpy itself 
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -485,7 +486,8 @@ _FOLDED = (np.linspace, np.eye, np.identity, np.arange, np.zeros, np.ones, np.fu
 
 def _register() -> None:
     for name, entry in FUNCTIONS.items():
-        BUILTINS[getattr(np, name)] = _handler(getattr(np, name), entry)
+        function = operator.attrgetter(name)(np)
+        BUILTINS[function] = _handler(function, entry)
     for name, entry in METHODS.items():
         for owner in (owner for owner in (np.ndarray, np.generic) if hasattr(owner, name)):
             BUILTINS[getattr(owner, name)] = _handler(getattr(owner, name), entry)

@@ -230,6 +230,8 @@ def load_attr(ex: Executor, array: ArrayValue, name: str) -> Value:
         return const(itemsize)
     if name == "dtype":
         return const(array.dtype)
+    if name == "real" and array.dtype.kind in "biuf" and not array.is_scalar:
+        return array
     if name in ("T", "mT") and not array.is_scalar:
         if name == "mT":
             return call_array_function(ex, np.swapaxes, FUNCTIONS["swapaxes"], [array, const(-1), const(-2)], {})

@@ -183,6 +183,13 @@ def std(a: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
     return torch.std(a, dim=_axes(axis), correction=ddof, keepdim=keepdims)
 
 
+@_function("linalg.norm", converted="x", kinds="d")
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    if ord is not None and (isinstance(ord, str) or isinstance(axis, tuple) or axis is None and x.ndim != 1):
+        give_up("a norm of matrices")
+    return torch.linalg.vector_norm(x, 2 if ord is None else ord, dim=_axes(axis), keepdim=keepdims)
+
+
 @_function("max", "amax", method=True)
 def max(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return torch.amax(a, dim=() if axis is None else axis, keepdim=keepdims)

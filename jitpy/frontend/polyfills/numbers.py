@@ -1,4 +1,5 @@
-"""`math` functions that take symbolic numbers or iterables. The rest is evaluated on constants."""
+"""`math` functions that take symbolic numbers or iterables, and methods of floats. The rest is evaluated on
+constants."""
 
 from __future__ import annotations
 
@@ -94,3 +95,13 @@ def trunc(x, /):
     if method is None:
         raise TypeError(f"type {type(x).__name__} doesn't define __trunc__ method")
     return method(x)
+
+
+@substitute(float.is_integer)
+def is_integer(self, /):
+    return self % 1.0 == 0.0  # the remainder of what is not finite is NaN
+
+
+@substitute(float.conjugate)
+def conjugate(self, /):
+    return self

@@ -15,6 +15,7 @@ import torch
 from jitpy.ir import NotCovered
 
 from ...ir.algebra import sympy
+from ..arity import accepts
 from ..recording import derived_calls, fast_calls
 from ..traced import DECLINED, TracedTensor, Uncapturable, UserError
 from . import attention, foreach, random_state  # noqa: F401  (random_state registers its functions)
@@ -132,7 +133,12 @@ def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[st
         fn = _unwrapped(fn)
     handler = _HANDLERS.get(fn)
     if handler is not None:
-        return handler(recorder, *args, **kwargs)
+        try:
+            return handler(recorder, *args, **kwargs)
+        except TypeError as error:
+            if accepts(handler, 1 + len(args), tuple(kwargs)):
+                raise
+            raise Uncapturable("unsupported_call", str(error)) from None  # eager's own words
     handler = torch_state_functions.get(fn)
     if handler is not None:
         return handler(recorder, args, kwargs)
