@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from .runtime import beside_dynamo
 from .runtime.dispatch import set_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,7 +48,7 @@ def disabled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
             set_compiling(before)
 
     DISABLED.add(disabled)
-    return disabled
+    return beside_dynamo.keep_out(disabled)
 
 
 def allow_in_graph(fn: F) -> F:

@@ -121,6 +121,18 @@ def test_jitted_module_in_a_compiled_function() -> None:
     check(torch.compile(lambda x: fast(x * 3) * 2, backend="eager"), lambda x: model(x * 3) * 2)
 
 
+def test_disabled_function_in_a_compiled_one() -> None:
+    compiling: list[bool] = []
+
+    @jitpy.disable
+    def disabled(x: torch.Tensor) -> torch.Tensor:
+        compiling.append(torch.compiler.is_compiling())
+        return wave(x)
+
+    check(torch.compile(lambda x: disabled(x * 3) * 2, backend="eager"), lambda x: wave(x * 3) * 2)
+    assert compiling == [False] * 3
+
+
 def test_nested_either_way() -> None:
     jitted = jitpy.jit(wave)
     compiled = torch.compile(lambda x: jitted(x * 3) * 2, backend="eager")
