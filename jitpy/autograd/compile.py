@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +53,7 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     joint, halves = _halves(graph)
     watched = _watched(joint, halves)
     backward = BackwardHalf(halves, compile, compile_eager)
-    graph.pending.append(lambda: backward.compile_usual(joint))
+    graph.pending.append(functools.partial(_compile_usual, weakref.ref(backward), _usual(joint)))
     again = without_mutations(joint.source)
     kept = used_inputs(again)
     again.inputs = [again.inputs[i] for i in kept]
@@ -218,11 +220,6 @@ class BackwardHalf:
         elif finish is not None:
             self.begun = masks, selected, finish
 
-    def compile_usual(self, joint: Joint) -> None:
-        """Compile the variant of the usual pass for a report, where no pass has come so far."""
-        if not self.compiled:
-            self.variant(*_usual(joint))
-
     def variant(self, defined: int, wanted: int) -> Backward:
         """See NodeSpec.backward."""
         self.compiled = True
@@ -267,6 +264,13 @@ class BackwardHalf:
         del graph.lowered[known:]
         logs.log("fusion", graph.leave_to_eager("it asks for more about sizes than the guards say"))
         return self.compile_eager(graph)
+
+
+def _compile_usual(half: weakref.ref[BackwardHalf], masks: tuple[int, int]) -> None:
+    """Compile the variant of the usual pass for a report, where no pass has come so far."""
+    backward = half()
+    if backward is not None and not backward.compiled:
+        backward.variant(*masks)
 
 
 def _usual(joint: Joint) -> tuple[int, int]:

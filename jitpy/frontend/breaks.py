@@ -94,8 +94,8 @@ _reason("clock", "A clock is read between operations",
 _reason("gpu_state", "The state of the GPU is read or set",
         "Streams, devices, waiting and memory are the host's business.", "Move it out of the jitted function.")
 _reason("higher_order", "A function given to torch.cond, torch.while_loop or torch.func that does not fit",
-        "It has side effects, or returns other things than are expected of it. What `scan`, `map` and "
-        "`associative_scan` of `torch._higher_order_ops` do is no graph at all: torch compiles it.",
+        "It has side effects, or returns other things than are expected of it. `scan` and `map` of "
+        "`torch._higher_order_ops` are captured up to 64 steps; torch compiles longer ones, and `associative_scan`.",
         "Return new tensors of equal sizes and dtypes, and change nothing outside.")
 _reason("transform", "A torch.func transform that cannot be captured",
         "Its function has side effects, or torch's own transform refuses it.",
