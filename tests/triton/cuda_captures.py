@@ -91,7 +91,7 @@ def capture(fn: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> 
 def planned(graph: Graph) -> list[str]:
     """The kernels and calls of a graph's plan."""
     return [step.name if isinstance(step, LaunchStep) else getattr(step.function, "__name__", str(step.function))
-            for step in plan_graph(graph).steps if isinstance(step, (CallStep, LaunchStep))]
+            for step in plan_graph(graph, products="none").steps if isinstance(step, (CallStep, LaunchStep))]
 
 
 def both_halves(graph: Graph) -> list[str]:
@@ -196,7 +196,8 @@ def numbers(x: torch.Tensor) -> torch.Tensor:
 
 def sizes(graph: Graph) -> list[str]:
     """The tensors with memory of their own between kernels and calls."""
-    return [f"{str(step.dtype).removeprefix('torch.')}{list(step.shape)}" for step in plan_graph(graph).steps
+    steps = plan_graph(graph, products="none").steps
+    return [f"{str(step.dtype).removeprefix('torch.')}{list(step.shape)}" for step in steps
             if isinstance(step, AllocStep)]
 
 

@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from jitpy import config
 from jitpy.backends.triton import measured, plan_graph
 from jitpy.backends.triton.products import blocks_of
+from jitpy.ir.builder import Builder
 from jitpy.ir.graph import Graph
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep, Plan
 from jitpy.schedule.products import Sizes
-from tests.graph_tools import trace
+from tests.graph_tools import spec_of, trace
 from tests.triton.cases import BF16, HALF, Tensor, randn
 
 pytest.importorskip("triton")
@@ -172,6 +173,16 @@ def test_what_stays_with_the_library() -> None:
     for inputs in ((torch.ones(32, 32, dtype=torch.int64),) * 2, (randn(32, 32, dtype=torch.float64),) * 2,
                    (small(32, 8), small(8, 32))):
         assert not launches(plan_graph(trace(mm, inputs), products="all"))
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.float32])
+def test_attention_is_one_call(dtype: torch.dtype) -> None:
+    """It is no product for templates, though its formula has two."""
+    graph = Graph()
+    operands = [graph.add_input(spec_of(small(2, 3, 32, 16, dtype=dtype))) for _ in range(3)]
+    graph.outputs = [Builder(graph).call("aten.scaled_dot_product_attention.default", *operands)]
+    plan = plan_graph(graph, products="all")
+    assert plan.notes is not None and len(plan.notes.eager) == 1 and not launches(plan)
 
 
 def test_read_in_another_order() -> None:
