@@ -438,7 +438,7 @@ class Planner(Arrangement):
                 self.steps.append(CallStep(copied, (through_views.at(args, kwargs, path),), {}, (slot,), grad=False))
                 args, kwargs = through_views.put(args, kwargs, path, SlotRef(slot))
             self.slots[part] = slot
-        if in_place.step is not None:
+        if in_place.step is not None and self._are_as_recorded(unit.call.node, in_place):
             making = Making(self.env.hint, self.target.device, tuple(writes), self._view_of)
             steps = in_place.step(unit.call.node.args, args, making)
             if steps:
@@ -457,6 +457,15 @@ class Planner(Arrangement):
                     self._conform(unit.call.node, part)
         for part in parts:
             self._bind(part)
+
+    def _are_as_recorded(self, node: Node, in_place: InPlace) -> bool:
+        """Whether what a call writes to has the strides that the program knows."""
+        for path in in_place.paths:
+            found: list[Value] = []
+            visit(through_views.at(*self.call_arguments[node], path), found.append)
+            if found[0].stride != through_views.at(node.args, node.kwargs, path).tensor.stride:
+                return False
+        return True
 
     def _view_of(self, base: SlotRef, shape: Any, stride: Any, offset: Any) -> tuple[Step, SlotRef]:
         slot = self._new_slot()

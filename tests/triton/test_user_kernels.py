@@ -192,7 +192,7 @@ def test_a_step_is_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert step.arguments == (SlotRef(0), SlotRef(1), SlotRef(2), SizeRef(1))
 
     seen = through_views(op).facets["in_place"].step(
-        (recorded, {}, ()), (given, {}, (((SizeRef(2), 4), (8, 1), 3),)), making)
+        (recorded, {}, ()), (given, {}, (((SizeRef(2), 4), (8, 1), 3, (8, 1)),)), making)
     assert seen[0] == ViewStep(9, 2, (SizeRef(2), 4), (8, 1), 3)
     assert seen[1].arguments == (SlotRef(0), SlotRef(1), SlotRef(9), SizeRef(1))
 

@@ -84,7 +84,9 @@ def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[
         storage = target.storage
         base = storage.base
         memory = storage.values[0].tensor
-        shown = target.chain and target.dtype == memory.dtype and base.tensor.stride == memory.stride and \
+        # (of other memory a pass may change the layout)
+        is_fixed = storage.input is not None or storage.values[0].op.kind == "factory"
+        shown = target.chain and is_fixed and target.dtype == memory.dtype and base.tensor.stride == memory.stride and \
             base.tensor.shape == memory.shape and \
             not any(other is not target and other.storage is storage for other in others)
         if not shown:
@@ -93,7 +95,7 @@ def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[
             continue
         args, kwargs = through_views.put(args, kwargs, path, base)
         spec = target.spec
-        geometries.append((spec.shape, spec.stride, spec.offset - memory.offset))
+        geometries.append((spec.shape, spec.stride, spec.offset - memory.offset, memory.stride))
         wholes.append(TracedTensor(recorder, storage, (), base, base.tensor))
     if not any(geometries):
         return op, args, kwargs, targets

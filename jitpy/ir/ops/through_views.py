@@ -14,8 +14,8 @@ from ..op import Op
 from ..spec import Dim, TensorSpec
 from .functional import InPlace, Making, Path, copied, in_place_of
 
-#: a view of its base: sizes, strides, and the offset from where the base begins
-Geometry = tuple[tuple[Dim, ...], tuple[Dim, ...], Dim]
+#: a view of its base: sizes, strides, the offset from where the base begins, and the strides that the base has then
+Geometry = tuple[tuple[Dim, ...], tuple[Dim, ...], Dim, tuple[Dim, ...]]
 
 NAME = "ir.through_views"
 
@@ -52,7 +52,9 @@ def through_views(inner: Op) -> Op:
         for path, geometry in zip(paths, geometries, strict=True):
             if geometry is not None:
                 base = at(args, kwargs, path)
-                shape, stride, offset = geometry
+                shape, stride, offset, expected = geometry
+                if any(a != b and size > 1 for a, b, size in zip(base.stride(), expected, base.size(), strict=True)):
+                    raise RuntimeError(f"memory with strides {base.stride()} where {expected} were expected")
                 args, kwargs = put(args, kwargs, path,
                                    torch.as_strided(base, shape, stride, base.storage_offset() + offset))
         return call(*args, **kwargs)
@@ -71,7 +73,7 @@ def through_views(inner: Op) -> Op:
         bases: list[TensorSpec] = [at(args, kwargs, path) for path in paths]
         for path, base, geometry in zip(paths, bases, geometries, strict=True):
             if geometry is not None:
-                shape, stride, offset = geometry
+                shape, stride, offset, _ = geometry
                 view = base.with_(shape=shape, stride=stride, offset=base.offset + offset)
                 args, kwargs = put(args, kwargs, path, view)
         made = spec_of(inner, env, args, kwargs, False)
@@ -84,7 +86,7 @@ def through_views(inner: Op) -> Op:
         views: list[Any] = []
         for path, geometry in zip(paths, geometries, strict=True):
             if geometry is not None:
-                step, seen = making.view(at(args, kwargs, path), *geometry)
+                step, seen = making.view(at(args, kwargs, path), *geometry[:3])
                 views.append(step)
                 args, kwargs = put(args, kwargs, path, seen)
         made = written.step(recorded[0], args, making)
