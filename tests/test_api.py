@@ -334,7 +334,7 @@ def test_what_fits_is_run_behind_the_recompile_limit(native: bool) -> None:
         fast = jitpy.jit(fn)
         for text in ("a", "ab", "abc"):
             assert not runs_plainly(text)
-        with pytest.warns(UserWarning, match="what no variant fits runs eagerly"):
+        with pytest.warns(UserWarning, match="calls that no variant fits run eagerly"):
             assert runs_plainly("abcd")
         for _ in range(200):  # most calls fit
             assert runs_plainly("abcd") and not runs_plainly("ab")
