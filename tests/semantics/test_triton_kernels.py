@@ -381,6 +381,30 @@ def test_tuners_over_heuristics() -> None:
         assert torch.equal(x, before)
 
 
+@interpreted
+def cells(x_ptr, out_ptr, stride_0, stride_1, width, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride_0 + at * stride_1, mask=at < width, other=0.0)
+    tl.store(out_ptr + row * width + at, x, mask=at < width)
+
+
+def by_strides(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(*x.shape)
+    cells[(x.shape[0],)](x, out, x.stride(0), x.stride(1), x.shape[1], BLOCK=16)
+    return out
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("make", [
+    lambda a: a.t() * 2, lambda a: (a + 1).t(), lambda a: a.t().contiguous(), lambda a: a[:1].expand(7, 7) * 1,
+    lambda a: a[:1].expand(7, 7), lambda a: torch.where(a.t() > 0, a.t(), a), lambda a: (a.t() @ a)[:, ::2],
+    lambda a: torch.zeros_like(a.t()) + a.t(), lambda a: a[:, 1:6] + 1,
+])
+def test_memory_has_the_strides_that_the_program_sees(make: Any, dynamic: bool | None) -> None:
+    a = vec(7, 7)
+    torch.testing.assert_close(jitpy.jit(lambda a: by_strides(make(a)), fullgraph=True, dynamic=dynamic)(a), make(a))
+
+
 def test_a_kernel_is_replaced() -> None:
     holder = {"kernel": add}
 
