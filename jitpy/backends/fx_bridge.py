@@ -24,6 +24,7 @@ from ..ir.interpret import as_recorded
 from ..ir.specialize import specialize
 from ..runtime.dispatch import resume_hook, suspend_hook
 from . import eager
+from .symbolic_examples import SymbolicExamples, exact
 
 Compiled = Callable[..., tuple[Any, ...]]
 GraphBackend = Callable[[Graph, dict[str, Any]], Compiled]
@@ -213,13 +214,10 @@ class _Variants(_Falling):
         run = self.backend.static(graph, examples)
         if refused is not None:
             self._warn_of_static_graphs(refused)
-        # numbers are equal where they are written alike: 0.0 is not -0.0, and NaN is itself
-        key = repr(values)
-        return _Variant(lambda found: repr(found) == key, lambda _, inputs: run(*inputs))
+        key = [exact(value) for value in values]
+        return _Variant(lambda found: [exact(value) for value in found] == key, lambda _, inputs: run(*inputs))
 
     def _compile_symbolic(self, values: tuple[Any, ...]) -> _Variant:
-        from .symbolic_examples import SymbolicExamples
-
         graph, n_symbols = self.graph, len(self.symbols)
         examples = SymbolicExamples(graph, self.symbols, self.numbers, values)
         with examples.tracing():

@@ -20,6 +20,18 @@ from ..ir.sizes import evaluate
 #: sizes from here on are never 0 or 1, as in torch's own symbols of sizes
 _LEAST = 2
 
+#: larger ints are constants to the backend: torch computes with 64 bits
+_LARGEST = 1 << 62
+
+
+def exact(value: Any) -> tuple[Any, ...]:
+    """What is equal for numbers that are the same in all respects: 0.0 is not -0.0, and NaN is itself."""
+    if type(value) is float:
+        return float, value.hex()
+    if type(value) is complex:
+        return complex, value.real.hex(), value.imag.hex()
+    return type(value), value
+
 
 class SymbolicExamples:
     """Examples for a graph whose `symbols` and `numbers` (positions among its inputs) have these `values` now.
@@ -65,9 +77,7 @@ class SymbolicExamples:
 
         self.env.freeze()
         known, printer = set(self.places), PythonPrinter()
-        texts = {f"v[{place}] == {value!r}" for place, value in self.constants.items() if type(value) is int}
-        texts |= {f"repr(v[{place}]) == {value!r}" for place, value in
-                  ((place, repr(value)) for place, value in self.constants.items() if type(value) is not int)}
+        texts: set[str] = set()
         used: set[str] = set()
         for guard in self.env.guards:
             names = {str(symbol) for symbol in guard.expr.free_symbols}
@@ -75,11 +85,15 @@ class SymbolicExamples:
                 raise ValueError(f"{guard.expr} is about other symbols than those of the inputs")
             used |= names
             texts.add(f"({printer.doprint(guard.expr)})")
+        constants = [(place, exact(value)) for place, value in self.constants.items()]
         if not texts:
-            return lambda v: True
-        defaults = ", ".join(f"{name}=v[{self.places[name]}]" for name in sorted(used))
-        names_first = f"(lambda {defaults}: {{}})()" if defaults else "{}"
-        return eval(f"lambda v: {names_first.format(' and '.join(sorted(texts)))}", {**SYMPY_INTERP, "repr": repr})
+            return lambda v: all(exact(v[place]) == value for place, value in constants)
+        arguments = ", ".join(f"v[{self.places[name]}]" for name in sorted(used))
+        ask = eval(f"lambda {', '.join(sorted(used))}: {' and '.join(sorted(texts))}", dict(SYMPY_INTERP))
+        answer = eval(f"lambda v: ask({arguments})", {"ask": ask})
+        if not constants:
+            return answer
+        return lambda v: all(exact(v[place]) == value for place, value in constants) and answer(v)
 
     def _int(self, place: int, name: str, value: int, is_size: bool) -> Any:
         from torch._dynamo.source import ConstantSource
@@ -87,6 +101,9 @@ class SymbolicExamples:
 
         source = ConstantSource(name)
         make = self.env.create_symbol if is_size else self.env.create_unspecified_symbol
+        if abs(value) > _LARGEST:
+            self.constants[place] = value
+            return value
         symbol = make(value, source, DimDynamic.DYNAMIC)
         self.places[str(symbol)] = place
         return self.env.create_symintnode(symbol, hint=value, source=source)

@@ -470,7 +470,10 @@ def tensor_facts(guard: Any) -> str:
 def short(value: Any) -> str:
     """A short text for a value, without running its `__repr__` unless it is a built-in constant."""
     if is_literal(value) or type(value) in (float, torch.dtype, torch.device, torch.Size):
-        return reprlib.repr(value)
+        try:
+            return reprlib.repr(value)
+        except ValueError:  # an int of too many digits
+            return f"{type(value).__name__} object at {id(value):#x}"
     if type(value) in (type, types.FunctionType, types.BuiltinFunctionType):
         return f"{type(value).__name__} {value.__qualname__}"
     return f"{type(value).__name__} object at {id(value):#x}"

@@ -20,6 +20,7 @@ from jitpy.backends import registry
 from jitpy.engine import all_engines
 from jitpy.errors import BackendError
 from jitpy.frontend import hook
+from jitpy.runtime import guard_checks
 from tests.counting import fallbacks
 
 
@@ -277,6 +278,19 @@ def test_floats_that_change_are_no_constants_to_torchs_compiler(backend: str) ->
         same(jitted(torch.ones(3), a), torch.ones(3) * a + a)
 
 
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_large_and_special_numbers(dynamic: bool | None) -> None:
+    def fn(x: torch.Tensor, n: int, v: float) -> Any:
+        return x * v, n + 1, v + 1, [n]
+
+    jitted = jitpy.jit(fn, backend=Counting(), dynamic=dynamic)
+    for n, v in ((1, 1.5), (2**40, math.nan), (10**5000, math.inf), (10**5000 + 1, -0.0), (-(2**63), 0.0), (7, 2.5)):
+        found, expected = jitted(torch.ones(2), n, v), fn(torch.ones(2), n, v)
+        same(found[0], expected[0])
+        same(found[2], expected[2])
+        assert found[1] == expected[1] and found[3] == expected[3]
+
+
 def test_random_generators() -> None:
     def fn(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return x + torch.rand(3, generator=generator) + torch.rand(3, generator=generator)
@@ -414,6 +428,24 @@ def test_views_and_ints_with_symbolic_sizes() -> None:
         base = torch.arange(float(n * n * 2)).reshape(n, 2 * n)
         same(jitted(base[1:, 1:n], k), fn(base[1:, 1:n], k))
     assert len(backend.calls) <= 4
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen", Counting()], ids=["eager", "codegen", "fx"])
+def test_group_norm_keeps_channels_last_whatever_the_sizes(backend: Any) -> None:
+    def fn(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+        y = torch.nn.functional.group_norm(x, 2, weight)
+        return y, y.stride()
+
+    jitted = jitpy.jit(fn, backend=backend, dynamic=True)
+    for channels in (4, 6):
+        x = torch.randn(2, channels, 3, 5).to(memory_format=torch.channels_last)
+        found, expected = jitted(x, torch.ones(channels)), fn(x, torch.ones(channels))
+        torch.testing.assert_close(found[0], expected[0])
+        assert found[1] == expected[1] == found[0].stride()
+
+
+def test_guards_about_numbers_that_have_no_text() -> None:
+    assert guard_checks.short(10**5000).startswith("int object")
 
 
 @pytest.mark.slow

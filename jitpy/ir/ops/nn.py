@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..op import NotCovered
-from ..sizes import SizeEnv, floordiv
+from ..sizes import SizeEnv, floordiv, mod
 from ..spec import Dim, TensorSpec, contiguous_spec, contiguous_stride, prod
 from .derived import derive
 from .indexing import one_device, row_major_only
@@ -173,19 +173,21 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> TensorSpec:
-    last = is_channels_last_strides(env, x.shape, x.stride)
-    if len(x.shape) < 2 or not is_float(x.dtype) or type(x.shape[1]) is not int:
+    if len(x.shape) < 2 or not is_float(x.dtype):
         raise NotCovered("group_norm")
-    if not last and not is_contiguous(x.shape, x.stride):
+    # The CPU's kernel keeps channels last, which the meta kernel does not know; other devices' do not.
+    last, channels = is_channels_last_strides(env, x.shape, x.stride), x.shape[1]
+    keeps_last = last and x.device.type == "cpu"
+    if not (last or is_contiguous(x.shape, x.stride)) or not (keeps_last or type(channels) is int):
         raise NotCovered("group_norm")
-    if type(groups) is not int or groups < 1 or x.shape[1] % groups:
+    if type(groups) is not int or groups < 1 or not env.equal(mod(channels, groups), 0, "groups of channels"):
         raise Invalid("groups")
     for parameter in (weight, bias):
-        if parameter is not None and parameter.shape != (x.shape[1],):
+        if parameter is not None and (
+                len(parameter.shape) != 1 or not env.equal(parameter.shape[0], channels, "channels of a parameter")):
             raise Invalid("parameter shape")
     _parameter_dtypes(x, weight, bias)
-    # The CPU's kernel keeps channels last, which the meta kernel does not know; other devices' do not.
-    strides = channels_last_stride if last and x.device.type == "cpu" else contiguous_stride
+    strides = channels_last_stride if keeps_last else contiguous_stride
     return TensorSpec(x.dtype, x.shape, strides(x.shape), x.device)
 
 
