@@ -4,6 +4,8 @@
 # make test-gpu  the tests that need a GPU
 # make fuzz   random programs, eager against jitted, for MINUTES=n (default 10)
 # make matrix the tests on every CPython from 3.11 on that is found
+# make sanitize  a sample of the tests under AddressSanitizer and UndefinedBehaviorSanitizer (ALL=1: all of them)
+# make sanitize-threads  eight threads in the native runtime under ThreadSanitizer
 # make lint   ruff, the type checker, and the size of the product code
 # make bench  every benchmark, against eager and torch.compile
 # make clean  remove build products (the environment stays; `make distclean` removes it too)
@@ -19,7 +21,7 @@ STAGE := @bash tools/stage.sh
 NATIVE := $(shell find jitpy/native -type f 2>/dev/null) $(wildcard jitpy/runtime/native_build.py)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: setup demo test test-all test-gpu fuzz matrix lint bench doctor clean distclean
+.PHONY: setup demo test test-all test-gpu fuzz matrix sanitize sanitize-threads lint bench doctor clean distclean
 
 setup: $(TOOLS) $(BUILT)
 
@@ -52,6 +54,12 @@ fuzz: setup
 
 matrix:
 	@JOBS=$(JOBS) bash tools/matrix.sh
+
+sanitize: setup
+	$(PY) -m tools.sanitize $(if $(ALL),--all)
+
+sanitize-threads: setup
+	$(PY) -m tools.sanitize --threads
 
 lint: $(TOOLS)
 	$(PY) -m ruff check .

@@ -68,6 +68,7 @@ FLAGS = {
              "part of the memory that gradients usually keep: 1.0 is fastest, 0.0 computes everything again"),
         Flag("pool_bytes", int, 1 << 30, "bytes of freed output and scratch memory kept for reuse"),
         Flag("compile_workers", int, 0, "processes that compile GPU kernels; 0: one a core"),
+        Flag("sanitize", str, "", "sanitizers to build native code with: 'address,undefined' (make sanitize)"),
         Flag("debug", bool, False, "keep every stage's text in a debug folder"),
     )
 }
@@ -80,6 +81,7 @@ if TYPE_CHECKING:  # what a type checker sees where the module object answers
     dynamic: str
     cache_dir: str
     native_dir: str
+    sanitize: str
     disk_cache: bool
     cxx: str
     simd: str

@@ -102,6 +102,14 @@ def require_compiler() -> Compiler:
     return compiler
 
 
+def sanitizer_flags() -> tuple[str, ...]:
+    """Flags for `config.sanitize`. Programs run with the sanitizer's library preloaded, and go on after a report."""
+    if not config.sanitize:
+        return ()
+    recover = () if config.sanitize == "thread" else ("-fsanitize-recover=all", "-fno-sanitize=vptr")
+    return (f"-fsanitize={config.sanitize}", *recover, "-O1", "-g1", "-fno-omit-frame-pointer")
+
+
 def text_key(text: str, flags: Sequence[str], compiler: Compiler, language: str = "c++") -> str:
     """The cache key of a text compiled with these flags on this machine."""
     native = any(flag in ("-march=native", "-mcpu=native", "-mtune=native") for flag in flags)
@@ -208,6 +216,9 @@ def _version(words: tuple[str, ...], search_path: str) -> str | None:
 def _execute(words: Sequence[str], text: str | None, timeout: float = TIMEOUT_SECONDS) -> str:
     """Run a command; its output. Whatever goes wrong becomes CompilerError."""
     command = shlex.join(words)
+    environment = {**os.environ, "LC_ALL": "C"}
+    if config.sanitize:
+        environment.pop("LD_PRELOAD", None)  # the compiler itself is not what is looked at
     try:
         done = subprocess.run(
             words,
@@ -218,7 +229,7 @@ def _execute(words: Sequence[str], text: str | None, timeout: float = TIMEOUT_SE
             timeout=timeout,
             encoding="utf-8",
             errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
+            env=environment,
         )
     except subprocess.TimeoutExpired as error:
         output = error.stdout.decode("utf-8", "replace") if isinstance(error.stdout, bytes) else (error.stdout or "")

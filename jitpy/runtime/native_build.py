@@ -229,7 +229,8 @@ class _Build:
         self.table = table
         self.compiler = chosen
         self.sources = _sources(table)
-        self.flags = (*table.flags, *_python_flags(), *(_torch_flags() if table.torch else ()))
+        self.sanitizers = compiler.sanitizer_flags()
+        self.flags = (*table.flags, *_python_flags(), *(_torch_flags() if table.torch else ()), *self.sanitizers)
         self.environment = _python_identity() + (_torch_identity() if table.torch else "")
         self.libraries = _torch_libraries() if table.torch else ()
 
@@ -249,7 +250,7 @@ class _Build:
             objects = self._objects(work, progress)
             output = work / f"{self.table.module}.so"
             driver = "c++" if self.table.torch else "c"
-            self.compiler.compile_shared(objects, output, self.libraries, language=driver)
+            self.compiler.compile_shared(objects, output, (*self.sanitizers, *self.libraries), language=driver)
             return cache.store_file(key, ".so", output)
 
     def _objects(self, work: Path, progress: _Progress) -> list[Path]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import platform
 
+from jitpy import config
+from jitpy.runtime.compiler import sanitizer_flags
+
 COMMON = (
     "-std=c++17",
     "-O3",
@@ -50,14 +53,16 @@ _SETS = {
 
 def compiler_flags(simd: str) -> tuple[str, ...]:
     """Flags for `config.simd`: 'auto', 'avx512', 'avx2' or 'scalar'. Raises ValueError for any other name."""
+    # the thread sanitizer knows nothing of OpenMP's barriers
+    sanitizers = () if config.sanitize == "thread" else sanitizer_flags()
     if simd == "auto":
         simd = best_simd()
         if simd == "native":
-            return (*COMMON, "-fopenmp", "-march=native")
+            return (*COMMON, "-fopenmp", "-march=native", *sanitizers)
     if simd not in _SETS:
         raise ValueError(f"simd={simd!r}: expected 'auto', 'avx512', 'avx2' or 'scalar'")
     # without vectors the simd pragmas are comments, the threads stay
-    return (*COMMON, "-fopenmp", *_SETS[simd])
+    return (*COMMON, "-fopenmp", *_SETS[simd], *sanitizers)
 
 
 @functools.cache

@@ -1,0 +1,106 @@
+"""Run tests with native modules and kernels that sanitizers watch: `make sanitize`, `python -m tools.sanitize`.
+
+AddressSanitizer and UndefinedBehaviorSanitizer see the frame hook, the native runtime and every generated kernel: reads
+and writes beyond a tensor, use of freed memory, undefined arithmetic. Each folder of tests runs in a process of its
+own; reports go to build/sanitize/reports, and any makes this fail. By default a sample of the tests runs, chosen by a
+hash of the name; `--all` runs all. `--threads` runs tools/threads.py under ThreadSanitizer instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "sanitize"
+#: The folders of tests, and one test in how many is in the sample.
+FOLDERS = {"tests/runtime": 4, "tests/semantics": 50, "tests/robustness": 3, "tests/training": 15}
+#: The pool hands out each block for itself under AddressSanitizer; these test how it keeps them.
+LEFT_OUT = ("--ignore=tests/runtime/test_pool.py", "--ignore=tests/runtime/gpu")
+
+
+def environment(sanitizers: str, reports: Path) -> dict[str, str]:
+    """Variables of a process whose native code is built with these sanitizers."""
+    library = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}[sanitizers]
+    names = (*library, "libstdc++.so.6")  # exceptions are thrown through the sanitizer, which looks for this first
+    preload = " ".join(_library(name) for name in names)
+    cache = WORK / sanitizers.replace(",", "-")
+    (cache / "kernels").mkdir(parents=True, exist_ok=True)
+    return {
+        **os.environ,
+        "LD_PRELOAD": preload,
+        "JITPY_SANITIZE": sanitizers,
+        "JITPY_NATIVE_DIR": str(cache),
+        "JITPY_CACHE_DIR": str(cache / "kernels"),
+        "JITPY_TEST_CACHE": str(cache / "kernels"),
+        "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": f"detect_leaks=0:halt_on_error=0:log_path={reports}/asan",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "TSAN_OPTIONS": f"suppressions={ROOT / 'tools' / 'thread_sanitizer.supp'}:log_path={reports}/tsan",
+    }
+
+
+def _library(name: str) -> str:
+    compiler = os.environ.get("CXX", "g++")
+    path = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
+    if not os.path.isabs(path.strip()):
+        raise SystemExit(f"[sanitize] {compiler} has no {name}")
+    return path.strip()
+
+
+def summaries(reports: Path) -> list[str]:
+    """The first line of each report. Those on undefined behaviour come on stderr: they are in the file `output`."""
+    texts = [path.read_text(errors="replace") for path in sorted(reports.iterdir()) if path.is_file()]
+    first_line = r"^.*(?:ERROR: \w*Sanitizer|WARNING: \w*Sanitizer|runtime error: ).*$"
+    return [line for text in texts for line in re.findall(first_line, text, re.M)]
+
+
+def run_tests(folder: str, sample: int) -> bool:
+    reports = WORK / "reports" / folder.replace("/", "-")
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir(parents=True)
+    variables = {**environment("address,undefined", reports), "JITPY_TEST_SAMPLE": str(sample)}
+    started = time.monotonic()
+    with open(reports / "output", "w") as output:
+        command = [sys.executable, "-m", "pytest", *LEFT_OUT, "-n", "0", "-s", folder]
+        done = subprocess.run(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
+    found = summaries(reports)
+    text = (reports / "output").read_text(errors="replace")
+    counts = ", ".join(re.findall(r"\d+ (?:passed|failed|skipped|errors?)\b", text.strip().rpartition("\n")[2]))
+    print(f"[sanitize] {folder}: exit status {done.returncode}, {counts or 'no summary'}, {len(found)} reports, "
+          f"{time.monotonic() - started:.0f} s (see {reports.relative_to(ROOT)})", flush=True)
+    for line in dict.fromkeys(found):
+        print(f"    {line}", flush=True)
+    return not found and done.returncode == 0
+
+
+def run_threads() -> bool:
+    reports = WORK / "reports" / "threads"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir(parents=True)
+    done = subprocess.run([sys.executable, "-m", "tools.threads"], cwd=ROOT, env=environment("thread", reports))
+    found = summaries(reports)
+    print(f"[sanitize] threads: exit status {done.returncode}, {len(found)} reports", flush=True)
+    return not found and done.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folders", nargs="*", default=list(FOLDERS))
+    parser.add_argument("--all", action="store_true", help="all tests, not a sample")
+    parser.add_argument("--threads", action="store_true", help="ThreadSanitizer on dispatchers and the memory pool")
+    options = parser.parse_args()
+    if options.threads:
+        return 0 if run_threads() else 1
+    good = [run_tests(folder, 1 if options.all else FOLDERS.get(folder, 1)) for folder in options.folders]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
