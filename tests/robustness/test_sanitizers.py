@@ -36,7 +36,7 @@ load_native("runtime")
 RACE = """
 from jitpy.runtime import compiler
 import ctypes, threading
-source = "#include <atomic>\\nstatic TYPE n; extern \\"C\\" void count() { for (int i = 0; i < 10000000; i++) n = n + 1; }"
+source = "#include <atomic>\\nstatic TYPE n; extern \\"C\\" void count() { for (int i = 0; i < COUNT; i++) n = n + 1; }"
 library = compiler.load_text_cached(source, compiler.sanitizer_flags())
 threads = [threading.Thread(target=library.count) for _ in range(2)]
 for thread in threads:
@@ -71,7 +71,8 @@ def test_undefined_arithmetic(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("race", [False, True])
 def test_a_race(tmp_path: Path, race: bool) -> None:
-    found = run(tmp_path, RACE.replace("TYPE", "volatile long" if race else "std::atomic<long>"), "thread")
+    kind = "volatile long" if race else "std::atomic<long>"
+    found = run(tmp_path, RACE.replace("TYPE", kind).replace("COUNT", "10000000"), "thread")
     assert [("data race" in line) for line in found[:1]] == [True] * race, found
 
 
