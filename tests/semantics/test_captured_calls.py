@@ -151,3 +151,11 @@ def test_warnings_as_eager(fn: Callable[..., Any], text: str) -> None:
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match=text):
             jitted(x)
+
+
+def test_an_error_filter_for_other_texts_breaks_nothing() -> None:
+    x = torch.randn(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message="something else")
+        torch.testing.assert_close(jitpy.jit(tensors, fullgraph=True)(x), tensors(x))

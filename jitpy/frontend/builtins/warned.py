@@ -45,8 +45,9 @@ class _NoError:
     """Guard predicate: warnings of a category go where warnings go; they are no errors, and no code of the program's
     sees them."""
 
-    def __init__(self, category: type[Warning]) -> None:
+    def __init__(self, category: type[Warning], text: str | None) -> None:
         self.category = category
+        self.text = text  # None where it is not known
         self.known: list[Any] | None = None
 
     def __call__(self, module: Any) -> bool:
@@ -54,7 +55,8 @@ class _NoError:
                 not _shows_quietly(module._showwarnmsg_impl):
             return False
         if module.filters != self.known:
-            if any(action == "error" and issubclass(self.category, kind) for action, _, kind, *_ in module.filters):
+            if any(action == "error" and issubclass(self.category, kind) and (
+                    self.text is None or _matches(shown, self.text)) for action, shown, kind, *_ in module.filters):
                 return False
             self.known = list(module.filters)
         return True
@@ -83,7 +85,8 @@ def warn_at(ex: Executor, message: Value, category: type[Warning], place: Frame 
     """A warning about the line where a frame is; a number says how far that frame is above the root."""
     if is_changed(ex, warnings) or _is_recorded_by_program(ex):
         return _warn_now(ex, message, category, place)
-    no_error = _NoError(category)
+    known = isinstance(message, ConstValue) and type(message.value) is str
+    no_error = _NoError(category, message.value if known else None)  # type: ignore[attr-defined]
     if not no_error(warnings):
         raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it",
                          tail=wants_frames(ex))
