@@ -26,7 +26,7 @@ from tests.databases.comparing import ALL, compare, copied, observe
 from tests.ops.table_calls import Call, calls, table_ops, tensors_in
 
 #: Of so many pairs of op and dtype one is tested by default.
-SHARE = 150
+SHARE = 180
 #: So many ops share a function.
 GROUP = 6
 #: Above this the products of the numbers of a range overflow, in an order that is eager's own.
