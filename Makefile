@@ -38,7 +38,7 @@ $(BUILT): $(INSTALLED) $(NATIVE)
 	@touch $@
 
 demo: $(BUILT)
-	$(STAGE) "demo" $(PY) -m examples.demo
+	$(STAGE) "demo" env JITPY_RAISE=1 $(PY) -m examples.demo
 
 test: setup
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not extended" tests

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -182,3 +183,12 @@ def test_files_stay_readable(folder: str) -> None:
     lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines())
                for file in (ROOT / folder).rglob("*.py")}
     assert {name: length for name, length in lengths.items() if length > 900} == {}
+
+
+def test_imports_are_declared() -> None:
+    """A fresh environment has nothing but what pyproject.toml names (Triton is an extra, and optional)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.match(r"[\w-]+", text).group() for text in project["dependencies"]}  # type: ignore[union-attr]
+    known = declared | {"triton", "jitpy"} | sys.stdlib_module_names
+    found = {name.split(".")[0] for file in FILES for _, name in imports(file)}
+    assert found - known == set()
