@@ -36,7 +36,7 @@ if importlib.util.find_spec("hypothesis") is not None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # also in tests that switch JITPY_RAISE off, where users would see a warning and eager's result
-    config.addinivalue_line("filterwarnings", "error:jitpy. internal error")
+    config.addinivalue_line("filterwarnings", "error:jitpy. internal error:UserWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

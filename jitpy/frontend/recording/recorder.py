@@ -41,6 +41,7 @@ from ..inputs import (
     ask_leaf,
     check_write_under_grad,
     guard_history,
+    is_unrecorded,
     make_tensor_input,
     related_views,
     sharing_arrays,
@@ -225,7 +226,11 @@ class Recorder:
     def ask_leaf(self, value: TracedTensor) -> bool:
         """Whether a tensor from outside is a leaf."""
         assert value.storage.input is not None
-        return ask_leaf(self._inputs[value.storage.input].value)
+        tensor = self._inputs[value.storage.input].value
+        leaf = ask_leaf(tensor)
+        if leaf and is_unrecorded(tensor):
+            raise Uncapturable("unsupported_tensor", "a view that is a leaf, of a tensor that requires grad")
+        return leaf
 
     def number_of(self, tensor: torch.Tensor) -> int:
         """Which input a tensor from outside is."""
