@@ -150,12 +150,16 @@ def _constant_result(ex: Executor, real: types.FunctionType, args: list[Value], 
     return lift(ex, result)
 
 
+_DIM_MARKS = frozenset({"_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices",
+                        "_dynamo_dynamic_range"})
+
+
 def size_marks(tensor: torch.Tensor) -> dict[int, Any]:
     """What the program said about a tensor's sizes, by axis: "static", "dynamic", or the bounds of one that has to be
     symbolic. `torch._dynamo` keeps its marks in attributes of the tensor, as jitpy does."""
     attributes = tensor.__dict__
     own = attributes.get("_jitpy_dims", {})
-    if "_has_dynamo_dim_marking" not in attributes:
+    if _DIM_MARKS.isdisjoint(attributes):
         return own
     found: dict[int, Any] = {}
     for name in ("_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"):
