@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import binascii
 from collections.abc import Callable
 from typing import Any
 
@@ -322,11 +322,12 @@ def test_substitute_in_graph() -> None:
     def traced(x: torch.Tensor) -> torch.Tensor:
         return x.cos()
 
-    @torch.compiler.substitute_in_graph(operator.length_hint)
-    def length_hint(obj: Any, default: int = 0, /) -> int:
-        return len(obj) + 10  # another number, so that it shows
+    # for good in this process: a function of C that no other test calls
+    @torch.compiler.substitute_in_graph(binascii.crc_hqx)
+    def checksum(data: Any, crc: Any, /) -> int:
+        return len(data) + 10  # another number, so that it shows
 
-    fast = jitpy.jit(lambda x: original(x) * operator.length_hint([x, x]), fullgraph=True)
+    fast = jitpy.jit(lambda x: original(x) * binascii.crc_hqx(b"ab", 0), fullgraph=True)
     torch.testing.assert_close(fast(torch.ones(3)), torch.ones(3).cos() * 12)
 
 
