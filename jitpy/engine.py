@@ -8,6 +8,7 @@ here. A miss traces the call, lowers the graph through the backend, and adds an 
 from __future__ import annotations
 
 import contextlib
+import dis
 import gc
 import inspect
 import linecache
@@ -96,6 +97,14 @@ class Variant:
     times: dict[str, float]
     side_effects: list[str]
     is_resume: bool = False
+
+
+def _said_of_sizes(world: World) -> str:
+    """The symbols of a capture with their sources and values, and what became constant."""
+    symbols = [f"{symbol} = {info.hint}, {info.source or 'from data'}" +
+               ("" if info.dim is None else f", axis {info.dim}")
+               for symbol, info in world.recorder.sizes.symbols.items()]
+    return "\n".join([*(symbols or ["no symbolic sizes"]), *(f"constant: {text}" for text in world.specialized)])
 
 
 class Engine:
@@ -418,6 +427,8 @@ class Engine:
             raise Skip(error.cause.reason.id, error.cause.detail) from None
         if finisher.plain is not None:
             frames_below.own(finisher.plain, self)
+        logs.log("bytecode", lambda: f"{made.co_qualname}:\n{dis.Bytecode(made).dis()}")
+        logs.log("sizes", lambda: _said_of_sizes(world))
         return world, ex, made, graph, compiled, record, finisher.needs_hook
 
     def _lower(self, graph: Graph, times: dict[str, float], watched: bool) -> Callable[..., Any]:

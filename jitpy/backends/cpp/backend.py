@@ -21,6 +21,7 @@ from ...ir.passes.matmuls import LINEAR
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError
 from ...runtime.plan import Plan
+from ..debug_folder import keep_stages
 from ..stages import Stages
 from .target import CppTarget
 
@@ -65,7 +66,10 @@ def on_cpu(graph: Graph) -> bool:
 
 def plan_graph(graph: Graph) -> Plan:
     """The graph as a plan with compiled kernels. Raises CompilerError."""
-    return Stages(graph, CppTarget(), [ATTENTION, LINEAR, use_channels_last, read_less]).plan
+    stages = Stages(graph, CppTarget(), [ATTENTION, LINEAR, use_channels_last, read_less])
+    if config.debug:
+        keep_stages(stages, "kernels.cpp")
+    return stages.plan
 
 
 __all__ = ["compile_graph", "plan_graph"]

@@ -6,12 +6,8 @@ Graphs that this backend does not take go to the eager backend; so does every gr
 from __future__ import annotations
 
 import importlib.util
-import itertools
-import os
-import re
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +26,7 @@ from ...ir.passes.convolution_biases import add_biases_later
 from ...ir.passes.grouped_heads import group_heads
 from ...ir.passes.random_numbers import draw_in_kernels
 from ...runtime.plan import LaunchStep, Plan
+from ..debug_folder import keep_stages
 from ..stages import Stages
 from .target import TritonTarget
 
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from ...runtime.gpu.graphs import Chain
 
 _warned: set[str] = set()
-_numbers = itertools.count()
 
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
@@ -147,30 +143,21 @@ def plan_graph(graph: Graph, tune: bool = False, products: str | None = None, re
         ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms, fold_activations,
         add_biases_later])
     if config.debug:
-        keep_stages(stages)
+        keep_stages(stages, "kernels.py", _assembly(stages.plan))
     return stages.plan
 
 
-def keep_stages(stages: Stages) -> None:
-    """Write the graph, the schedule, the kernels and the plan to a folder of their own; on GPUs the assembly too."""
-    from ...runtime.executable import plan_text
+def _assembly(plan: Plan) -> dict[str, str]:
+    """The assembly of the plan's kernels by file name; nothing where the graph's device is no NVIDIA GPU."""
+    if plan.device.type != "cuda" or torch.version.hip is not None:
+        return {}
+    from ...runtime.gpu.compile import Target, compile_kernels
 
-    graph, plan = stages.graph, stages.plan
-    root = Path(os.environ.get("JITPY_DEBUG_DIR") or "jitpy_debug")
-    folder = root / f"{os.getpid()}_{next(_numbers)}_{re.sub(r'[^0-9A-Za-z_]', '_', graph.name)}"
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {"graph.py": str(graph), "schedule.txt": stages.planner.report(), "kernels.py": stages.text,
-             "plan.txt": plan_text(plan)}
-    if plan.device.type == "cuda" and torch.version.hip is None:
-        from ...runtime.gpu.compile import Target, compile_kernels
+    major, minor = torch.cuda.get_device_capability(plan.device)
+    kernels = list({step.kernel: None for step in plan.steps if isinstance(step, LaunchStep)})
+    return {f"{number}_{binary.kernel.name}.ptx": binary.assembly
+            for number, binary in enumerate(compile_kernels(kernels, Target("cuda", 10 * major + minor)))}
 
-        major, minor = torch.cuda.get_device_capability(plan.device)
-        kernels = list({step.kernel: None for step in plan.steps if isinstance(step, LaunchStep)})
-        for number, binary in enumerate(compile_kernels(kernels, Target("cuda", 10 * major + minor))):
-            files[f"{number}_{binary.kernel.name}.ptx"] = binary.assembly
-    for name, content in files.items():
-        (folder / name).write_text(content)
-    logs.log("output_code", f"{graph.name}: every stage is in {folder}")
 
 
 __all__ = ["compile_graph", "plan_graph"]
