@@ -50,7 +50,7 @@ class LazyEngine:
         return self.engine.on_miss(dispatcher, params, globals, closure)
 
     def again(self, function: Any) -> tuple[Any, ...]:
-        """What makes another jitted function of the same kind, for pickles."""
+        """The callable and arguments that make another jitted function of the same kind, for pickles."""
         return jitted_function, (function, self.options)
 
 

@@ -25,7 +25,7 @@ _MODES = {"max-autotune-no-cudagraphs": "max-autotune"}
 
 def compile_fx(graph_module: torch.fx.GraphModule, example_inputs: list[Any], *, mode: str = "default",
                options: dict[str, Any] | None = None) -> Callable[..., Any]:
-    """What torch.compile calls for each graph. `mode` and `options` are those of `jitpy.jit`.
+    """The backend: torch.compile calls it for each graph. `mode` and `options` are those of `jitpy.jit`.
 
     Sizes that are symbols in the graph are symbols in what is compiled. TypeError, ValueError: as `jitpy.jit`.
     """

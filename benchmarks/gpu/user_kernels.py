@@ -109,7 +109,7 @@ CASES = (between_kernels, grid_function, with_tuner, with_heuristics, triton_ope
 
 
 def steps() -> list[str]:
-    """What the compiled graphs launch and call."""
+    """The launches and calls of the compiled graphs."""
     plans = [getattr(variant.compiled, "plan", None) for engine in all_engines() for variant in engine.variants]
     return [f"{'launch' if isinstance(step, LaunchStep) else 'call'} "
             f"{step.name if isinstance(step, LaunchStep) else getattr(step.function, '__name__', step.function)}"

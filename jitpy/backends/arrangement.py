@@ -283,14 +283,14 @@ class Arrangement:
                     self.home[target] = found
 
     def _follow_writes(self, mutated: dict[Any, list[Any]]) -> None:
-        """What the program's ops write to one after the other is written where the last of them writes."""
+        """Memory that several ops of the program write in turn is written where the last of them writes."""
         for unit in reversed(self.units):
             for target, source in self._written_by(unit):
                 if target in mutated and isinstance(source, (Stored, Computed)) and not self._is_in_input(source):
                     mutated.setdefault(source, mutated[target])
 
     def _written_by(self, unit: Unit) -> list[tuple[Value, Any]]:
-        """What a call of an op of the program's writes to: the new value and the old one of each."""
+        """The values that a call of a program's op writes to: the new and the old one of each."""
         in_place = None if unit.call is None else in_place_of(unit.call.node.op)
         if unit.call is None or in_place is None:
             return []

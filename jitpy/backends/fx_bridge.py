@@ -131,7 +131,7 @@ def zeros(spec: TensorSpec) -> torch.Tensor:
 
 
 class _Falling:
-    """What a backend compiled; torch's own kernels once its results turn out to be wrong."""
+    """A backend's callable; torch's own kernels once its results turn out to be wrong."""
 
     def __init__(self, graph: Graph, run: Compiled, options: dict[str, Any]) -> None:
         self.graph = graph

@@ -1,7 +1,8 @@
 """Example inputs with symbolic sizes, as torch.compile's backends know them: SymInts and fake tensors.
 
-What a backend asks about the symbols while it compiles is what its result depends on: `SymbolicExamples.check` is the
-function that asks it again. This file belongs to the bridge to torch's compiler: making a ShapeEnv imports that.
+A backend's result depends on the questions that it asks about the symbols while it compiles:
+`SymbolicExamples.check` asks them again.
+This file belongs to the bridge to torch's compiler: making a ShapeEnv imports that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LARGEST = 1 << 62
 
 
 def exact(value: Any) -> tuple[Any, ...]:
-    """What is equal for numbers that are the same in all respects: 0.0 is not -0.0, and NaN is itself."""
+    """A key that is equal for numbers that are the same in all respects: 0.0 is not -0.0, and NaN is itself."""
     if type(value) is float:
         return float, value.hex()
     if type(value) is complex:

@@ -1,4 +1,4 @@
-"""What a program has told torch's own compiler about a function, and what that means for a trace.
+"""Controls of torch's own compiler that a program has set, and their meaning for a trace.
 
 `torch.compiler` leaves its marks on functions, in closures that it puts around them, and in tables of
 `torch._dynamo`. They are read here where a call meets them; a process that has not loaded `torch._dynamo` has none.
@@ -155,7 +155,7 @@ _DIM_MARKS = frozenset({"_dynamo_static_indices", "_dynamo_weak_dynamic_indices"
 
 
 def size_marks(tensor: torch.Tensor) -> dict[int, Any]:
-    """What the program said about a tensor's sizes, by axis: "static", "dynamic", or the bounds of one that has to be
+    """The program's marks on a tensor's sizes, by axis: "static", "dynamic", or the bounds of one that has to be
     symbolic. `torch._dynamo` keeps its marks in attributes of the tensor, as jitpy does."""
     attributes = tensor.__dict__
     own = attributes.get("_jitpy_dims", {})

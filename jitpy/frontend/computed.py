@@ -1,4 +1,4 @@
-"""What the call itself computed in front of a graph break: it is other in the next call.
+"""Values that the call itself computed in front of a graph break: the next call has others.
 
 A resume function gets the function's parameters, which callers choose, and what plain Python made of them. The latter
 is not compiled for by identity, nor item by item where items are many and change: plain Python reads those.

@@ -141,7 +141,7 @@ STEPS_AHEAD: set[Any] = set()
 
 
 def kind_of(key: Any) -> Any:
-    """What the places of a container's items have in common, from the key of one: `batch[*][1]`. None: it is none."""
+    """The common part of the keys of a container's items, from the key of one: `batch[*][1]`. None: it is none."""
     for position, step in enumerate(key):
         if step[0] == "index" or step in STEPS_AHEAD:
             return (*key[:position], ("index", None), *key[position + 1:])

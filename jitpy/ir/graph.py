@@ -120,7 +120,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class LoweredPart:
-    """What a backend made of a graph, or of a half or part of one, for reports.
+    """A backend's result for a graph, or for a half or part of one, for reports.
 
     notes    its kernels, eager calls and refused fusions; None where all of it was left to eager kernels
     reason   why it was; None where it was not

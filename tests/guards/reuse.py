@@ -189,7 +189,7 @@ SLOW = frozenset({"class", "instance of a new class", "static method", "property
 
 
 class Place:
-    """What the function reads the object from. `put` replaces what is there; `clear` frees it."""
+    """The place that the function reads the object from. `put` replaces what is there; `clear` frees it."""
 
     def __init__(self, read: str, put: Callable[[Any], None], clear: Callable[[], None], holder: Any,
                  namespace: dict[str, Any], padding: str) -> None:

@@ -1,4 +1,4 @@
-"""What users of well-known libraries write: `make()` returns (the function that its author would jit, what to call it
+"""Programs with well-known libraries: `make()` returns (the function that its author would jit, what to call it
 with the n-th time). State (parameters, optimizers) lies in what the function closes over, so each rival makes its own.
 """
 

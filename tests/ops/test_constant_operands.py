@@ -54,7 +54,7 @@ NUMBERS = {
     "bool": "True", "int": "2", "negative": "-3", "float": "0.75", "complex": "(1+2j)", "size": "p.shape[0]",
     "float of a size": "(p.shape[0] * 0.5)", "item of ints": "i.item()", "item of floats": "f.item()",
 }  # fmt: skip
-#: What stands behind the op: `{0}` is its result, `{1}` an input of that shape and dtype.
+#: The neighbour behind the op: `{0}` is its result, `{1}` an input of that shape and dtype.
 NEIGHBOURS = {
     "plus": "{0} + {1}", "twice": "{0} * 2", "max": "{0}.max()", "sum": "{0}.sum()", "any": "{0}.any(-1)",
     "select": "torch.where({1} > 0, {0}, {1})",
@@ -100,7 +100,7 @@ class Function:
         return name
 
     def values(self, text: str) -> list[Any] | None:
-        """What eager makes of an expression in both calls; None where it raises."""
+        """Eager's results of an expression in both calls; None where it raises."""
         try:
             return [eval(text, {**self.names, **copied(inputs)}) for inputs in self.calls]
         except Exception:
@@ -136,7 +136,7 @@ class Function:
         return scope["f"]  # type: ignore[no-any-return]
 
     def failures(self, lines: list[Line], tolerance: float | None, marked: bool = True) -> list[str]:
-        """What is wrong with the lines jitted, each with its text: does not compile, or is not what eager makes. Sizes
+        """Failures of the jitted lines, each with its text: it does not compile, or differs from eager. Sizes
         are symbolic from the first call on (`marked`) where they can be symbolic at all."""
         if not lines:
             return []

@@ -210,7 +210,7 @@ def test_instances_do_not_count() -> None:
 
 
 def test_few_objects_from_outside_are_told_apart() -> None:
-    """What the caller passes is compiled for, as long as it is one of few."""
+    """The caller's objects are compiled for, as long as they are few."""
     jitpy.reset()
 
     def fn(x, pattern):

@@ -52,7 +52,7 @@ def converted(x: Tensor, w: Tensor) -> Tensor:
 
 
 def with_logarithm(x: Tensor, w: Tensor) -> Tensor:
-    """What is behind the end of the inner axis would be an infinity."""
+    """Memory behind the end of the inner axis holds infinities."""
     return torch.mm(x, w.log())
 
 
@@ -186,7 +186,7 @@ def test_attention_is_one_call(dtype: torch.dtype) -> None:
 
 
 def test_read_in_another_order() -> None:
-    """What a product's kernel cannot take is the library's product and a kernel."""
+    """Products that the template does not take are the library's, with a kernel behind."""
     def fn(x: Tensor, w: Tensor) -> Tensor:
         return torch.mm(x, w).flip(0) + 1
 
@@ -199,7 +199,7 @@ def test_read_in_another_order() -> None:
 @pytest.mark.parametrize("name", ["residual", "gated", "linear of three axes", "convolution behind a gate", "casts",
                                   "two results", "one row, turned"])
 def test_measured(name: str, faster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is the part of the graph that the kernel computes, both ways; the faster way is taken."""
+    """The part of the graph that the kernel computes is measured both ways; the faster way is taken."""
     fn, inputs, count = CASES[name]
     parts = []
 

@@ -174,7 +174,7 @@ def test_globals_are_part_of_a_kernel() -> None:
 
 
 def test_a_step_is_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plan for a GPU gets."""
+    """The parts of a plan for a GPU."""
     from jitpy.ir.ops.functional import Making
     from jitpy.ir.ops.through_views import through_views
     from jitpy.runtime.gpu import load

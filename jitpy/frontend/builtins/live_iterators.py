@@ -46,7 +46,7 @@ def _in_sequence(get: Callable[[Any, int], Any], size: Callable[[Any], int]) -> 
 
 
 def _natively(fallback: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
-    """What reads ahead in native code, where that exists; it takes its own place when it is first asked."""
+    """The native iterator that reads ahead, where there is one; it takes its place when it is first asked."""
 
     def ahead(iterator: Any, count: int) -> Any:
         found = _READERS[type(iterator)] = _native_peek() or fallback

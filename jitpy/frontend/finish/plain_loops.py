@@ -38,7 +38,7 @@ class Loop:
 
 
 class PlainLoops:
-    """What the pieces of loops came to, of one engine."""
+    """Outcomes of the pieces of loops, of one engine."""
 
     def __init__(self) -> None:
         #: by the place of a loop, those where pieces begin; None: some piece is worth compiling

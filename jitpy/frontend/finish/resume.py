@@ -180,7 +180,7 @@ class TailCall(tuple):
 
 
 class LoopExit:
-    """What plain Python calls at the end of a loop: `(stack, cells, variables)` -> the call of what goes on there."""
+    """Plain Python calls it at the end of a loop: `(stack, cells, variables)` -> the call of what goes on there."""
 
     def __init__(self, point: ResumePoint, resume: Callable[[ResumePoint, bool, dict[int, Any]], Any],
                  globals_by_id: dict[int, dict[str, Any]]) -> None:

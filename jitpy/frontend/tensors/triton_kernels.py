@@ -122,7 +122,7 @@ def _is_result_read(ex: Executor) -> bool:
 
 
 def _apply(ex: Executor, heuristics: Any, names: list[str], args: list[Value], kwargs: dict[str, Value]) -> None:
-    """What heuristics compute from the arguments becomes arguments."""
+    """Results of heuristics become arguments."""
     for name, function in heuristics.values.items():
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         kwargs[name] = ex.call_sync(ex.world.const_object(function), [_dict(ex, given)])

@@ -110,7 +110,7 @@ COPYING = "jitpy_copying"
 
 _LIBRARY: list[torch.library.Library] = []
 _TAKEN: set[str] = set()
-#: What was made, by overload and by how many tensors are written in place of each written argument.
+#: Ops that were made, by overload and by how many tensors are written in place of each written argument.
 _MADE: dict[Any, torch._ops.OpOverload] = {}
 
 #: Where an argument is: its position or keyword, then its position in a list.
@@ -119,7 +119,7 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What a plan tells those that make steps.
+    """A plan's facts for those that make steps.
 
     hint    a size's usual value
     writes  the slots of inputs that are written

@@ -63,7 +63,7 @@ _KNOWN: dict[str, tuple[torch._ops.OpOverload, Registration]] = {}
 
 
 def registration_of(overload: torch._ops.OpOverload) -> Registration:
-    """What is registered for an operator. Where that has changed, nothing derived from it is kept."""
+    """The registrations of an operator. Once one has changed, nothing derived from it is kept."""
     known, found = _KNOWN.get(str(overload), (None, None))
     if known is overload and found is not None and found():
         return found

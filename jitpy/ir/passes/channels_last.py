@@ -31,7 +31,7 @@ WORTH = 1.5
 #: times the weights that are turned, row-major was faster, from 3.8 times on channels-last.
 WEIGHTS = 2.4
 
-#: What fast kernels of GPUs need channels to be a multiple of.
+#: Fast kernels of GPUs need channels to be a multiple of this.
 _PIECE = 8
 
 #: How many channels the CPU library's kernels work on together.

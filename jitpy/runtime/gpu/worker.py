@@ -55,7 +55,7 @@ def compile_request(request: dict[str, Any]) -> tuple[dict[str, Any], bytes, byt
 
 
 def binary_of(compiled: Any, name: str, passed: int, backend: str, warp_size: int) -> tuple[dict[str, Any], bytes, str]:
-    """What a launch needs of a kernel that Triton has compiled, to which `passed` arguments are passed: facts, machine
+    """Facts for launches of a kernel that Triton has compiled, to which `passed` arguments are passed: facts, machine
     code, assembly text. Raises ValueError for one that needs memory which launches do not give it."""
     facts, assembly = compiled.metadata, compiled.asm
     code = assembly["cubin" if backend == "cuda" else "hsaco"]
