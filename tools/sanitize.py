@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "sanitize"
 #: The folders of tests, and one test in how many is in the sample.
-FOLDERS = {"tests/runtime": 4, "tests/semantics": 50, "tests/robustness": 3, "tests/training": 15}
+FOLDERS = {"tests/guards": 1, "tests/runtime": 4, "tests/semantics": 50, "tests/robustness": 3, "tests/training": 15}
 #: Tests of resident memory, of which sanitizers take a share, and of the pool, which hands out each block for itself
 #: under AddressSanitizer.
 LEFT_OUT = ("--ignore=tests/runtime/test_pool.py", "--ignore=tests/runtime/gpu",
