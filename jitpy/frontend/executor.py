@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from .values.base import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
+    PyValue,
     ScalarValue,
     Value,
 )
@@ -237,6 +239,9 @@ class Executor:
                     if pinned[0] == self.step:
                         frame.stack[:] = pinned[1]
                     cause = self.forced[self.step]
+                    # a later finding forced the break: it did not know that the call looks at its callers
+                    cause.tail = cause.tail or len(frames) > 1 and any(
+                        isinstance(value, PyValue) and value.obj is warnings.warn for value in frame.stack)
                     for source, kind, arg in cause.guards:
                         if kind == "class":
                             world.guard_class_like(arg)
