@@ -131,11 +131,13 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
 
     What is met first while something is compiled is mostly the compiler's own code, and left alone for good.
     """
+    if code in _NOT_OURS:
+        return _without_hook  # whatever met it first: the answer is kept for good
     if is_compiling() or id(code) in _owned and id(code) not in _recursive or is_resume_code(code):
         return None
     if code.co_flags & _SUSPENDED:
         return None
-    if code.co_filename == _CHECKPOINTS or code in _NOT_OURS or runs_by_itself(code, function.__globals__):
+    if code.co_filename == _CHECKPOINTS or runs_by_itself(code, function.__globals__):
         return _without_hook
     if disabled_alone(code, function.__globals__, function.__closure__) is not None:
         return _without_its_frame
