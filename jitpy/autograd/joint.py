@@ -15,8 +15,8 @@ from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Node, ba
 from ..ir.op import NotCovered, Op
 from ..ir.passes.channels_last import use_channels_last
 from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
-from ..ir.passes.lighter import read_less
 from ..ir.passes.pipeline import simplify
+from ..ir.passes.saved_tensor_compression import compress_saved_tensors
 from ..ir.sizes import SizeEnv
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
@@ -107,7 +107,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         mutation.grad_enabled = None
     for run in (fold_constants, simplify, share_subexpressions, remove_dead_code, use_channels_last):
         run(joint)
-    read_less(joint)
+    compress_saved_tensors(joint)
     keep_statistics(joint)
     kept = kept_by_eager(source)
     if not shown.isdisjoint(kept.counters):
@@ -240,7 +240,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     graph = joint.graph
     saved = _in_eagers_order(joint, saved)
     replayed = replays(joint, saved)
-    saved = [*saved, *replayed.values(), *_size_tellers(joint, saved)]
+    saved = [*saved, *replayed.values(), *_size_bindings(joint, saved)]
     forward = graph.derived(graph.name)
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
@@ -287,9 +287,9 @@ def replays(joint: Joint, saved: Sequence[Node]) -> dict[Node, Node]:
     return {node: keep_state(graph, node) for node in list(graph.nodes) if node in again and node.op.is_random}
 
 
-def _size_tellers(joint: Joint, saved: Sequence[Node]) -> list[Node]:
+def _size_bindings(joint: Joint, saved: Sequence[Node]) -> list[Node]:
     """Numbers to save, for symbols that the backward half mentions: a pass may come without the gradient, and without
-    the kept tensor, that would tell it one. What no input of the graph tells is left to these tensors."""
+    the kept tensor, that would bind one. Symbols that no input of the graph binds are left to these tensors."""
     graph = joint.graph
     needed = ahead(graph.nodes, joint.gradients, saved)
     mentioned: set[sympy.Symbol] = set()

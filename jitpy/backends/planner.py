@@ -1,5 +1,5 @@
 """A graph to kernels' text and a `Plan`: the steps that allocate, run kernels and calls, and free, for what
-`arrangement.py` has decided. What differs between devices is the `Target`'s part."""
+`memory_planner.py` has decided. What differs between devices is the `Target`'s part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ..runtime.plan import (
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
 from .arguments import Argument, flat, strided, visit
-from .arrangement import IN_PLACE, LARGE_BYTES, Arrangement, Unit
+from .memory_planner import IN_PLACE, LARGE_BYTES, MemoryPlanner, Unit
 from .target import Target
 
 #: Overloads with an `out` argument, of kernels that write there without a copy.
@@ -58,7 +58,7 @@ class KernelInfo:
     style: str
 
 
-class Planner(Arrangement):
+class Planner(MemoryPlanner):
     """Schedules one graph for a target. `text()` is the source of all kernels ('' if there is none), `plan()` compiles
     them and gives the plan that calls them.
 
@@ -159,7 +159,7 @@ class Planner(Arrangement):
     def _drop_gradients(self) -> None:
         """Former gradients go as soon as nothing can fail any more."""
         found = [node for node in self.graph.inputs if DROPS_GRAD in node.meta]
-        if self.target.device.type == "cpu" and not self.tellers and \
+        if self.target.device.type == "cpu" and not self.binding_nodes and \
                 sum(self.env.hint(node.tensor.nbytes) for node in found) >= LARGE_BYTES:
             leaves = tuple(SlotRef(self._slot(self.low.values[node])) for node in found)
             self.steps.append(CallStep(drop_gradients, leaves, {}, (self._new_slot(),)))
@@ -482,9 +482,9 @@ class Planner(Arrangement):
         return overload if made in self.last and self._bytes(made) >= POOLED_BYTES else None
 
     def _bind(self, value: Any) -> None:
-        """Read the symbols that a call's result tells, as soon as it is there."""
+        """Bind the unbacked symbols of a call's result, as soon as it is there."""
         if isinstance(value, Value):
-            for node in self.tellers.get(value, ()):
+            for node in self.binding_nodes.get(value, ()):
                 self.steps += self.table.bind(node, self.slots[value])
 
     def _conform(self, node: Node, made: Stored) -> None:

@@ -28,11 +28,11 @@ class SizeTable:
         self._bindings = graph.symbol_bindings()
         self._symbols: dict[sympy.Symbol, int] = {}
         self._entries: dict[sympy.Basic, int] = {}
-        #: the symbols whose values a node tells, with the axis (None: the number itself)
-        self.told_by: dict[Node, list[tuple[sympy.Symbol, int | None]]] = {}
+        #: the unbacked symbols that a node binds, with the axis (None: the number itself)
+        self.bindings: dict[Node, list[tuple[sympy.Symbol, int | None]]] = {}
         self._unbacked: set[sympy.Symbol] = set()
         for symbol, (node, dim) in graph.unbacked_bindings().items():
-            self.told_by.setdefault(node, []).append((symbol, dim))
+            self.bindings.setdefault(node, []).append((symbol, dim))
             self._unbacked.add(symbol)
         # unbacked symbols in the order in which steps bind them
         self._bound: dict[sympy.Symbol, int] = {}
@@ -68,14 +68,14 @@ class SizeTable:
     # sizes that depend on data
 
     def bind(self, node: Node, slot: int) -> list[Step]:
-        """The step to run as soon as `slot` holds the node's value, if that tells symbols."""
-        told = [(symbol, dim) for symbol, dim in self.told_by.get(node, ()) if symbol not in self._bound]
-        if not told:
+        """The step to run as soon as `slot` holds the node's value, if that binds symbols."""
+        bound = [(symbol, dim) for symbol, dim in self.bindings.get(node, ()) if symbol not in self._bound]
+        if not bound:
             return []
         step = BindStep(())
-        for symbol, _ in told:
+        for symbol, _ in bound:
             self._bound[symbol] = len(self._bound)
-        self._binds.append((step, [(symbol, SymbolBinding(slot, dim)) for symbol, dim in told]))
+        self._binds.append((step, [(symbol, SymbolBinding(slot, dim)) for symbol, dim in bound]))
         return [step]
 
     def finish(self) -> None:
@@ -85,9 +85,9 @@ class SizeTable:
             self._entry(relation)
         known: set[sympy.Symbol] = set()
         done: set[sympy.Basic] = set()
-        for step, told in self._binds:
+        for step, bound in self._binds:
             symbols = []
-            for symbol, place in told:
+            for symbol, place in bound:
                 info = self.sizes.symbols[symbol]
                 symbols.append(BoundSymbol(self._number(symbol), place, info.low, info.high))
                 known.add(symbol)

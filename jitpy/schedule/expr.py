@@ -21,8 +21,9 @@ INT = torch.int64
 FLOAT = torch.float32
 DOUBLE = torch.float64
 
-#: What can be computed natively; values of other dtypes (complex, float8, quantised) stay with eager.
-CARRIERS = {
+#: Dtypes with native code, and the dtypes that they are computed in. Values of others (complex, float8, quantised)
+#: stay with eager.
+COMPUTE_DTYPES = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
     torch.float16: torch.float32,
@@ -83,9 +84,12 @@ _MATH = {
 COST.update(dict.fromkeys(_MATH, 30))
 
 
-def carrier(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that elements of `dtype` are computed in; KeyError for dtypes without native code."""
-    return CARRIERS[dtype]
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that elements of `dtype` are computed in. Raises NotCovered for dtypes without native code."""
+    found = COMPUTE_DTYPES.get(dtype)
+    if found is None:
+        raise NotCovered(f"computing in {dtype}")
+    return found
 
 
 class Expr:

@@ -18,10 +18,10 @@ from ..ir.op import NotCovered
 from ..ir.ops import aliasing
 from ..ir.ops.layout import is_dense
 from ..ir.ops.pointwise import common_dtypes
-from ..ir.ops.promotion import SMALL_FLOATS, compute_dtype
+from ..ir.ops.promotion import SMALL_FLOATS
 from ..ir.ops.table import normalize
 from ..ir.spec import TensorSpec
-from .expr import CARRIERS, ScalarBuilder, carrier
+from .expr import ScalarBuilder, compute_dtype
 from .index import of
 from .values import HostScalar, IndexTuple, Pointwise, Trace, Value
 
@@ -52,7 +52,7 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
     assert op.scalar is not None
     count = op.facets["operands"]
     common = common_dtypes(op, _specs(args), _specs(kwargs))
-    dtypes = [carrier_of(compute_dtype(d)) for d in common]
+    dtypes = [compute_dtype(d) for d in common]
     values = map_nodes(args, low.values.__getitem__)
     operands, rest = (*values[:count], *[None] * (count - len(values))), values[count:]
     if "small_exponent" in op.facets and common[0] in SMALL_FLOATS:
@@ -137,12 +137,6 @@ def _jumps(node: Node, operands: tuple[Any, ...]) -> bool:
 _FACTORS = frozenset({"alpha", "value"})
 
 
-def carrier_of(dtype: Any) -> Any:
-    if dtype not in CARRIERS:
-        raise NotCovered(f"computing in {dtype}")
-    return carrier(dtype)
-
-
 def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
     rule = node.op.facets["index"]
     x = low.values[args[0]]
@@ -192,13 +186,13 @@ def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
     loop = node.op.facets["reduction"](*_specs(args), **kwargs)
     x = low.values[args[0]]
     dims = tuple(range(len(x.shape))) if loop.flat else loop.dims
-    carrier_of(loop.dtype)
+    compute_dtype(loop.dtype)
     if loop.combine.startswith("arg"):
         return low.reduce(loop.combine, x, dims, keepdim=loop.keepdim)
     dtype = node.tensor.dtype
     if dtype in SMALL_FLOATS or dtype.is_floating_point and x.dtype in SMALL_FLOATS:
         x = low.convert(x, dtype)
-    if carrier(dtype) is not carrier(loop.dtype):
+    if compute_dtype(dtype) is not compute_dtype(loop.dtype):
         return low.convert(low.reduce(loop.combine, x, dims, loop.dtype, loop.keepdim), dtype)
     return low.reduce(loop.combine, x, dims, dtype, loop.keepdim)
 
@@ -236,7 +230,7 @@ def _element(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str,
 
     class Dry(Trace):
         def resolve(self, value: Value, index: IndexTuple) -> Any:
-            return self.e.load(value, of(0), carrier(value.dtype))
+            return self.e.load(value, of(0), compute_dtype(value.dtype))
 
     body(Dry(), tuple(of(0) for _ in shape))  # raises NotCovered now rather than later
     return low.pointwise(shape, dtype, body)

@@ -20,7 +20,7 @@ from ..ir.failures import is_programs_own
 from ..ir.graph import Node
 from ..ir.spec import Dim, contiguous_stride, prod
 from .alike import alike_results
-from .expr import carrier
+from .expr import compute_dtype
 from .index import Index, flatten, of, same
 from .lower import Lowering
 from .space import (
@@ -337,23 +337,23 @@ class Fusion:
                 last = call
 
     def _link_sizes(self) -> None:
-        """What mentions a size that depends on data runs after the call that tells it."""
-        bindings = self.low.graph.unbacked_bindings()
-        if not bindings:
+        """A unit that mentions an unbacked symbol runs after the call that binds it."""
+        bound = self.low.graph.unbacked_bindings()
+        if not bound:
             return
-        tellers = {symbol: self.unit_of(self.low.values[node]) for symbol, (node, _) in bindings.items()}
+        bindings = {symbol: self.unit_of(self.low.values[node]) for symbol, (node, _) in bound.items()}
         mentions = self.env.unbacked_in_all
         for call in self.calls:
             node = call.node
             used = mentions((node.args, node.kwargs)) | (mentions(node.spec) - {
-                symbol for symbol, unit in tellers.items() if unit is call})
-            for symbol in used & tellers.keys():
-                self._link(tellers[symbol], call)
+                symbol for symbol, unit in bindings.items() if unit is call})
+            for symbol in used & bindings.keys():
+                self._link(bindings[symbol], call)
         for value in self.live:
             places = [dim for _, index in self.reads(value) for part in index for dim in part.dims()]
             used = mentions((value.shape, places, *((n.args, n.kwargs) for n in value.nodes)))
-            for symbol in used & tellers.keys():
-                self._link(tellers[symbol], self.group_of[value])
+            for symbol in used & bindings.keys():
+                self._link(bindings[symbol], self.group_of[value])
 
     @staticmethod
     def _link(first: Any, second: Any) -> None:
@@ -490,7 +490,7 @@ class Fusion:
             raise Refused("too few rows for reducing rows and columns together")
         if self.env.hint(full_size(space)) < self.limits.crossed_points:
             raise Refused("the matrix is so small that reading it again costs little")
-        width = sum(carrier(value.dtype).itemsize for value in sums)
+        width = sum(compute_dtype(value.dtype).itemsize for value in sums)
         if self.env.hint(column_size(space)) * width > self.limits.crossed_bytes:
             raise Refused("the columns' partial results would not stay in the cache")
         if self.limits.crossed_known and type(column_size(space)) is not int:

@@ -28,7 +28,7 @@ import torch
 from ..ir.graph import Node
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, contiguous_stride, prod
-from .expr import Expr, ScalarBuilder, carrier, children, index_expressions, index_of, walk
+from .expr import Expr, ScalarBuilder, children, compute_dtype, index_expressions, index_of, walk
 from .fuse import Group
 from .index import Axis, Index, Quotient, flatten, of, same, unflatten
 from .space import Extent, Misaligned, Signature, Space
@@ -159,7 +159,7 @@ class KernelTrace(Trace):
                 dims = sorted(value.dims)
                 strides = contiguous_stride(tuple(value.source_shape[d] for d in dims))
                 position = flatten(tuple(index[d] for d in dims), strides)
-            result = self.e.make("reduced", (), carrier(value.dtype), value)
+            result = self.e.make("reduced", (), compute_dtype(value.dtype), value)
             result.axes = frozenset(a for a in self.space.axes if self.group.extent(value).has(a.reduced))
             _named(result, value)
             found = self.reductions[value] = Reduce(value, value.kind, expr, expr.dtype, result, position)
@@ -167,8 +167,8 @@ class KernelTrace(Trace):
 
     def _of_one(self, value: Reduction, expr: Expr) -> Expr:
         if value.kind.startswith("arg"):
-            return self.e.const(0, carrier(value.dtype))
-        return self.e.cast(expr, carrier(value.dtype))
+            return self.e.const(0, compute_dtype(value.dtype))
+        return self.e.cast(expr, compute_dtype(value.dtype))
 
 
 def _named(expr: Expr, value: Value) -> Expr:
@@ -441,7 +441,7 @@ def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> K
     trace = KernelTrace(group, set(), inlined, space)
     index = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in space.axes)
     expr = value.body(trace, index)
-    result = trace.e.make("reduced", (), carrier(value.dtype), value)
+    result = trace.e.make("reduced", (), compute_dtype(value.dtype), value)
     result.axes = frozenset(space.axes)
     position = index[value.dim] if value.kind.startswith("arg") else None
     reduction = Reduce(value, value.kind, expr, expr.dtype, result, position)

@@ -22,7 +22,7 @@ from ..ir.ops.promotion import SMALL_FLOATS
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride, prod
 from .equal_sizes import write_equal_sizes_alike
-from .expr import CARRIERS, Expr, carrier
+from .expr import COMPUTE_DTYPES, Expr, compute_dtype
 from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, same, unflatten
 from .kernels_of_torch import refuses
@@ -294,8 +294,8 @@ class Lowering:
     def pointwise(
         self, shape: Sequence[Dim], dtype: torch.dtype, body: Callable[[Trace, IndexTuple], Expr], name: str = ""
     ) -> Value:
-        """A value computed index by index; `body` returns any dtype, which is converted to `dtype`'s carrier."""
-        kind = carrier(dtype)
+        """A value computed index by index; `body` returns any dtype, which is converted to the compute dtype."""
+        kind = compute_dtype(dtype)
 
         def converted(trace: Trace, index: IndexTuple) -> Expr:
             result = trace.e.cast(body(trace, index), kind)
@@ -320,9 +320,8 @@ class Lowering:
         which of them are rounded to a 16-bit dtype first, their own or the common one.
         """
         shape = tuple(shape)
-        dtypes = (
-            [carrier(d) for d in compute] if isinstance(compute, (tuple, list)) else [carrier(compute)] * len(operands)
-        )
+        each = compute if isinstance(compute, (tuple, list)) else [compute] * len(operands)
+        dtypes = [compute_dtype(d) for d in each]
         values = [
             self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x for x in operands
         ]
@@ -348,7 +347,7 @@ class Lowering:
 
     def fill(self, shape: Sequence[Dim], dtype: torch.dtype, value: Any) -> Value:
         """A constant tensor; `value` is a Python number or a size."""
-        kind = carrier(dtype)
+        kind = compute_dtype(dtype)
         if isinstance(value, Value):
             return self.pointwise(shape, dtype, lambda trace, index: trace.read(value, ()))
         return self.pointwise(
@@ -388,7 +387,7 @@ class Lowering:
         shape = value.shape
         gone = frozenset(dims)
         argument = kind in ("argmax", "argmin")
-        kind_dtype = carrier(value.dtype if argument else dtype)
+        kind_dtype = compute_dtype(value.dtype if argument else dtype)
 
         small = value.dtype if argument and value.dtype in SMALL_FLOATS else None
 
@@ -406,7 +405,7 @@ class Lowering:
         """A running combination along `dim`."""
         if type(value.shape[dim]) is int and value.shape[dim] == 1:
             return self.fill(value.shape, dtype, 0) if kind.startswith("arg") else self.copy(self.convert(value, dtype))
-        kind_dtype = carrier(value.dtype if kind.startswith("arg") else dtype)
+        kind_dtype = compute_dtype(value.dtype if kind.startswith("arg") else dtype)
         return self.tag(
             Scan(kind, value.shape, dim, dtype, lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype))
         )
@@ -447,7 +446,7 @@ def _is_native_spec(spec: Any) -> bool:
     if isinstance(spec, tuple):
         return all(map(_is_native_spec, spec))
     if isinstance(spec, TensorSpec):
-        return spec.dtype in CARRIERS and not any(type(s) is int and s == 0 for s in spec.shape)
+        return spec.dtype in COMPUTE_DTYPES and not any(type(s) is int and s == 0 for s in spec.shape)
     if isinstance(spec, ScalarSpec):
         return spec.kind is not complex
     return True

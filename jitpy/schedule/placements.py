@@ -11,7 +11,7 @@ import torch
 from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense, normalize_dim
 from ..ir.spec import Dim, contiguous_stride
-from .expr import Expr, carrier
+from .expr import Expr, compute_dtype
 from .index import Axis, flatten, of
 from .lower import Lowering, lowering
 from .lowerings import position, require_integers
@@ -161,7 +161,7 @@ def _add_at(
     if low.scatters == "ordered" or x.dtype.itemsize >= 4 or not in_float32:
         return low.scatter(x.shape, source, source_shape, target, start=_start(low, node, x))
     scattered = low.scatter(x.shape, source, source_shape, target, in_float32=min(1, in_float32))
-    dtype = carrier(x.dtype)
+    dtype = compute_dtype(x.dtype)
     return low.apply(lambda e, a, b: e.add(a, b), [x, scattered], x.shape, x.dtype, dtype)
 
 
@@ -181,7 +181,7 @@ def _side_by_side(shape: Sequence[Dim], target: Callable[[Trace, IndexTuple], In
 
     class Dry(Trace):
         def resolve(self, value: Value, index: IndexTuple) -> Any:
-            return self.e.load(value, flatten(index, contiguous_stride(value.shape)), carrier(value.dtype))
+            return self.e.load(value, flatten(index, contiguous_stride(value.shape)), compute_dtype(value.dtype))
 
     axes = [Axis(size) for size in shape]
     *others, last = target(Dry(), tuple(map(of, axes)))
@@ -243,7 +243,7 @@ def index_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: 
     if alpha != 1:
         if low.scatters == "ordered":
             raise NotCovered("eager rounds a scaled index_add once or twice, as it comes")
-        source = low.apply(lambda e, s: e.mul(s, alpha), [source], source.shape, source.dtype, carrier(x.dtype))
+        source = low.apply(lambda e, s: e.mul(s, alpha), [source], source.shape, source.dtype, x.dtype)
 
     def target(trace: Trace, index: IndexTuple) -> IndexTuple:
         return *index[:axis], position(trace, ids, (index[axis],), x.shape[axis]), *index[axis + 1 :]

@@ -14,7 +14,7 @@ import torch
 
 from ..ir.graph import Node
 from ..ir.spec import Dim, TensorSpec, contiguous_stride, prod
-from .expr import INT, Expr, ScalarBuilder, carrier
+from .expr import INT, Expr, ScalarBuilder, compute_dtype
 from .index import Axis, Index, flatten, of
 
 IndexTuple = tuple[Index, ...]
@@ -205,7 +205,7 @@ class Trace:
 
     def load(self, value: Value, index: IndexTuple) -> Expr:
         """A read from memory; under a mask the element is only touched where the mask holds."""
-        return self.e.load(value, flatten(index, value.stride), carrier(value.dtype), self.mask)
+        return self.e.load(value, flatten(index, value.stride), compute_dtype(value.dtype), self.mask)
 
     def masked(self, condition: Expr, inside: Callable[[], Expr]) -> Expr:
         """`inside()`, whose loads are only done where `condition` holds; elsewhere its value is arbitrary."""
@@ -241,7 +241,7 @@ class Probe(Trace):
         if (value, index) not in self._seen:
             self._seen.add((value, index))
             self.reads.append((value, index))
-        return self.e.load(value, flatten(index, contiguous_stride(value.shape)), carrier(value.dtype), self.mask)
+        return self.e.load(value, flatten(index, contiguous_stride(value.shape)), compute_dtype(value.dtype), self.mask)
 
 
 def base_of(value: Value) -> Value:

@@ -16,7 +16,7 @@ import torch
 
 from ..ir.op import NotCovered
 from ..ir.spec import Dim
-from .expr import INT, Expr, carrier
+from .expr import INT, Expr, compute_dtype
 from .index import Index, of
 from .lower import Lowering, lowering
 from .values import IndexTuple, Trace, Value
@@ -245,7 +245,7 @@ def _divisor(
 def _mean_pool(
     low: Lowering, x: Value, shape: Sequence[Dim], windows: Windows, padded: bool, over: int | None
 ) -> Value:
-    kind = carrier(x.dtype)
+    kind = compute_dtype(x.dtype)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         e = trace.e
@@ -266,7 +266,7 @@ def _mean_pool(
 def _mean_pool_backward(
     low: Lowering, grad: Value, shape: Sequence[Dim], windows: Windows, padded: bool, over: int | None
 ) -> Value:
-    kind = carrier(grad.dtype)
+    kind = compute_dtype(grad.dtype)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         def element(at: IndexTuple) -> Expr:

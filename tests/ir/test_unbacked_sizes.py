@@ -103,7 +103,7 @@ def selection() -> tuple[Graph, dict[str, object]]:
     return graph, {"m": m, "item": item, "zeros": zeros, "n": n}
 
 
-def test_tellers_are_the_first_nodes_with_the_bare_symbol() -> None:
+def test_a_symbol_is_bound_by_the_first_node_that_has_it_bare() -> None:
     graph, named = selection()
     u = named["m"].spec.shape[0]  # type: ignore[attr-defined]
     assert graph.unbacked_bindings() == {u: (named["m"], 0), named["n"]: (named["item"], None)}

@@ -115,22 +115,22 @@ def _hashable(value: Any) -> Any:
 def remove_dead_code(graph: Graph) -> list[str]:
     """Drop nodes that nothing reads.
 
-    Kept although unread: what has an effect (`failures.has_effect`); nodes whose results tell a size that others
+    Kept although unread: what has an effect (`failures.has_effect`); nodes whose results bind a symbol that others
     mention, or that the graph checks.
     """
     live: set[Node] = set(graph.outputs)
     live.update(m.value for m in graph.mutations)
-    sizes, tellers = graph.sizes, graph.unbacked_bindings()
-    if tellers:
+    sizes, bindings = graph.sizes, graph.unbacked_bindings()
+    if bindings:
         for relation, _ in sizes.run_time_checks():
-            live.update(tellers[symbol][0] for symbol in sizes.unbacked_in(relation))
+            live.update(bindings[symbol][0] for symbol in sizes.unbacked_in(relation))
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if node in live or has_effect(node):
             live.update(node.input_nodes())
-            if tellers:
+            if bindings:
                 mentioned = sizes.unbacked_in_all((node.args, node.kwargs, node.spec))
-                live.update(tellers[symbol][0] for symbol in mentioned)
+                live.update(bindings[symbol][0] for symbol in mentioned)
             kept.append(node)
     done = []
     if len(kept) != len(graph.nodes):

@@ -26,7 +26,7 @@ _RELU = "aten.threshold_backward.default"
 _INPUT, _POSITIONS = 1, 7
 
 
-def read_less(graph: Graph) -> list[str]:
+def compress_saved_tensors(graph: Graph) -> list[str]:
     """Rewrite gradients of a graph whose layouts are known; says what it changed."""
     mapping: dict[Node, Node] = {}
     notes: list[str] = []
@@ -78,4 +78,4 @@ def _narrow(b: Builder, indices: Node, x: TensorSpec) -> Node | None:
     return b.call("aten._to_copy.default", kept, dtype=indices.tensor.dtype)
 
 
-__all__ = ["read_less"]
+__all__ = ["compress_saved_tensors"]

@@ -58,7 +58,7 @@ class Unit:
         return self.checks or self.call is not None and may_fail(self.call.node)
 
 
-class Arrangement:
+class MemoryPlanner:
     """The units of one graph for a target. Raises NotCovered where the graph has sizes that no kernel takes."""
 
     def __init__(self, graph: Graph, target: Target) -> None:
@@ -77,10 +77,10 @@ class Arrangement:
     def _schedule(self, products: Choice | None) -> None:
         """Lower, fuse and build kernels, with the products that are chosen so far."""
         self.low: Lowering = lower(self.graph, self.target.limits.scatters, self.target.device, products)
-        #: the values whose sizes, or numbers, tell symbols, with the nodes that say so
-        self.tellers: dict[Value, list[Node]] = {}
-        for node in self.table.told_by:
-            self.tellers.setdefault(self.low.values[node], []).append(node)
+        #: the values whose sizes, or numbers, bind unbacked symbols, with their nodes
+        self.binding_nodes: dict[Value, list[Node]] = {}
+        for node in self.table.bindings:
+            self.binding_nodes.setdefault(self.low.values[node], []).append(node)
         self.copies: dict[Value, Value] = {}
         self._want()
         self.fusion = Fusion(self.low, self.required, self._calls(), config.fusion, self.target.limits,
@@ -346,7 +346,7 @@ class Arrangement:
         """The input that `target` is copied to at the end, if it may be written there at once: as the new value of
         `written`, which is there already."""
         wanted = mutated.get(target)
-        if self.tellers or wanted is None or len(wanted) != 1 or target in outputs:
+        if self.binding_nodes or wanted is None or len(wanted) != 1 or target in outputs:
             return None
         source = wanted[0]
         if written is not None and written is not source:
@@ -401,4 +401,4 @@ def _reshaped(target: Value, source: Value) -> bool:
         for value in (target, source)) and target.numel == source.numel
 
 
-__all__ = ["IN_PLACE", "LARGE_BYTES", "Arrangement", "Unit"]
+__all__ = ["IN_PLACE", "LARGE_BYTES", "MemoryPlanner", "Unit"]
