@@ -6,7 +6,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -179,7 +179,8 @@ def _without_statistics(graph: Graph) -> None:
             x, weight, bias, _, _, training, momentum, eps = normalize(node.op, node.args, node.kwargs)[0]
             if training:
                 node.op, node.kwargs = ops.get("aten.native_batch_norm.default"), {}
-                node.args, node.spec = (x, weight, bias, None, None, True, momentum, eps), node.spec[:3]
+                node.args = (x, weight, bias, None, None, True, momentum, eps)
+                node.spec = cast("tuple[Spec, ...]", node.spec)[:3]
 
 
 def used_inputs(graph: Graph) -> tuple[int, ...]:
@@ -300,8 +301,9 @@ def _give_history(graph: Graph, sources: list[Node]) -> None:
 def _with_history(spec: Spec) -> Spec:
     if isinstance(spec, tuple):
         return tuple(map(_with_history, spec))
-    can = isinstance(spec, TensorSpec) and (spec.dtype.is_floating_point or spec.dtype.is_complex)
-    return spec.with_(requires_grad=True) if can else spec
+    if isinstance(spec, TensorSpec) and (spec.dtype.is_floating_point or spec.dtype.is_complex):
+        return spec.with_(requires_grad=True)
+    return spec
 
 
 def _is_reentrant(graph: Graph) -> bool:

@@ -267,7 +267,7 @@ class _Tape(CaptureMode):
     """Writes down the ATen calls made on meta tensors, in functional form."""
 
     def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
         self.values: list[torch.Tensor] = []
         self.numbers: dict[int, int] = {}
@@ -340,7 +340,7 @@ class _Tape(CaptureMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         multiple = isinstance(result, (tuple, list))
-        numbers = []
+        numbers: list[int | None] = []
         for value in result if multiple else (result,):
             if isinstance(value, torch.Tensor):
                 if id(value) in self.numbers:

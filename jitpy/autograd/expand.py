@@ -215,7 +215,8 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
         return _gpu_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
     if any(spec.device.type != "cpu" for spec in specs):
         raise NotCovered("attention on another device")
-    if _is_fused(b.env, *specs, mask.tensor if mask is not None else None, dropout, is_causal, enable_gqa):
+    bias = mask.tensor if mask is not None else None
+    if _is_fused(b.env, specs[0], specs[1], specs[2], bias, dropout, is_causal, enable_gqa):
         if mask is not None and mask.tensor.dtype is torch.bool:
             mask = as_bias(b, mask, q.tensor.dtype)
         name = "aten._scaled_dot_product_flash_attention_for_cpu.default"

@@ -49,7 +49,7 @@ def _without(graph: Graph, cotangents: list[Node], missing: set[Node]) -> set[No
                 continue
             builder = Builder(graph, into=result, loc=node.loc, grad_enabled=False)
             zeros = {n: _zeros(builder, n.spec) for n in dict.fromkeys(undefined)}
-            node.replace_inputs(lambda n, zeros=zeros: zeros.get(n, n))
+            node.replace_inputs(lambda n, zeros=zeros: zeros.get(n, n))  # type: ignore[misc]
         result.append(node)
     graph.nodes[:] = result
     graph.replace_results(replaced)

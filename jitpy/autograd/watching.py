@@ -175,8 +175,8 @@ def _places(graph: Graph, bases: Bases) -> dict[Node, list[Place]]:
                 written[memory] = ("output", k)
     for node in graph.nodes:
         place = written.get(node.meta.get("memory"))
-        for base in bases.of(node) if place is not None else ():
-            if base.op is not INPUT and place not in places.setdefault(base, []):
+        for base in bases.of(node):
+            if place is not None and base.op is not INPUT and place not in places.setdefault(base, []):
                 places[base].append(place)
     return places
 

@@ -113,7 +113,7 @@ class _Planner:
     def _call(self, node: Node, parts: dict[int, list[Node]] | None) -> None:
         function = operator.getitem if node.op is GETITEM else node.op.target
         if OWN_VERSIONS in node.meta:
-            function = torch.Tensor.data.__get__
+            function = torch.Tensor.data.__get__  # type: ignore[attr-defined]
         elif node.op in _SCATTERS:
             function = functools.partial(_scattered, function)
         elif IN_INFERENCE_MODE in node.meta:

@@ -37,7 +37,7 @@ def adapt(fn: Callable[..., Callable[..., Any]], name: str | None = None) -> Gra
     results, that is raised at the call with `options["fullgraph"]`, and where the graph must not run twice; else the
     graph runs with eager kernels from then on, with a warning.
     """
-    chosen = name or getattr(fn, "__name__", type(fn).__name__)
+    chosen = name or str(getattr(fn, "__name__", type(fn).__name__))
     backend = _Backend(fn, chosen)
 
     def compile_graph(graph: Graph, options: dict[str, Any]) -> Compiled:

@@ -40,4 +40,4 @@ def _compile(module: torch.fx.GraphModule, examples: list[Any], mode: str) -> Ca
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(module, examples, config_patches=list_mode_options(mode) or None)
+    return compile_fx(module, examples, config_patches=list_mode_options(mode) or None)  # type: ignore[return-value]

@@ -449,10 +449,10 @@ class Planner(MemoryPlanner):
         # (autograd has no say, but the kernels of the program's may ask for its grad mode)
         self.steps.append(CallStep(in_place.call, args, kwargs, slots or (self._new_slot(),), multiple=len(slots) > 1,
                                    grad=False, writes=tuple(writes)))
-        for part, slot in zip(parts[:fresh], slots, strict=True):
+        for part, made_slot in zip(parts[:fresh], slots, strict=True):
             if isinstance(part, Value):
-                assert slot is not None
-                self.slots[part] = slot
+                assert made_slot is not None
+                self.slots[part] = made_slot
                 if isinstance(part, Stored):
                     self._conform(unit.call.node, part)
         for part in parts:
@@ -462,7 +462,7 @@ class Planner(MemoryPlanner):
         """Whether what a call writes to has the strides that the program knows."""
         for path in in_place.paths:
             found: list[Value] = []
-            visit(through_views.at(*self.call_arguments[node], path), found.append)
+            visit(through_views.at(*self.call_arguments[node], path), found.append)  # type: ignore[call-arg]
             if found[0].stride != through_views.at(node.args, node.kwargs, path).tensor.stride:
                 return False
         return True

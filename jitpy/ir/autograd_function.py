@@ -133,7 +133,7 @@ class _Applied(torch.autograd.Function):
 
 
 class _AppliedOnce(_Applied):
-    backward = staticmethod(once_differentiable(_Applied.backward))
+    backward = staticmethod(once_differentiable(_Applied.backward))  # type: ignore[assignment]
 
 
 #: Gradients of several results. Where some of them are undefined but not all, `backward` gets zeros in their place, and

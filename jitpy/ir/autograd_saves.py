@@ -86,7 +86,7 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node], device: str = "meta") 
             without_compiler_import(),
             torch.enable_grad(),
             torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-            _Shapes() if device == "meta" else contextlib.nullcontext(),
+            _Shapes() if device == "meta" else contextlib.nullcontext(),  # type: ignore[no-untyped-call]
         ):
             result = target(*args, **kwargs)
             results = result if isinstance(result, (tuple, list)) else (result,)
@@ -188,7 +188,7 @@ def _stand_in(sizes: SizeEnv, spec: Spec, device: str) -> Any:
         return None
     tensor = torch.empty_strided(sizes.hints(spec.shape), sizes.hints(spec.stride), dtype=spec.dtype, device=device)
     if device != "meta":
-        tensor.untyped_storage().fill_(0)
+        tensor.untyped_storage().fill_(0)  # type: ignore[attr-defined]
     return tensor.requires_grad_(spec.requires_grad)
 
 

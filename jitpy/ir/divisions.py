@@ -13,7 +13,7 @@ import sympy
 from .sizes_expr import content, divide_by, divide_terms, python_text
 
 
-class FloorDiv(sympy.Function):
+class FloorDiv(sympy.Function):  # type: ignore[misc]
     """`a // b` on integers as Python has it (rounded down); b is not 0."""
 
     nargs = (2,)
@@ -52,7 +52,7 @@ class FloorDiv(sympy.Function):
     _pythoncode = _sympystr
 
 
-class Modulo(sympy.Function):
+class Modulo(sympy.Function):  # type: ignore[misc]
     """`a % b` on integers as Python has it (the sign of b); b is not 0."""
 
     nargs = (2,)

@@ -193,7 +193,7 @@ class _Converter:
 _PRINTED = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 #: a tensor of the same memory with versions of its own, as torch.compile hands it over
-_data_of = torch._C._autograd._get_data_attr
+_data_of = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]
 
 #: by the name of an expression's class
 _SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -105,7 +105,7 @@ def handlers_guarded() -> Iterator[None]:
         _state.held = 1
         for number, stand_in in guarded.items():
             if signal.getsignal(number) is stand_in:
-                signal.signal(number, stand_in.handler)
+                signal.signal(number, stand_in.handler)  # type: ignore[union-attr]
         _state.active, _state.held = False, 0
         while _state.waiting:
             handler, args = _state.waiting.pop(0)
@@ -145,10 +145,10 @@ class CaptureMode(TorchDispatchMode):
 
     def __enter__(self) -> Any:
         hold()
-        return super().__enter__()
+        return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *raised: Any) -> Any:
         try:
-            return super().__exit__(*raised)
+            return super().__exit__(*raised)  # type: ignore[no-untyped-call]
         finally:
             release()

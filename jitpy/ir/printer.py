@@ -39,7 +39,7 @@ def to_text(graph: Graph, *, locations: bool = True) -> str:
 
 def to_table(graph: Graph) -> str:
     """The graph as aligned columns: name, op, arguments, spec, place."""
-    rows = [("name", "op", "arguments", "value", "where")]
+    rows: list[tuple[str, ...]] = [("name", "op", "arguments", "value", "where")]
     for node in graph.inputs:
         rows.append((node.name, str(node.op), "", spec_text(node.spec), str(node.meta.get("source") or "")))
     for node in graph.nodes:

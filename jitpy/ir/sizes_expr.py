@@ -63,7 +63,8 @@ def _has_product_of_sums(expr: sympy.Basic) -> bool:
 
 def divide_terms(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """`a == whole * b + rest`, with every term of a that b divides in `whole`."""
-    whole, rest = [], []
+    whole: list[sympy.Expr] = []
+    rest: list[sympy.Expr] = []
     for term in a.args if a.is_Add else (a,):
         quotient = _divide_term(term, b)
         (rest if quotient is None else whole).append(term if quotient is None else quotient)

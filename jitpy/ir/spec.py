@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 
 from .algebra import sympy
 
 #: One size, stride or offset: a plain int, or a sympy expression over a `SizeEnv`'s symbols.
-Dim = int | sympy.Expr
+Dim: TypeAlias = int | sympy.Expr
 
 CPU = torch.device("cpu")
 
@@ -90,7 +92,7 @@ class ScalarSpec:
 Spec = TensorSpec | ScalarSpec | None | tuple["Spec", ...]
 
 
-def prod(sizes: tuple[Dim, ...]) -> Dim:
+def prod(sizes: Iterable[Dim]) -> Dim:
     """The product of sizes, an int wherever all are."""
     result: Dim = 1
     for size in sizes:

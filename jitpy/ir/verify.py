@@ -154,7 +154,7 @@ def _mutations(graph: Graph) -> Iterator[tuple[Node | None, str]]:
         if not isinstance(target.spec, TensorSpec) or not isinstance(value.spec, TensorSpec):
             yield value, f"{target.name}: {target.spec} receives {value.spec}"
         elif (target.spec.dtype, target.spec.shape) != (value.spec.dtype, value.spec.shape):
-            sizes = [graph.sizes.hints(map(graph.sizes.canonical, n.spec.shape)) for n in (target, value)]
+            sizes = [graph.sizes.hints(map(graph.sizes.canonical, n.tensor.shape)) for n in (target, value)]
             if sizes[0] != sizes[1] or target.spec.dtype != value.spec.dtype:
                 yield value, f"{target.name}: {target.spec} receives {value.spec}"
 

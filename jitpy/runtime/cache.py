@@ -88,7 +88,7 @@ def lookup(key: str, suffix: str) -> Path | None:
         path = _path(base, key, suffix)
         content = _checked(path)
         if content is not None:
-            logs.log("cache", lambda path=path: f"hit {path.name}")
+            logs.log("cache", lambda path=path: f"hit {path.name}")  # type: ignore[misc]
             return path
     logs.log("cache", lambda: f"miss {key}{suffix}")
     return None

@@ -290,7 +290,7 @@ class PythonDispatcher:
     # ---- the call ----------------------------------------------------
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        changed = self._live and self.original.__code__ is not self.code
+        changed = self._live and self.original.__code__ is not self.code  # type: ignore[union-attr]
         if not _enabled or self.run_original_always or changed or is_compiling() or beside_dynamo.forces_eager():
             return self._call_original(args, kwargs)
         closure = self.closure
@@ -299,7 +299,7 @@ class PythonDispatcher:
                 raise TypeError(f"{self.__qualname__} takes its closure and {self._n_params} positional arguments")
             closure, params = args[0], args[1:]
         else:
-            params = self._bind(args, kwargs)
+            params = self._bind(args, kwargs)  # type: ignore[assignment]
             if params is None:
                 return self._call_original(args, kwargs)
         entry = self.choose(params, self.globals, closure)
@@ -337,8 +337,10 @@ class PythonDispatcher:
                 extra[key] = value
             else:
                 return None
-        defaults, kwdefaults = (self.original.__defaults__, self.original.__kwdefaults__) if self._live \
-            else (self._defaults, self._kwdefaults)
+        original = self.original
+        defaults, kwdefaults = self._defaults, self._kwdefaults
+        if self._live and original is not None:
+            defaults, kwdefaults = original.__defaults__, original.__kwdefaults__
         by_default = dict(zip(names[n_positional - len(defaults or ()) : n_positional], defaults or (), strict=True))
         by_default.update({k: v for k, v in (kwdefaults or {}).items() if k in names[n_positional : self._n_named]})
         values = []

@@ -430,7 +430,7 @@ def _call_action(step: CallStep, plan: Plan) -> Callable[[_Call], None]:
         with keys, mode:
             result = step.function(*args, **kwargs)
         if not is_sequence:
-            call.slots[step.slots[0]] = result
+            call.slots[step.slots[0]] = result  # type: ignore[index]
         elif step.slots:
             parts = list(result)
             if len(parts) < len(step.slots):
@@ -485,11 +485,11 @@ def step_text(step: Step) -> str:
         grid, arguments = _text(list(step.grid)), ", ".join(_text(argument) for argument in step.arguments)
         return f"launch {step.name}{grid}({arguments}){writes}"
     if isinstance(step, CallStep):
-        arguments = [_text(arg) for arg in step.args] + [f"{key}={_text(arg)}" for key, arg in step.kwargs.items()]
+        given = [_text(arg) for arg in step.args] + [f"{key}={_text(arg)}" for key, arg in step.kwargs.items()]
         targets = ", ".join("_" if slot is None else f"%{slot}" for slot in step.slots)
         targets += "," if step.multiple and len(step.slots) == 1 else ""
         grad = "" if step.grad is None else f" grad={step.grad}"
-        return f"{targets}{' = ' if targets else ''}call {step_name(step)}({', '.join(arguments)}){grad}"
+        return f"{targets}{' = ' if targets else ''}call {step_name(step)}({', '.join(given)}){grad}"
     if isinstance(step, ViewStep):
         offset = f"{'+' if step.relative else ''}{_text(step.offset)}"
         shape, stride = _text(list(step.shape)), _text(list(step.stride))

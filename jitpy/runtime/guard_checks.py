@@ -531,7 +531,7 @@ def failure(check: Check, value: Any, path: object, symbols: list[Any]) -> str |
         "empty": lambda: is_empty(value),
     }[kind]
     try:
-        if holds():
+        if holds():  # type: ignore[no-untyped-call]
             return None
     except Exception as error:
         return f"{expression(check, str(path), _plain_name)} raised {describe_error(error)}"

@@ -44,7 +44,7 @@ class Node:
         self.source = source
         self.children: dict[Any, Node] = {}
         self.checks: list[checks.Check] = []
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.end = -1
         self.keep = -1
         self.name = ""
@@ -224,9 +224,8 @@ class GuardTree:
             slot = self.slots[found] = len(self.slots)
             self.finals.append(self._relation(check.order, sympy.Eq(dim, found, evaluate=False), check.why))
             return ("store", slot)
-        slot = self.slots.get(dim)
-        if slot is not None:
-            return ("same", slot)
+        if dim in self.slots:
+            return ("same", self.slots[dim])
         slot = self.slots[dim] = len(self.slots)
         low, high = INT64_MIN, INT64_MAX
         info = sizes.symbols.get(dim) if sizes is not None else None
@@ -473,7 +472,7 @@ def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[s
         if node.parent is not None and node.parent not in values:
             continue
         try:
-            values[node] = _read(node, values.get(node.parent), params, globals, closure)
+            values[node] = _read(node, values.get(node.parent), params, globals, closure)  # type: ignore[arg-type]
         except Exception as error:
             failing.append((first_order[node], f"{node.path} cannot be read: {checks.describe_error(error)}"))
             continue

@@ -187,4 +187,4 @@ def value_text(expr: Any, names: dict[str, Any]) -> str:
 
 def _operand(expr: Any) -> str:
     text = _text(expr)
-    return text if expr.is_Symbol or expr.is_Number or type(expr) in _CALLS else f"({text})"
+    return text if expr.is_Symbol or expr.is_Number else f"({text})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -112,7 +112,7 @@ class Expr:
         self.dtype = dtype
         self.attr = attr
         self.axes = axes
-        self.cost = min(100000, sum(a.cost for a in args) + (0 if op in _FREE else COST.get(op, 1)))
+        self.cost: int = min(100000, sum(a.cost for a in args) + (0 if op in _FREE else COST.get(op, 1)))
         self.number = number
         self.name = ""
 
@@ -213,6 +213,9 @@ class ScalarBuilder:
 
     def __init__(self) -> None:
         self._table: dict[Any, Expr] = {}
+
+    if TYPE_CHECKING:  # the primitives that `_add_methods` adds
+        def __getattr__(self, name: str) -> Any: ...
 
     def make(self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None) -> Expr:
         if attr.__class__ is float:

@@ -77,7 +77,7 @@ def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, 
         found = iter(exprs)
         arguments = [None if v is None else next(found) for v in operands]
         named = {**options, **{k: next(found) for k in factors}}
-        return op.scalar(e, *arguments, *rest, **named)
+        return op.scalar(e, *arguments, *rest, **named)  # type: ignore[misc]
 
     e = ScalarBuilder()
     body(

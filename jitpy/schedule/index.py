@@ -184,7 +184,7 @@ class Index:
                 return None
             if type(coefficient) is int and coefficient < 0:
                 found = found[1], found[0]
-            elif type(coefficient) is not int and coefficient.is_nonnegative is not True:
+            elif not isinstance(coefficient, int) and coefficient.is_nonnegative is not True:
                 return None
             low, high = low + coefficient * found[0], high + coefficient * found[1]
         return low, high
@@ -294,7 +294,7 @@ def exact_quotient(value: Dim, divisor: Dim) -> Dim | None:
         return 1
     if value == 0:
         return 0
-    if type(divisor) is not int and not sympy.sympify(value).free_symbols >= divisor.free_symbols:
+    if not isinstance(divisor, int) and not sympy.sympify(value).free_symbols >= divisor.free_symbols:
         return None
     quotient = sympy.cancel(sympy.sympify(value) / divisor)
     numerator, denominator = quotient.as_numer_denom()

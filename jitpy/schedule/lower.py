@@ -102,7 +102,7 @@ class Lowering:
         except NotCovered as reason:
             self.reasons[node] = str(reason) or "no lowering"
             return self._call(node)
-        parts = ((result, node.spec),) if not isinstance(result, tuple) else zip(result, node.spec, strict=True)
+        parts = ((result, node.spec),) if not isinstance(result, tuple) else zip(result, node.spec, strict=True)  # type: ignore[arg-type]
         for value, spec in parts:
             if isinstance(value, Value):
                 self._place(value, node, spec)
@@ -168,7 +168,7 @@ class Lowering:
 
     def _check(self, node: Node, result: Lowered) -> None:
         """A lowering must agree with the spec: dtype, and shape by what the capture knows of sizes."""
-        specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+        specs: Any = node.spec if isinstance(node.spec, tuple) else (node.spec,)
         values = result if isinstance(node.spec, tuple) else (result,)
         for spec, value in zip(specs, values, strict=True):
             if spec is None or value is None:
@@ -320,7 +320,7 @@ class Lowering:
         which of them are rounded to a 16-bit dtype first, their own or the common one.
         """
         shape = tuple(shape)
-        each = compute if isinstance(compute, (tuple, list)) else [compute] * len(operands)
+        each: Any = compute if isinstance(compute, (tuple, list)) else [compute] * len(operands)
         dtypes = [compute_dtype(d) for d in each]
         values = [
             self.expand(x, shape) if isinstance(x, Value) and not isinstance(x, HostScalar) else x for x in operands

@@ -122,15 +122,16 @@ def gather(low: Lowering, node: Any, x: Value, dim: int, ids: Value, *, sparse_g
 
 @lowering("index.Tensor")
 def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | None]) -> Value:
-    given = [k for k, ids in enumerate(indices) if ids is not None]
-    for k in given:
-        require_integers(indices[k])
-    count = max((len(indices[k].shape) for k in given), default=0)
+    by_axis = {k: ids for k, ids in enumerate(indices) if ids is not None}
+    given = list(by_axis)
+    for ids in by_axis.values():
+        require_integers(ids)
+    count = max((len(ids.shape) for ids in by_axis.values()), default=0)
     shape = node.tensor.shape
     together = given == list(range(given[0], given[-1] + 1))
     first = given[0] if together else 0
     block = shape[first : first + count]
-    expanded = {k: low.expand(indices[k], block) for k in given}
+    expanded = {k: low.expand(ids, block) for k, ids in by_axis.items()}
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         at = index[first : first + count]

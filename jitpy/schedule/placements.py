@@ -274,19 +274,20 @@ def index_put(
         _accumulates(x, values)
     elif x.dtype is not values.dtype or x.dtype.is_complex or not x.shape:
         raise NotCovered("a write in this dtype")
-    given = [k for k, ids in enumerate(indices) if ids is not None]
+    by_axis = {k: ids for k, ids in enumerate(indices) if ids is not None}
+    given = list(by_axis)
     if not given:
         raise NotCovered("no indices")
-    for k in given:
-        require_integers(indices[k])
-    block = _broadcast([indices[k].shape for k in given])
+    for ids in by_axis.values():
+        require_integers(ids)
+    block = _broadcast([ids.shape for ids in by_axis.values()])
     if not accumulate and (low.scatters != "ordered" or any(type(size) is not int or size != 1 for size in block)):
         raise NotCovered("which of several writes to one place stays is eager's to decide")
     together = given == list(range(given[0], given[-1] + 1))
     first = given[0] if together else 0
     others = tuple(size for k, size in enumerate(x.shape) if k not in given)
     shape = (*others[:first], *block, *others[first:])
-    expanded = {k: low.expand(indices[k], block) for k in given}
+    expanded = {k: low.expand(ids, block) for k, ids in by_axis.items()}
     source = low.expand(values, shape)
 
     def target(trace: Trace, index: IndexTuple) -> IndexTuple:

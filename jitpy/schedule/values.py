@@ -41,7 +41,7 @@ class Value:
     def describe(self) -> str:
         if self.name or not (self.nodes or self.origin):
             return self.name or type(self).__name__.lower()
-        return (self.nodes[0] if self.nodes else self.origin).name
+        return (self.nodes[0] if self.nodes else self.origin).name  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()} {list(self.shape)}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir.graph import Node
@@ -10,7 +11,7 @@ from ...ir.ops.philox import MASKED
 from ..pullback import Pullback
 from .registry import rule
 
-Grads = tuple[Any, ...]
+Grads = Sequence[Any]
 
 
 @rule("aten.native_layer_norm.default")
@@ -49,8 +50,8 @@ def _batch_norm_functional(p: Pullback, g: Node, mean_grad: Any, rstd_grad: Any,
     if new_mean_grad is not None or new_var_grad is not None:
         raise NotCovered("gradients of running statistics")
     # running statistics count only where they are used, and then they are not updated
-    mean, var = (None, None) if training else (mean, var)
-    return _batch_norm_slope(p, g, x, weight, bias, mean, var, training, eps)
+    own = None if training else mean, None if training else var
+    return _batch_norm_slope(p, g, x, weight, bias, own[0], own[1], training, eps)
 
 
 @rule("aten.native_batch_norm.default")

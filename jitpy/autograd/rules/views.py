@@ -86,7 +86,8 @@ def _unfold(p: Pullback, g: Node, x: Node, dim: int, size: int, step: int) -> Gr
 
 def _parts(p: Pullback, grads: tuple[Node | None, ...]) -> list[Node]:
     """The gradients of all parts, zeros where one has none."""
-    return [p.zeros(spec) if g is None else g for g, spec in zip(grads, p.node.spec, strict=True)]
+    specs: Any = p.node.spec
+    return [p.zeros(spec) if g is None else g for g, spec in zip(grads, specs, strict=True)]
 
 
 def _split(dim_at: int) -> Any:

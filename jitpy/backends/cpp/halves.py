@@ -32,7 +32,7 @@ def in_order(value: Value, index: Index, axis: Axis, names: dict[Expr, str]) -> 
 
 def loads_in_order(exprs: Iterable[Expr], axis: Axis, names: dict[Expr, str]) -> list[Expr]:
     """The loads that can be converted ahead of a loop along `axis`; `names` holds what is computed in front of it."""
-    return [e for e in exprs if e.op == "load" and not e.args and in_order(*e.attr, axis, names)]
+    return [e for e in exprs if e.op == "load" and not e.args and in_order(e.attr[0], e.attr[1], axis, names)]
 
 
 def stores_in_order(stores: Iterable[Store], axis: Axis, names: dict[Expr, str]) -> list[Store]:

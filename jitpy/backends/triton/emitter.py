@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -40,7 +40,7 @@ class Partial:
 
 
 #: What a parameter stands for: an operand, scratch memory or a size.
-Parameter = Value | Partial | sympy.Expr
+Parameter: TypeAlias = Value | Partial | sympy.Expr
 
 
 @dataclass(slots=True)

@@ -350,7 +350,8 @@ class ReductionEmitter(Emitter):
         other and compute."""
         x, r, cluster = self.launch.tiles[0], self.r, self.launch.cluster
         assert type(r.size) is int
-        part, later, requests = r.size // cluster, f"{x.name} + {self.launch.fetched}", {}
+        part, later = r.size // cluster, f"{x.name} + {self.launch.fetched}"
+        requests: dict[str, None] = {}
         for expr in loads:
             value, index = expr.attr
             step, amount = self._row_step(index), part * value.dtype.itemsize

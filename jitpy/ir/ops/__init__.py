@@ -80,7 +80,7 @@ def infer(
                 if differentiable is True:
                     return _with_grad(result)
                 if differentiable:
-                    return tuple(_with_grad(r) if d else r for r, d in zip(result, differentiable, strict=True))
+                    return tuple(_with_grad(r) if d else r for r, d in zip(result, differentiable, strict=True))  # type: ignore[arg-type]
             return result
     return derive(op, env, tuple(specs), kwspecs, grad_enabled, suspicious).spec
 
@@ -146,7 +146,7 @@ def tidy(spec: Spec) -> Spec:
     """The same with every size an int that is one (`s0 - (s0 - 1)` is sympy's 1)."""
     if type(spec) is TensorSpec:
         for size in (*spec.shape, *spec.stride, spec.offset):
-            if type(size) is not int and size.is_Integer:
+            if not isinstance(size, int) and size.is_Integer:
                 shape, stride = tuple(map(simplify, spec.shape)), tuple(map(simplify, spec.stride))
                 return spec.with_(shape=shape, stride=stride, offset=simplify(spec.offset))
         return spec

@@ -297,11 +297,11 @@ def _classes_last(x: Any) -> int:
 for _name, _axis in (("nll_loss", _classes_last), ("nll_loss2d", lambda x: 1)):
     define(
         f"aten.{_name}_forward.default",
-        decompose=lambda b, x, *rest, _axis=_axis: _nll_forward(b, x, *rest, _axis(x)),
+        decompose=lambda b, x, *rest, _axis=_axis: _nll_forward(b, x, *rest, _axis(x)),  # type: ignore[call-arg]
     )
     define(
         f"aten.{_name}_backward.default",
-        decompose=lambda b, grad, x, *rest, _axis=_axis: _nll_backward(b, grad, x, *rest, _axis(x)),
+        decompose=lambda b, grad, x, *rest, _axis=_axis: _nll_backward(b, grad, x, *rest, _axis(x)),  # type: ignore[call-arg]
     )
 
 

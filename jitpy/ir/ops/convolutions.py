@@ -153,8 +153,7 @@ def _convolution_backward(
     if x.device.type != "cuda" or len(x.shape) != 4:
         raise NotCovered("gradients of a convolution")
     lays_out = _convolution_layout(env, x, weight)
-    made = derive(get("aten.convolution_backward.default"), env, (grad, x, weight, *options), {}, False).spec
-    assert isinstance(made, tuple)
+    made: Any = derive(get("aten.convolution_backward.default"), env, (grad, x, weight, *options), {}, False).spec
     of_image, of_weight, of_bias = made
     return *(one if one is None else one.with_(stride=lays_out(one.shape)) for one in (of_image, of_weight)), of_bias
 

@@ -143,7 +143,7 @@ def derive(
     # what holds of symbols holds in their graph, for as long as what is known of them
     cache = env.answers if symbolic else _CACHE
     try:
-        key = (
+        key: Any = (
             op.name,
             grad_enabled,
             torch.get_default_dtype(),
@@ -234,14 +234,15 @@ def _derive_static(
 
 def as_laid_out(op: Op, env: SizeEnv, args: tuple[Any, ...], found: Derived, device: torch.device) -> Derived:
     """What a meta kernel told, with the strides and dtypes that the device's kernel gives its results."""
+    spec: Any = found.spec
     if op.name == _ATTENTION_ON_CPU:
-        out, sums, *rest = found.spec  # torch 2.11's meta kernel has float32 logarithms of sums always
+        out, sums, *rest = spec  # torch 2.11's meta kernel has float32 logarithms of sums always
         wide = torch.float64 if out.dtype is torch.float64 else torch.float32
         return replace(found, spec=(out, sums.with_(dtype=wide), *rest))
     if op.name == _NORM_BACKWARD and device.type == "cuda" and len(args) > 7 and args[7] is False:
         return replace(found, spec=_with_row_major_image(found.spec))
     stride = _other_stride(op, env, args, found.spec, device) if isinstance(found.spec, TensorSpec) else None
-    return found if stride is None else replace(found, spec=found.spec.with_(stride=stride))
+    return found if stride is None else replace(found, spec=spec.with_(stride=stride))
 
 
 def _with_row_major_image(spec: Any) -> Any:
@@ -288,7 +289,7 @@ def is_doubtful(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:
     _collect(args, tensors)
     if len({x.dtype for x in tensors if x.shape and (x.dtype.is_floating_point or x.dtype.is_complex)}) > 1:
         return True
-    return torch.Tag.pointwise in op.target.tags and not (
+    return torch.Tag.pointwise in op.target.tags and not (  # type: ignore[attr-defined]
         len({(x.dtype, x.shape) for x in tensors}) <= 1 and all(is_contiguous(x.shape, x.stride) for x in tensors)
     )
 
@@ -350,7 +351,7 @@ def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
 def _filled(spec: TensorSpec, value: int) -> torch.Tensor:
     tensor = stand_in(spec.with_(requires_grad=False), _CPU)
     storage = tensor.untyped_storage()
-    torch.empty(0, dtype=spec.dtype).set_(storage, 0, (storage.nbytes() // spec.dtype.itemsize,)).fill_(value)
+    torch.empty(0, dtype=spec.dtype).set_(storage, 0, (storage.nbytes() // spec.dtype.itemsize,)).fill_(value)  # type: ignore[call-overload]
     return tensor.requires_grad_() if spec.requires_grad else tensor
 
 
@@ -429,7 +430,7 @@ def _run_for_real(
         try:
             with watch(), torch.random.fork_rng(devices=[]):
                 result, inputs = call(
-                    op, args, kwargs, grad_enabled, lambda spec, value=value: _filled(spec, value), _CPU
+                    op, args, kwargs, grad_enabled, functools.partial(_filled, value=value), _CPU
                 )
             outcomes.append(describe(result, inputs, _CPU))
         except NotCovered:

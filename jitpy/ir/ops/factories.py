@@ -218,7 +218,7 @@ def _arange(
     pin_memory: Any = None,
 ) -> TensorSpec:
     if dtype is None:
-        kinds = [scalar_dtype(v) for v in (start, end, step)]
+        kinds: list[Any] = [scalar_dtype(v) for v in (start, end, step)]
         if None in kinds or torch.complex64 in kinds:
             raise Invalid("arange bounds")
         dtype = torch.int64 if all(not k.is_floating_point for k in kinds) else torch.get_default_dtype()

@@ -52,11 +52,10 @@ _NO_FORM = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_", "aten::
 
 def functional_of(overload: torch._ops.OpOverload | str) -> Functional:
     """The functional counterpart of a mutating overload. Raises NotCovered where there is none (`set_`, `resize_`)."""
-    if isinstance(overload, str):
-        overload = get(overload).target
-    found = _FOUND.get(overload)
+    target: Any = get(overload).target if isinstance(overload, str) else overload
+    found = _FOUND.get(target)
     if found is None:
-        found = _FOUND[overload] = _find(overload)
+        found = _FOUND[target] = _find(target)
     return found
 
 
@@ -69,7 +68,7 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
         raise NotCovered(f"{overload} writes no argument")
     namespace, name = schema.name.split("::")
     renamed = _RENAMED.get(str(overload))
-    candidates: list[torch._ops.OpOverload] = []
+    candidates: list[Any] = []
     if renamed is not None:
         candidates = [get(renamed).target]
     elif namespace in _TORCHS_OWN:  # a program's names say nothing

@@ -62,7 +62,7 @@ def _cat(env: SizeEnv, tensors: Sequence[TensorSpec], dim: int = 0) -> TensorSpe
             if i != axis and not env.equal(size, first[i], "cat"):
                 raise Invalid("cat sizes")
         total = total + tensor.shape[axis]
-    dtype = tensors[0].dtype if all(t.dtype is tensors[0].dtype for t in tensors) else result_type(tensors)
+    dtype = tensors[0].dtype if all(t.dtype is tensors[0].dtype for t in tensors) else result_type(list(tensors))
     return contiguous_spec(dtype, (*first[:axis], total, *first[axis + 1 :]), device)
 
 

@@ -12,10 +12,9 @@ from .layout import Shape, broadcast_shapes
 from .table import Invalid, define
 
 
-def _same_kind(*operands: TensorSpec | None) -> TensorSpec:
+def _same_kind(first: TensorSpec, *others: TensorSpec | None) -> TensorSpec:
     """The first operand, if all agree in dtype and device."""
-    first = operands[0]
-    for other in operands:
+    for other in others:
         if other is not None and (other.dtype is not first.dtype or other.device != first.device):
             raise Invalid("operands of several dtypes or devices")
     if first.dtype is torch.bool:

@@ -478,11 +478,11 @@ def gpu_attention(
             made = torch.empty_strided(shape, env.hints(spec.stride), dtype=spec.dtype, device=spec.device)
             return made.requires_grad_(spec.requires_grad)
 
-        given = (*map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal)
+        given: Any = (*map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal)
         with torch._C.DisableTorchFunction():
             choice = torch._fused_sdp_choice(*given, enable_gqa=enable_gqa)
             if choice == _CUDNN and needed:
-                choice = _beside_cudnn(torch.backends.cuda.SDPAParams(*given, enable_gqa))
+                choice = _beside_cudnn(torch.backends.cuda.SDPAParams(*given, enable_gqa))  # type: ignore[call-arg]
     else:
         choice = _FLASH if is_half(operands[0].dtype) and mask is None else _EFFICIENT
     if choice == _FLASH:
@@ -539,7 +539,7 @@ def _is_fused(
                     raise NotCovered("attention without elements")
     with torch._C.DisableTorchFunction():
         choice = torch._fused_sdp_choice(
-            stand_in(q), stand_in(k), stand_in(v), stand_in(mask), float(dropout_p), is_causal, enable_gqa=enable_gqa
+            stand_in(q), stand_in(k), stand_in(v), stand_in(mask), float(dropout_p), is_causal, enable_gqa=enable_gqa  # type: ignore[arg-type]
         )
     if choice not in (0, 1):
         raise NotCovered("attention kernel")

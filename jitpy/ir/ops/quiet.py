@@ -101,7 +101,7 @@ def _functions() -> list[Any]:
     """The functions that `torch._disable_dynamo` wraps in the modules of shape functions. Found once."""
     global _wrapped
     if _wrapped is None:
-        wrapper = torch._disable_dynamo(lambda: None).__code__
+        wrapper = torch._disable_dynamo(lambda: None).__code__  # type: ignore[attr-defined]
         found: dict[int, Any] = {}
         seen: set[int] = set()
         stack = [

@@ -79,7 +79,7 @@ def body_of(overload: torch._ops.OpOverload) -> Any:
     """The function behind an operator made with `torch.library.triton_op`, which says that it may be looked into."""
     definition = definition_of(overload)
     kernel = None if definition is None else definition._init_fn
-    if getattr(kernel, "__module__", None) != torch._library.triton.__name__:
+    if kernel is None or kernel.__module__ != torch._library.triton.__name__:
         return None
     return inspect.getclosurevars(kernel).nonlocals.get("fn")
 

@@ -36,7 +36,7 @@ def _resized(axes: int) -> Callable[..., TensorSpec]:
                 raise NotCovered("layout")
         if any(size == 0 for size in x.shape):
             raise NotCovered("layout of nothing")
-        factors = options[-1] if options else None
+        factors: Any = options[-1] if options else None
         if (output_size is None) == (factors is None):
             raise Invalid("either the sizes or the factors")
         sizes = tuple(output_size) if output_size is not None else tuple(map(_scaled, x.shape[2:], factors))

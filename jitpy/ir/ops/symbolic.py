@@ -99,7 +99,7 @@ class SizeNode:
     def _graph_repr(self) -> Any:
         return str(self.expr)
 
-    __repr__ = __str__ = lambda self: str(self.expr)
+    __repr__ = __str__ = lambda self: str(self.expr)  # type: ignore[attr-defined]
 
     def wrap_int(self, value: int) -> SizeNode:
         return self._new(value)
@@ -365,7 +365,7 @@ def shapes(env: SizeEnv | None, who: str) -> Iterator[None]:
         return
     import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
 
-    with _SymbolicShapes(), env.asked_by(who):
+    with _SymbolicShapes(), env.asked_by(who):  # type: ignore[no-untyped-call]
         yield
 
 

@@ -308,7 +308,7 @@ def _squeezed(env: SizeEnv, x: TensorSpec, dims: Any) -> list[int]:
     """The axes that `squeeze` removes."""
     ndim = len(x.shape)
     if dims is None:
-        axes = range(ndim)
+        axes = list(range(ndim))
     else:
         axes = [normalize_dim(d, ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
         if len(set(axes)) != len(axes):
@@ -614,7 +614,7 @@ def with_first_position(
         args[place] if place < len(args) else kwargs.get(name)
         for place, name in zip(places, ("self", "dim", "start"), strict=True)
     )
-    shape = whole if isinstance(whole, (list, tuple)) else whole.tensor.shape
+    shape = whole if isinstance(whole, (list, tuple)) else whole.tensor.shape  # type: ignore[union-attr]
     size = shape[normalize_dim(dim or 0, len(shape))]
     if start is None or type(start) is int and (start == 0 or type(size) is int):
         return args, kwargs

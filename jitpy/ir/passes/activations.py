@@ -109,7 +109,7 @@ def _operands(product: Node, added: Node | None) -> tuple[Node, Node, Node, bool
     args, kwargs = normalize(product.op, product.args, product.kwargs)
     name, own, turned = product.op.name, None, False
     if name == "aten.addmm.default" and all(value == 1 for value in kwargs.values()):
-        own, *args = args
+        own, *args = args  # type: ignore[assignment]
     elif name == "aten.linear.default" and not kwargs:
         args, own, turned = args[:2], args[2] if len(args) == 3 else None, True
     elif name not in ("aten.mm.default", "aten.matmul.default"):

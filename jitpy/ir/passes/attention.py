@@ -31,7 +31,7 @@ def _attention(
     b: Builder, q: Node, kt: Node, v: Node, scale: Any, mask: Node | None = None, causal: bool = False
 ) -> Node | None:
     """The fused call, where shapes, dtypes and devices are those that it takes; None leaves the graph as it is."""
-    specs = [n.spec for n in (q, kt, v)]
+    specs: list[Any] = [n.spec for n in (q, kt, v)]
     if not all(isinstance(s, TensorSpec) and s.dtype in _DTYPES and s.is_static for s in specs):
         return None
     dtype, rank = specs[0].dtype, specs[0].ndim
@@ -42,11 +42,10 @@ def _attention(
     if mask is not None and not _additive(mask.spec, specs, dtype):
         return None
     k = b.call("aten.transpose.int", kt, -2, -1)
-    operands = [q, k, v]
     if rank == 3:
-        operands = [b.call("aten.unsqueeze.default", n, 0) for n in operands]
+        q, k, v = (b.call("aten.unsqueeze.default", n, 0) for n in (q, k, v))
         mask = b.call("aten.unsqueeze.default", mask, 0) if mask is not None and mask.tensor.ndim == 3 else mask
-    kernel = _kernel(b, *operands, mask, causal, float(scale))
+    kernel = _kernel(b, q, k, v, mask, causal, float(scale))
     if kernel is None:
         return None
     name, arguments, options = kernel

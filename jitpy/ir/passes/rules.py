@@ -80,7 +80,7 @@ ARITHMETIC = Rules(
     rule(P.abs(P.abs(P.node("x", _is_real))), lambda b, x: b.call("aten.abs.default", x), "abs(abs(x))"),
     rule(P.relu(P.relu(P.node("x"))), lambda b, x: b.call("aten.relu.default", x), "relu(relu(x))"),
     rule(P.bitwise_not(P.bitwise_not(P.node("x"))), _same, "~~x"),
-    rule(P.logical_not(P.logical_not(P.node("x", lambda n: n.spec.dtype is torch.bool))), _same, "not not x"),
+    rule(P.logical_not(P.logical_not(P.node("x", lambda n: n.tensor.dtype is torch.bool))), _same, "not not x"),
     rule(P.dropout(P.node("x"), P.const("p"), False), lambda b, x, p: x, "dropout in evaluation"),
     rule(P.dropout(P.node("x"), P.const("p", lambda p: type(p) in (int, float) and p == 0), P.const("train")),
          lambda b, x, p, train: None if train else x, "dropout of nothing"),

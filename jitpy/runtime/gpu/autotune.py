@@ -68,7 +68,7 @@ class AutotunedExecutable:
         runner = _Measuring(self.plan, chosen)
         with torch.cuda.device(self.plan.device), torch.no_grad(), torch.random.fork_rng([self.plan.device]):
             runner(*taken)
-        steps = [dataclasses.replace(step, kernel=chosen[id(step)][0], grid=chosen[id(step)][1], functions=None)
+        steps = [dataclasses.replace(step, kernel=chosen[id(step)][0], grid=chosen[id(step)][1], functions=None)  # type: ignore[arg-type]
                  if id(step) in chosen else step for step in self.plan.steps]
         return dataclasses.replace(self.plan, steps=steps)
 

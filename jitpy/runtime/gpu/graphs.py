@@ -134,7 +134,7 @@ class _Output:
     def make(self, inputs: tuple[Any, ...]) -> torch.Tensor:
         if self.input is None:
             if torch.is_inference_mode_enabled():  # where an alias would be an ordinary tensor, as its memory is
-                return torch.empty(0, dtype=self.tensor.dtype, device=self.tensor.device).set_(self.tensor)
+                return torch.empty(0, dtype=self.tensor.dtype, device=self.tensor.device).set_(self.tensor)  # type: ignore[call-overload]
             return self.tensor.detach()
         base = inputs[self.input]
         if self.whole:
@@ -204,7 +204,7 @@ class GraphedExecutable:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         if self.reason or torch.cuda.is_current_stream_capturing():
             return self._run(*inputs)
-        key = tuple(_symbol(binding, inputs) for binding in self._symbols)
+        key: tuple[Any, ...] = tuple(_symbol(binding, inputs) for binding in self._symbols)
         if self._numbers is None:
             self._numbers = tuple(n for n, value in enumerate(inputs) if not isinstance(value, torch.Tensor))
         if self._numbers:
@@ -346,7 +346,7 @@ class GraphedExecutable:
         storage = result.untyped_storage()._cdata
         for number, value in enumerate(taken):
             if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == storage:
-                return _Output(_shape_of(result), number, result.storage_offset() - value.storage_offset(),
+                return _Output(_shape_of(result), number, result.storage_offset() - value.storage_offset(),  # type: ignore[arg-type]
                                whole=result is value)
         if any(one.untyped_storage()._cdata == storage for one in given) or self._results.holds(storage):
             return _Output(result)

@@ -168,7 +168,7 @@ def _type_of(value: Any, wide: bool) -> str:
         raise ValueError(f"{value} as an argument of a kernel")
     if isinstance(value, Node):
         assert isinstance(value.spec, ScalarSpec)
-        return {bool: "i1", float: "fp32"}.get(value.spec.kind, "i64")
+        return "i1" if value.spec.kind is bool else "fp32" if value.spec.kind is float else "i64"
     if type(value) in (str, tuple, list, dict):
         raise ValueError(f"a {type(value).__name__} as an argument of a kernel")
     return "i64" if wide else "i32"
@@ -291,7 +291,7 @@ def _tuned(launch: Launch, recorded: tuple[Any, ...], hint: Callable[[Any], int]
         spec = node.tensor
         made = torch.empty_strided(tuple(map(hint, spec.shape)), tuple(map(hint, spec.stride)), dtype=spec.dtype,
                                    device=device)
-        made.untyped_storage().fill_(0)
+        made.untyped_storage().fill_(0)  # type: ignore[attr-defined]
         tensors.append(made)
     try:
         with torch.cuda.device(device):
