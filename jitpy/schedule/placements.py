@@ -10,6 +10,7 @@ import torch
 
 from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense, normalize_dim
+from ..ir.ops.views import diagonal, slice_bounds
 from ..ir.spec import Dim, contiguous_stride
 from .expr import Expr, compute_dtype
 from .index import Axis, flatten, of
@@ -27,21 +28,24 @@ def _within(trace: Trace, part: Value, at: IndexTuple, inside: Expr, base: Value
     return trace.e.where(inside, element, rest)
 
 
-def _check_rank(part: Value, rank: int) -> None:
-    if len(part.shape) != rank:
-        raise NotCovered("a part that is broadcast to its place")
+def _spread(low: Lowering, part: Value, shape: Sequence[Dim]) -> Value:
+    """`part` in the shape of its place, to which eager broadcasts gradients."""
+    if len(part.shape) > len(shape):
+        raise NotCovered("a part that has more axes than its place")
+    return low.expand(part, shape)
 
 
 def _slice(
-    low: Lowering, node: Any, part: Value, base: Value | None, dim: int, start: Any, step: Any
+    low: Lowering, node: Any, part: Value, base: Value | None, dim: int, start: Any, end: Any, step: Any
 ) -> Value:
     shape = node.tensor.shape
     axis = normalize_dim(dim, len(shape))
-    _check_rank(part, len(shape))
-    size, count = shape[axis], part.shape[axis]
+    size = shape[axis]
     start = 0 if start is None else start
     if type(start) is not int or type(step) is not int:
         raise NotCovered("a slice known only at run time")
+    _, count = slice_bounds(low.env, size, start, end, step)
+    part = _spread(low, part, (*shape[:axis], count, *shape[axis + 1 :]))
     if start < 0:
         start = start + size
     if type(start) is int and type(size) is int:
@@ -66,20 +70,20 @@ def _slice(
 def slice_backward(
     low: Lowering, node: Any, grad: Value, sizes: Any, dim: int, start: Any, end: Any, step: Any
 ) -> Value:
-    return _slice(low, node, grad, None, dim, start, step)
+    return _slice(low, node, grad, None, dim, start, end, step)
 
 
 @lowering("slice_scatter")
 def slice_scatter(
     low: Lowering, node: Any, x: Value, part: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Value:
-    return _slice(low, node, low.convert(part, x.dtype), x, dim, start, step)
+    return _slice(low, node, low.convert(part, x.dtype), x, dim, start, end, step)
 
 
 def _select(low: Lowering, node: Any, part: Value, base: Value | None, dim: int, number: Any) -> Value:
     shape = node.tensor.shape
     axis = normalize_dim(dim, len(shape))
-    _check_rank(part, len(shape) - 1)
+    part = _spread(low, part, (*shape[:axis], *shape[axis + 1 :]))
     if type(number) is not int:
         raise NotCovered("a position known only at run time")
     chosen: Dim = number + shape[axis] if number < 0 else number
@@ -104,9 +108,9 @@ def select_scatter(low: Lowering, node: Any, x: Value, part: Value, dim: int, in
 def _diagonal(low: Lowering, node: Any, part: Value, base: Value | None, offset: int, dim1: int, dim2: int) -> Value:
     shape = node.tensor.shape
     first, second = normalize_dim(dim1, len(shape)), normalize_dim(dim2, len(shape))
-    _check_rank(part, len(shape) - 1)
     if type(offset) is not int:
         raise NotCovered("a diagonal known only at run time")
+    part = _spread(low, part, diagonal(low.env, node.tensor, offset, first, second).shape)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         e = trace.e

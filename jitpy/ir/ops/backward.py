@@ -11,12 +11,13 @@ import torch
 from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride, prod
-from .layout import normalize_dim
+from .layout import broadcast_shapes, normalize_dim
 from .nn import nll_of
 from .pointwise import elementwise
 from .promotion import category, compute_dtype
 from .reductions import cast
 from .table import Invalid, define
+from .views import diagonal, select, slice_part
 
 # -- Activations --------------------------------------------------------------------------------------------------
 
@@ -308,10 +309,20 @@ for _name, _axis in (("nll_loss", _classes_last), ("nll_loss2d", lambda x: 1)):
 # -- Parts of a tensor --------------------------------------------------------------------------------------------
 
 
-def _placed(env: SizeEnv, grad: TensorSpec, shape: Sequence[Any], *rest: Any) -> TensorSpec:
-    return TensorSpec(grad.dtype, tuple(shape), contiguous_stride(tuple(shape)), grad.device)
+def _placed(part: Callable[..., TensorSpec]) -> Callable[..., TensorSpec]:
+    """The shape rule of an op that puts a gradient where the view op of the rule `part` took it from. The gradient may
+    be broadcast to that place."""
+
+    def infer(env: SizeEnv, grad: TensorSpec, shape: Sequence[Any], *place: Any) -> TensorSpec:
+        whole = TensorSpec(grad.dtype, tuple(shape), contiguous_stride(tuple(shape)), grad.device)
+        taken = part(env, whole, *place).shape
+        if grad.shape != taken and broadcast_shapes(env, (taken, grad.shape)) != taken:
+            raise Invalid("the gradient does not fit its place")
+        return whole
+
+    return infer
 
 
-define("aten.slice_backward.default", infer=_placed)
-define("aten.select_backward.default", infer=_placed)
-define("aten.diagonal_backward.default", infer=_placed)
+define("aten.slice_backward.default", infer=_placed(slice_part))
+define("aten.select_backward.default", infer=_placed(select))
+define("aten.diagonal_backward.default", infer=_placed(diagonal))
