@@ -85,7 +85,7 @@ def plan_with(case: Case, inputs: tuple[torch.Tensor, ...], text: str) -> Plan:
     registers, warps = re.search(r"\bm(\d+)", text), re.search(r"\bq(\d+)", text)
     for k, step in enumerate(plan.steps):
         if isinstance(step, LaunchStep):
-            second = step.name.endswith("_combine")
+            second = step.kernel.name.endswith("_combine")
             change = {"num_warps": int(warps[1])} if warps and second else {}
             if registers and not second:
                 change = {"max_registers": int(registers[1])}

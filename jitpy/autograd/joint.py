@@ -242,6 +242,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
     replayed = replays(joint, saved)
     saved = [*saved, *replayed.values(), *_size_bindings(joint, saved)]
     forward = graph.derived(graph.name)
+    forward.half = "forward"
     forward.inputs = graph.inputs[:joint.n_inputs]
     forward._names = dict(graph._names)
     forward.mutations = [replace(m) for m in graph.mutations]
@@ -353,6 +354,7 @@ def backward_half(joint: Joint, saved: Sequence[Node], replayed: Mapping[Node, N
     if any(node in needed for node in graph.inputs[:joint.n_inputs]):
         raise NotCovered("an input that is not saved")
     made = graph.derived(f"{graph.name}_backward")
+    made.half = "backward"
     mapping: dict[Node, Node] = {}
     for node in (*saved, *joint.cotangents):
         spec = specs.get(node, node.spec)

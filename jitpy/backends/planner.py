@@ -36,6 +36,7 @@ from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
 from .arguments import Argument, flat, strided, visit
 from .memory_planner import IN_PLACE, LARGE_BYTES, MemoryPlanner, Unit
+from .naming import title
 from .target import Target
 
 #: Overloads with an `out` argument, of kernels that write there without a copy.
@@ -77,9 +78,10 @@ class Planner(MemoryPlanner):
                 continue
             self._sizes_used = unit.sizes
             unit.printed = self.target.print_kernel(kernel, self._size_index, unit.in_place)
+            unit.printed.title = title(kernel.nodes, self.graph.half)
             self.kernels.append(
                 KernelInfo(
-                    unit.printed.function,
+                    unit.printed.title,
                     unit.printed.function,
                     [node.name for node in kernel.nodes],
                     sum(self._bytes(v) for v in kernel.reads),

@@ -24,12 +24,13 @@ Pointer = SlotRef | Workspace
 
 @dataclass(slots=True)
 class Printed:
-    """A kernel of the graph as source. `function` names it in reports; `operands` are in the order of its parameters;
-    `scratch` is the memory, in bytes, that it needs for itself (one entry an area)."""
+    """A kernel of the graph as source. `function` names it in the source, `title` in profiles; `operands` are in the
+    order of its parameters; `scratch` is the memory, in bytes, that it needs for itself (one entry an area)."""
 
     function: str
     operands: list[Value]
     scratch: tuple[int, ...] = ()
+    title: str = ""
 
 
 @dataclass(slots=True)

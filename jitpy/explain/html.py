@@ -25,10 +25,15 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } h3 { font-size: 1rem }
 pre, code, .source { font: 13px/1.5 ui-monospace, monospace }
-pre { overflow-x: auto; background: var(--soft); padding: .6rem .8rem; border-radius: 6px }
+pre { white-space: pre-wrap; overflow-wrap: anywhere }
+pre { background: var(--soft); padding: .6rem .8rem; border-radius: 6px }
 table { border-collapse: collapse } td, th { padding: .15rem .7rem .15rem 0; text-align: left; vertical-align: top }
 th { font-weight: 600; border-bottom: 1px solid var(--line) } td.n, th.n { text-align: right }
-.source { width: 100%; overflow-x: auto; display: block } .source td { white-space: pre; padding: 0 .8rem 0 0 }
+.source, .kernels { width: 100% } .source td, .kernels td { overflow-wrap: anywhere }
+.source { table-layout: fixed } .source td { padding: 0 .8rem 0 0 }
+.source col.number { width: 4rem } .source col.graphs { width: 3rem } .source col:last-child { width: 0 }
+.source col.why { width: 25% }
+.source td.code { white-space: pre-wrap; padding-left: 4ch; text-indent: -4ch }
 .source tr.graph td.code { background: color-mix(in srgb, hsl(var(--hue) 70% 50%) 14%, transparent) }
 .source tr.break td.code { background: color-mix(in srgb, var(--bad) 18%, transparent) }
 .source td.no { color: #888; text-align: right; user-select: none }
@@ -127,7 +132,9 @@ def _file(filename: str, lines: dict[int, _Line]) -> str:
             rows.append('<tr class="gap"><td></td><td></td><td>...</td></tr>')
         for number in range(start, stop + 1):
             rows.append(_row(number, text[number - 1].rstrip("\n"), lines.get(number, _Line())))
-    return f'<h3><code>{escape(filename)}</code></h3>\n<table class="source">' + "\n".join(rows) + "</table>"
+    why = ' class="why"' * any(line.breaks for line in lines.values())
+    columns = f'<colgroup><col class="number"><col class="graphs"><col><col{why}></colgroup>'
+    return f'<h3><code>{escape(filename)}</code></h3>\n<table class="source">{columns}' + "\n".join(rows) + "</table>"
 
 
 def _row(number: int, text: str, known: _Line) -> str:
@@ -179,14 +186,15 @@ def _kernels(kernels: list[KernelReport]) -> str:
     if not kernels:
         return ""
     rows = "".join(
-        f"<tr><td><code>{escape(k.name)}</code></td><td>{escape(k.style)}</td><td>{escape(' + '.join(k.ops))}</td>"
+        f"<tr><td><code>{escape(k.function)}</code></td><td>{escape(', '.join(k.modules))}</td>"
+        f"<td>{escape(k.style)}</td><td>{escape(' + '.join(k.ops))}</td>"
         f'<td class="n">{k.bytes_read:,}</td><td class="n">{k.bytes_written:,}</td>'
         f"<td>{escape(', '.join(k.lines))}</td></tr>"
         for k in kernels
     )
-    heads = ('<tr><th>kernel</th><th>kind</th><th>operations</th><th class="n">bytes read</th>'
+    heads = ('<tr><th>kernel</th><th>modules</th><th>kind</th><th>operations</th><th class="n">bytes read</th>'
              '<th class="n">written</th><th>lines</th></tr>')
-    return f"<table>{heads}{rows}</table>"
+    return f'<table class="kernels">{heads}{rows}</table>'
 
 
 def _folded(title: str, text: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .. import frames_below
@@ -27,19 +27,26 @@ from . import html
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel call: what it computes, and the bytes that it reads and writes (at the sizes of this run)."""
+    """One kernel call: what it computes, and the bytes that it reads and writes (at the sizes of this run).
+
+    name, function  as profilers show it, and as the source of the kernels names it
+    modules         the modules that it belongs to: class and path
+    """
 
     name: str
+    function: str
     graph: int
     ops: list[str]
     lines: list[str]
+    modules: list[str]
     style: str
     bytes_read: int
     bytes_written: int
 
     def __str__(self) -> str:
         where = f"  [{', '.join(self.lines)}]" if self.lines else ""
-        return (f"{self.name} ({self.style}): {' + '.join(self.ops)}; reads {_bytes(self.bytes_read)}, "
+        owners = f" of {', '.join(self.modules)}" if self.modules else ""
+        return (f"{self.function}{owners} ({self.style}): {' + '.join(self.ops)}; reads {_bytes(self.bytes_read)}, "
                 f"writes {_bytes(self.bytes_written)}{where}")
 
 
@@ -228,8 +235,10 @@ def _frame(variant: Variant, graph: Graph | None, number: int | None) -> FrameRe
         for kernel in part.notes.kernels:
             members = [part.ops[name] for name in kernel.nodes if name in part.ops]
             lines = dict.fromkeys(f"{os.path.basename(loc.filename)}:{loc.line}" for _, loc in members if loc)
-            kernels.append(KernelReport(kernel.name, number or 0, [op for op, _ in members] or list(kernel.nodes),
-                                        list(lines), kernel.style, kernel.bytes_read, kernel.bytes_written))
+            modules = dict.fromkeys(loc.module for _, loc in members if loc and loc.module)
+            kernels.append(KernelReport(kernel.name, kernel.function, number or 0,
+                                        [op for op, _ in members] or list(kernel.nodes), list(lines), list(modules),
+                                        kernel.style, kernel.bytes_read, kernel.bytes_written))
         eager += [(part.ops[name][0] if name in part.ops else name, why) for name, why in part.notes.eager.items()]
         refusals += [str(refusal) for refusal in part.notes.refusals]
     ops = [n for n in graph.nodes if n.op is not GETITEM and n.op is not CONSTANT] if graph is not None else []
@@ -283,8 +292,7 @@ def _frame_dict(frame: FrameReport) -> dict[str, Any]:
         "is_resume": frame.is_resume,
         "graph": None if frame.graph is None else str(frame.graph),
         "op_count": frame.op_count,
-        "kernels": [{"name": k.name, "ops": k.ops, "lines": k.lines, "style": k.style, "bytes_read": k.bytes_read,
-                     "bytes_written": k.bytes_written} for k in frame.kernels],
+        "kernels": [asdict(kernel) for kernel in frame.kernels],
         "eager": [{"op": op, "why": why} for op, why in frame.eager],
         "left_to_eager": list(frame.left_to_eager),
         "refusals": list(frame.refusals),

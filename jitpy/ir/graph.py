@@ -40,11 +40,12 @@ IN_INFERENCE_MODE = "made in inference mode"
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A place in the user's source."""
+    """A place in the user's source; `module` is the innermost nn.Module whose code runs: its class and its path."""
 
     filename: str
     line: int
     function: str
+    module: str = ""
 
     def __str__(self) -> str:
         return f"{self.filename}:{self.line} in {self.function}"
@@ -145,6 +146,7 @@ class Graph:
     runs_once   ops of the program's may write to inputs at once, or have effects: plain Python does not make up for a
                 call that fails then (a plan says whether it does so: `Plan.runs_once`)
     lowered     what a backend made of it and of the graphs made from it, which share the list
+    half        "forward" or "backward" where it is one of the halves that gradients were given; else ""
     pending     functions that compile what is compiled when it is first needed, for reports; shared as well
 
     Calling convention of whatever a backend makes of it: `compiled(*inputs) -> tuple(outputs)`, with
@@ -159,13 +161,14 @@ class Graph:
     mutations: list[Mutation] = field(default_factory=list)
     sizes: SizeEnv = field(default_factory=SizeEnv)
     runs_once: bool = False
+    half: str = ""
     lowered: list[LoweredPart] = field(default_factory=list, repr=False)
     pending: list[Callable[[], object]] = field(default_factory=list, repr=False)
     _names: dict[str, int] = field(default_factory=dict)
 
     def derived(self, name: str) -> Graph:
         """An empty graph that will compute a part of this one, or the same in another way."""
-        return Graph(name, sizes=self.sizes, lowered=self.lowered, pending=self.pending)
+        return Graph(name, sizes=self.sizes, half=self.half, lowered=self.lowered, pending=self.pending)
 
     def leave_to_eager(self, reason: object) -> str:
         """Note that eager kernels run all of it. Returns the line for the log."""

@@ -71,7 +71,7 @@ class _Rows(html.parser.HTMLParser):
         self._row = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "col"):
             self.open.append(tag)
         if tag == "tr":
             self._row = dict(attrs).get("class") or ""
@@ -102,6 +102,18 @@ def test_report_as_a_page(tmp_path: Path) -> None:
     for part in ("<lines> of", "<b>half & half</b>", "What to do: Remove the call.", "tensor_is", "aten.sin"):
         assert part in rows.text
     assert "No graph breaks" in jitpy.explain(torch.relu)(torch.randn(3)).to_html()
+
+
+def test_long_lines_of_a_page_wrap_in_their_own_column() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        jitpy.graph_break("a reason that has to be told at length, " * 5)
+        return x.sin() + x.cos() + x.tan() + x.exp() + x.abs() + x.neg() + x.sigmoid() + x.tanh() + x.relu() + x.sin()
+
+    page = jitpy.explain(fn)(torch.randn(4)).to_html()
+    assert "overflow-x" not in page and "white-space: pre;" not in page  # nothing scrolls
+    assert ".source { table-layout: fixed }" in page and ".source td.code { white-space: pre-wrap" in page
+    assert '<col><col class="why"></colgroup>' in page
+    assert page.count('<td class="code">') == page.count('<td class="why">')
 
 
 def test_eager_operations_and_refused_fusions_have_reasons() -> None:

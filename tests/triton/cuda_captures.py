@@ -90,7 +90,7 @@ def capture(fn: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> 
 
 def planned(graph: Graph) -> list[str]:
     """The kernels and calls of a graph's plan."""
-    return [step.name if isinstance(step, LaunchStep) else getattr(step.function, "__name__", str(step.function))
+    return [step.kernel.name if isinstance(step, LaunchStep) else getattr(step.function, "__name__", str(step.function))
             for step in plan_graph(graph, products="none").steps if isinstance(step, (CallStep, LaunchStep))]
 
 

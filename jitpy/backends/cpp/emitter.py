@@ -15,6 +15,7 @@ from ...schedule.expr import Expr, order
 from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel, Store
 from ...schedule.values import HostScalar, Value
+from ..naming import op_names, places
 from .halves import BLOCK, NAMES, UNIT, loads_in_order, narrowing, stores_in_order, unrounded, widening
 from .prelude import STORAGE, TYPES
 from .printer import ExprPrinter, literal
@@ -163,13 +164,9 @@ class KernelPrinter:
         return KernelText("\n".join(text.lines) + "\n", self.operands)
 
     def comment(self, text: Text) -> None:
-        names = dict.fromkeys(node.op.name.removeprefix("aten.").removesuffix(".default") for node in self.kernel.nodes)
-        places = dict.fromkeys(
-            f"{node.loc.filename}:{node.loc.line}" for node in self.kernel.nodes if node.loc is not None
-        )
-        text.add(f"// {', '.join(names)}")
-        for place in list(places)[:8]:
-            text.add(f"//   {place}")
+        text.add(f"// {', '.join(op_names(self.kernel.nodes))}")
+        for filename, line in places(self.kernel.nodes)[:8]:
+            text.add(f"//   {filename}:{line}")
 
     def unpack(self, text: Text, used: set[Value], pointers: str = "ptr") -> None:
         """Typed pointers and sizes at the top of a function."""

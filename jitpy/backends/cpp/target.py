@@ -71,7 +71,7 @@ class CppTarget:
     ) -> list[Step]:
         """A call of the function and, where it checks indices, a step that raises."""
         assert isinstance(printed, _Function)
-        step = KernelStep(0, tuple(pointers[value] for value in printed.operands), printed.function, writes)
+        step = KernelStep(0, tuple(pointers[value] for value in printed.operands), printed.title, writes)
         self._steps.append((step, printed.function))
         if not printed.checks:
             return [step]

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import torch
 
 from ...ir.algebra import sympy
-from ...ir.graph import Node
 from ...ir.sizes_expr import is_multiple
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, Remainder
 from ...schedule.loops import Kernel
 from ...schedule.values import HostScalar, Value
+from ..naming import op_names, places
 from .helpers import module
 from .names import stem_for
 from .printer import SIGNATURE, TYPES, ExprPrinter, closed, literal, typed
@@ -541,9 +541,8 @@ def comment_lines(kernel: Kernel, text: KernelText) -> list[str]:
     """For readers: the user's lines, and what the parameters are."""
     import linecache
 
-    lines = [f"# {', '.join(dict.fromkeys(_op_name(n) for n in kernel.nodes))}"]
-    places = dict.fromkeys((n.loc.filename, n.loc.line) for n in kernel.nodes if n.loc is not None)
-    for filename, number in list(places)[:12]:
+    lines = [f"# {', '.join(op_names(kernel.nodes))}"]
+    for filename, number in places(kernel.nodes)[:12]:
         source = linecache.getline(filename, number).strip()
         lines.append(f"#   {filename}:{number}  {source}".rstrip())
     for (name, kind), parameter in zip(text.signature, text.parameters, strict=True):
@@ -557,13 +556,9 @@ def comment_lines(kernel: Kernel, text: KernelText) -> list[str]:
     return lines
 
 
-def _op_name(node: Node) -> str:
-    return node.op.name.removeprefix("aten.").removesuffix(".default")
-
-
 def stem_of(kernel: Kernel) -> str:
     """A function name from the ops that the kernel computes."""
-    names = dict.fromkeys(re.sub(r"\W", "_", _op_name(node).split(".")[0]) for node in kernel.nodes)
+    names = dict.fromkeys(re.sub(r"\W", "_", name.split(".")[0]) for name in op_names(kernel.nodes))
     return ("fused_" + "_".join(names))[:64].rstrip("_") or "fused"
 
 

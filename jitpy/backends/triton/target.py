@@ -94,7 +94,7 @@ class TritonTarget:
             if text.source not in self._texts:
                 self._texts[text.source] = comment_lines(kernel, text)
         operands = [*kernel.reads, *kernel.writes]
-        return _Launches(program.launches[0].name, operands, tuple(program.scratch), program)
+        return _Launches(program.launches[0].name, operands, tuple(program.scratch), program=program)
 
     def steps(
         self,
@@ -123,7 +123,8 @@ class TritonTarget:
             others = program.variations[number] if number < len(program.variations) else []
             candidates = {_gpu_kernel(other): tuple(size(n) for n in other.grid) for other in others}
             candidates.pop(kernel, None)
-            found.append(LaunchStep(kernel, grid, tuple(arguments), text.name, writes,
+            name = f"{printed.title} [{number + 1}]" if number else printed.title
+            found.append(LaunchStep(kernel, grid, tuple(arguments), name, writes,
                                     candidates=tuple(candidates.items())))
         return found
 

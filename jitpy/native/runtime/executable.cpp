@@ -33,6 +33,12 @@ class OnDevice {
   bool changed_ = false;
 };
 
+// Steps in a row: those that a profiler sees as one event, a kernel and the memory that is taken for it, or any others.
+struct Stretch {
+  size_t begin, end;
+  const std::string* name;  // nullptr: no event
+};
+
 struct Program {
   bool autograd = false;
   bool has_calls = false;  // eager operators or Python: warnings, and autograd to be switched off
@@ -42,6 +48,7 @@ struct Program {
   Size workspace;
   at::Device device = at::kCPU;
   std::vector<std::unique_ptr<Step>> steps;
+  std::vector<Stretch> stretches;                // all steps, in order
   std::vector<std::vector<int32_t>> last_reads;  // per step: the inputs that no later step reads
   std::vector<int32_t> outputs;
   std::vector<int32_t> overwritten;  // inputs that steps use as memory of their own
@@ -73,6 +80,7 @@ struct Program {
       steps.push_back(reader.step(PySequence_Fast_GET_ITEM(items.get(), i)));
       has_calls |= steps.back()->is_call();
     }
+    find_stretches();
     find_last_reads(reader, items.get());
     *kept = reader.take_kept();
   }
@@ -166,11 +174,37 @@ struct Program {
   }
 
   void run_steps(Frame& frame, bool owned) const {
-    for (size_t i = 0; i < steps.size(); ++i) {
+    for (const Stretch& stretch : stretches) {
+      if (stretch.name == nullptr) {
+        run_stretch(stretch, frame, owned);
+      } else {
+        run_recorded(*stretch.name, [&] { run_stretch(stretch, frame, owned); });
+      }
+    }
+  }
+
+  void run_stretch(const Stretch& stretch, Frame& frame, bool owned) const {
+    for (size_t i = stretch.begin; i < stretch.end; ++i) {
       steps[i]->run(frame);
       if (!owned) continue;
       for (int32_t slot : last_reads[i]) frame.slots[slot].clear();
     }
+  }
+
+  void find_stretches() {
+    auto end_at = [this](size_t end, const std::string* name) {
+      size_t begin = stretches.empty() ? 0 : stretches.back().end;
+      if (begin != end) stretches.push_back({begin, end, name});
+    };
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i]->recorded_name() == nullptr) continue;
+      size_t first = i;
+      size_t former = stretches.empty() ? 0 : stretches.back().end;
+      while (first > former && steps[first - 1]->is_made_ahead()) --first;
+      end_at(first, nullptr);
+      end_at(i + 1, steps[i]->recorded_name());
+    }
+    end_at(steps.size(), nullptr);
   }
 
   void find_last_reads(const PlanReader& reader, PyObject* items) {

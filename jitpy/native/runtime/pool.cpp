@@ -305,8 +305,17 @@ c10::Allocator* pool_allocator() {
   return allocator;
 }
 
-void* pool_take(size_t bytes) { return kPools ? Pool::get().take(bytes) : small_block(bytes); }
-void pool_give(void* data) noexcept { kPools ? Pool::get().give(data) : free_small(data); }
+void* pool_take(size_t bytes) {
+  void* data = kPools ? Pool::get().take(bytes) : small_block(bytes);
+  c10::profiledCPUMemoryReporter().New(data, bytes);
+  return data;
+}
+
+void pool_give(void* data) noexcept {
+  c10::profiledCPUMemoryReporter().Delete(data);
+  kPools ? Pool::get().give(data) : free_small(data);
+}
+
 void pool_set_limit(size_t bytes) { Pool::get().set_limit(bytes); }
 void pool_empty() { Pool::get().empty(); }
 PoolStats pool_stats() { return Pool::get().stats(); }

@@ -76,6 +76,7 @@ class AllocStep final : public Step {
   }
 
   bool is_call() const override { return false; }
+  bool is_made_ahead() const override { return true; }
 
  private:
   at::Tensor make(c10::IntArrayRef shape, c10::IntArrayRef stride, size_t bytes, bool contiguous) const {
@@ -148,11 +149,11 @@ class KernelStep final : public Step {
       }
     }
     if (elements < kReleaseGilElements) {
-      launch(addresses.data(), frame.sizes);
+      kernel_(addresses.data(), frame.sizes);
     } else {
       {
         ReleaseGil released;
-        launch(addresses.data(), frame.sizes);
+        kernel_(addresses.data(), frame.sizes);
       }
       if (PyErr_CheckSignals() < 0) throw_python_error();
     }
@@ -161,6 +162,7 @@ class KernelStep final : public Step {
   }
 
   bool is_call() const override { return false; }
+  const std::string* recorded_name() const override { return &name_; }
 
  private:
   void* address(const at::Tensor& tensor, const Pointer& pointer) const {
@@ -173,10 +175,6 @@ class KernelStep final : public Step {
     // reading must not materialise a lazily copied input
     if (pointer.input && !pointer.written) return const_cast<void*>(tensor.const_data_ptr());
     return tensor.mutable_data_ptr();
-  }
-
-  void launch(void* const* pointers, const int64_t* sizes) const {
-    run_recorded(name_, [&] { kernel_(pointers, sizes); });
   }
 
   static void bump_version(const at::Tensor& tensor) {
@@ -205,6 +203,8 @@ class ViewStep final : public Step {
       frame.slots[slot_].set(base.as_strided(shape, stride, offset));
     }
   }
+
+  bool is_made_ahead() const override { return plain_; }
 
  private:
   // A view that autograd knows nothing of: for tensors that nothing outside the program can tell apart.

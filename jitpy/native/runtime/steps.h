@@ -17,6 +17,10 @@ struct Step {
   virtual void run(Frame& frame) const = 0;
   // Does it run operators or Python code, which may warn and see autograd?
   virtual bool is_call() const { return true; }
+  // Does it make a tensor for a step behind it?
+  virtual bool is_made_ahead() const { return false; }
+  // What a profiler calls it; nullptr where it has no name of its own (operators say their own).
+  virtual const std::string* recorded_name() const { return nullptr; }
 };
 
 // Where a symbol's value is read.
