@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from jitpy.frontend.guards import GuardSet, TensorGuard, TorchStateGuard
-from jitpy.frontend.source import GlobalsSource, LocalSource, Source, instance_dict, item
+from jitpy.frontend.guards.guard_set import GuardSet, TensorGuard, TorchStateGuard
+from jitpy.frontend.guards.source import GlobalsSource, LocalSource, Source, instance_dict, item
 from jitpy.runtime.dispatch import make_dispatcher
 from jitpy.runtime.guard_checks import torch_state
 from jitpy.runtime.guards import build_guards

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recording.recorder import Recorder
-from jitpy.frontend.source import LocalSource
+from jitpy.frontend.capture.graph_builder import Recorder
+from jitpy.frontend.guards.guard_set import GuardSet
+from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
 
 T = torch.Tensor

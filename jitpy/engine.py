@@ -27,41 +27,21 @@ import torch
 from . import config, frames_below, logs
 from .backends.registry import get_backend
 from .errors import BackendError, FullGraphError, SpecializationError
-from .frontend import (
-    opcodes,  # noqa: F401  (registers the bytecode handlers)
-    user_calls,  # noqa: F401  (registers what jitpy's own functions do)
-)
-from .frontend.arrays.values import IS_CAPTURED
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
-from .frontend.builtins.local_classes import forget_twins
-from .frontend.code import CodeTable, all_positional, has_own_builtins, is_readable, param_names
-from .frontend.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
-from .frontend.executor import Executor, Frame, is_library
-from .frontend.finish.codegen import Unreconstructable
-from .frontend.finish.frames import Finisher
-from .frontend.finish.plain_loops import PlainLoops
-from .frontend.finish.resume import LoopExit, ResumePoint, is_resume_code, origin_code, resume_code
-from .frontend.observations import Observations
-from .frontend.separate import guard_separate
-from .frontend.source import LocalSource
-from .frontend.tensors import (
-    autograd_functions,  # noqa: F401  (registers torch.autograd.Function.apply)
-    backward,  # noqa: F401  (registers loss.backward() and torch.autograd.grad)
-    checkpoints,  # noqa: F401  (registers torch.utils.checkpoint)
-    functional_gradients,  # noqa: F401  (registers torch.autograd.functional)
-    higher_order,  # noqa: F401  (registers torch.cond and its like)
-    hooks,  # noqa: F401  (registers the hooks of tensors and the handles of all)
-    inference,  # noqa: F401  (registers torch.inference_mode)
-    leaves,  # noqa: F401  (registers requires_grad_)
-    legacy_constructors,  # noqa: F401  (registers torch.Tensor)
-    linear_maps,  # noqa: F401  (registers torch.func.vjp and linearize)
-    optimizer_steps,  # noqa: F401  (registers optimizers that ask for the number of the step)
-    scans,  # noqa: F401  (registers torch's scan and map)
-    size_checks,  # noqa: F401  (registers torch._check)
-    transforms,  # noqa: F401  (registers torch.func)
-)
+from .frontend.bytecode.code import CodeTable, all_positional, has_own_builtins, is_readable, param_names
+from .frontend.codegen.frame_code import Unreconstructable
+from .frontend.codegen.frames import Finisher
+from .frontend.codegen.plain_loops import PlainLoops
+from .frontend.codegen.resume import LoopExit, ResumePoint, is_resume_code, origin_code, resume_code
+from .frontend.guards.non_aliasing import guard_separate
+from .frontend.guards.observations import Observations
+from .frontend.guards.source import LocalSource
+from .frontend.interpreter.interpreter import Executor, Frame, is_library
+from .frontend.interpreter.trace_context import World
+from .frontend.models.arrays.array_values import IS_CAPTURED
+from .frontend.models.builtins.local_classes import forget_twins
+from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.values.base import CellValue, Lazy, Value
-from .frontend.world import World
 from .instances import is_method_call, split
 from .ir import Graph, ScalarSpec, interrupts
 from .ir.alias import any_needs_grad
@@ -76,7 +56,7 @@ from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
 
 if IS_CAPTURED:
-    from .frontend.arrays import operations  # noqa: F401  (registers numpy's functions)
+    from .frontend.models.arrays import array_operations as operations  # noqa: F401  (registers numpy's functions)
 
 #: compiling is serial: tracing reads and guards the state of the whole process
 _lock = threading.RLock()

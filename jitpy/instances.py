@@ -12,7 +12,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .frontend.code import param_names
+from .frontend.bytecode.code import param_names
 from .marks import original_of
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def _compile(graph_module: torch.fx.GraphModule, example_inputs: list[Any], opti
     from torch.fx._lazy_graph_module import _LazyGraphModule
 
     from .engine import Engine
-    from .frontend.source import LocalSource
+    from .frontend.guards.source import LocalSource
 
     engine = Engine(options, splits=False)
     inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]

@@ -13,7 +13,7 @@ import torch
 
 from jitpy import logs
 from jitpy.engine import all_engines
-from jitpy.frontend.code import _views as code_views
+from jitpy.frontend.bytecode.code import _views as code_views
 from jitpy.ir import Graph
 from jitpy.runtime.guards import GuardFunction
 

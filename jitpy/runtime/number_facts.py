@@ -1,4 +1,4 @@
-"""Facts about numbers that change (`frontend/guards.py`, `NumberFact`), made callable."""
+"""Facts about numbers that change (`frontend/guards/guard_set.py`, `NumberFact`), made callable."""
 
 from __future__ import annotations
 

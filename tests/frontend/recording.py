@@ -8,9 +8,16 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recording.recorder import Finished, Recorder, StructPayload, TracedScalar, TracedTensor, UserError
-from jitpy.frontend.source import LocalSource
+from jitpy.frontend.capture.graph_builder import (
+    Finished,
+    Recorder,
+    StructPayload,
+    TracedScalar,
+    TracedTensor,
+    UserError,
+)
+from jitpy.frontend.guards.guard_set import GuardSet
+from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
 from jitpy.ir.interpret import interpret
 

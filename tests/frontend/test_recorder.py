@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from jitpy.frontend.breaks import Restart
-from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recording.recorder import Recorder, Uncapturable
-from jitpy.frontend.source import LocalSource
+from jitpy.frontend.capture.graph_builder import Recorder, Uncapturable
+from jitpy.frontend.guards.guard_set import GuardSet
+from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
 from tests.frontend.recording import Recording
 
@@ -578,7 +578,7 @@ def _kept_samples():
 
 
 def test_what_autograd_keeps_of_common_operators():
-    from jitpy.frontend.recording import autograd_facts
+    from jitpy.frontend.capture import autograd_facts
     from jitpy.ir import Graph, Node, TensorSpec, ops
 
     asked = set()

@@ -9,8 +9,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 
-from jitpy.frontend.guards import GuardSet
-from jitpy.frontend.recording.recorder import (
+from jitpy.frontend.capture.graph_builder import (
     Recorder,
     StructPayload,
     TracedScalar,
@@ -18,7 +17,8 @@ from jitpy.frontend.recording.recorder import (
     UserError,
     is_torch_callable,
 )
-from jitpy.frontend.source import LocalSource
+from jitpy.frontend.guards.guard_set import GuardSet
+from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
 from jitpy.ir.interpret import interpret
 from tests.frontend.recording import Proxy, Recording, call
@@ -413,7 +413,7 @@ def test_same_layer_twice_is_replayed():
     recorder, a = start(torch.randn(2, 3))
     first = recorder.call(torch.einsum, ("ij,kj->ik", a, a), {})
     count = len(recorder.graph.nodes)
-    from jitpy.frontend.recording import derived_calls
+    from jitpy.frontend.capture import derived_calls
 
     def fail(*args):
         raise AssertionError("ran again")

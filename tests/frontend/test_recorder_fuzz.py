@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jitpy.frontend.breaks import Restart
-from jitpy.frontend.recording.recorder import Uncapturable
+from jitpy.frontend.capture.graph_builder import Uncapturable
 from tests.frontend.recording import Recording
 from tests.frontend.test_recorder import sharing, tensors
 

@@ -11,7 +11,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from jitpy.frontend.recording.recorder import TracedTensor, Uncapturable
+from jitpy.frontend.capture.graph_builder import TracedTensor, Uncapturable
 from tests.frontend.recording import Recording, call, find_proxies
 
 #: Operators that eager cannot be compared with: uninitialised memory, other layouts, a size that depends on data.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from jitpy.frontend.tensors.scripted import DTYPES
+from jitpy.frontend.models.tensors.scripted import DTYPES
 
 
 def test_numbers_of_dtypes_are_torchs() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitpy.frontend.source import (
+from jitpy.frontend.guards.source import (
     ClosureCellSource,
     GlobalsSource,
     LocalSource,

@@ -463,7 +463,7 @@ def test_a_loop_breaks_where_the_program_does() -> None:
 @pytest.mark.parametrize("make", [lambda: iter([1, 2, 3]), lambda: iter((1, 2, 3)), lambda: iter([]), lambda: iter(()),
                                   lambda: iter(type("L", (list,), {})([4, 5]))])
 def test_reading_ahead_in_sequences_takes_nothing(make: Callable[[], Any]) -> None:
-    from jitpy.frontend.builtins.live_iterators import Ahead
+    from jitpy.frontend.models.builtins.live_iterators import Ahead
 
     for taken in range(5):
         iterator = make()
@@ -479,7 +479,7 @@ def test_reading_ahead_in_sequences_takes_nothing(make: Callable[[], Any]) -> No
 
 
 def test_reading_ahead_in_a_list_that_became_shorter() -> None:
-    from jitpy.frontend.builtins.live_iterators import Ahead
+    from jitpy.frontend.models.builtins.live_iterators import Ahead
 
     items = [1, 2, 3]
     iterator = iter(items)

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import torch
 
-from jitpy.frontend.arrays.values import errors_are_silent
+from jitpy.frontend.models.arrays.array_values import errors_are_silent
 from tests.semantics.harness import case, make_test
 
 

@@ -28,7 +28,7 @@ from jitpy.autograd.joint import differentiate, split
 from jitpy.autograd.partition import choose_saved
 from jitpy.backends import codegen
 from jitpy.backends.triton import plan_graph
-from jitpy.frontend import inputs
+from jitpy.frontend.capture import inputs
 from jitpy.ir import Graph
 from jitpy.ir.passes.cleanup import remove_dead_code
 from jitpy.ir.passes.grouped_heads import group_heads

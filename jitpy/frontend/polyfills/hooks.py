@@ -9,7 +9,7 @@ from .registry import give_up
 
 
 def new_hook_id():
-    """A number that no other hook of the process has. Traced calls are answered by `tensors/hooks.py`."""
+    """A number that no other hook of the process has. Traced calls are answered by `models/tensors/tensor_hooks.py`."""
     return give_up("the number of a hook")
 
 
@@ -41,7 +41,7 @@ RETAINS = "retain_grad"
 
 
 def kept(tensor):
-    """The gradient that a tensor has retained. Traced calls are answered by `tensors/hooks.py`."""
+    """The gradient that a tensor has retained. Traced calls are answered by `models/tensors/tensor_hooks.py`."""
     return give_up("a retained gradient")
 
 

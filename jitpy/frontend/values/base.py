@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ir.algebra import sympy
 from ..breaks import GraphBreak
-from ..source import Source, constant
+from ..guards.source import Source, constant
 
 
 class Value:
@@ -175,7 +175,7 @@ class UnreadTuple(PyValue):
 
 
 class ClassValue(PyValue):
-    """A class that the traced program made. `obj` is its twin: see `builtins/local_classes.py`; `names` are the keys of
+    """A class that the traced program made. `obj` is its twin: see `models/builtins/local_classes.py`; `names` are the keys of
     the namespace that it was made of. `before` is what the twin had before the functions in `completions` added more,
     where that is not known by name."""
 
@@ -252,7 +252,7 @@ class ObjectValue(Value):
 class ListValue(ObjectValue):
     """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is.
 
-    `unread` stands for the items of a list from outside until all are asked for (see `builtins/growing.py`). `log` has
+    `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`). `log` has
     the calls of list's methods that changed one from outside; `dirty` says that it was changed in other ways as well.
     """
 
@@ -409,7 +409,7 @@ class StandInValue(ObjectValue):
 
 class BoxedValue(ObjectValue):
     """An instance of a class that is derived, in Python, from `base`: int, float, complex, str or bytes. `plain` is the
-    number, text or bytes of the exact type that C code sees in it (see `builtins/plain_parts.py`)."""
+    number, text or bytes of the exact type that C code sees in it (see `models/builtins/plain_parts.py`)."""
 
     __slots__ = ("base", "plain")
 
@@ -420,7 +420,7 @@ class BoxedValue(ObjectValue):
 
 class HookNumberValue(ObjectValue):
     """The number of a hook that was registered `index` hooks after the graph began: an int, not known which one (see
-    `tensors/hooks.py`)."""
+    `models/tensors/tensor_hooks.py`)."""
 
     __slots__ = ("index",)
 

@@ -1,0 +1,79 @@
+"""CALL and its relatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..interpreter.calls import call
+from ..interpreter.interpreter import Executor, Frame, opcode
+from ..models.builtins.iteration import is_iterable, iterate
+from ..values.base import DictValue, NullValue, TupleValue, Value
+from .container_opcodes import function_text, is_no_sequence, merge_mapping
+from .stack_opcodes import push
+
+
+@opcode("KW_NAMES")
+def _kw_names(ex: Executor, frame: Frame, ins: Any) -> None:
+    frame.kw_names = ins.arg
+    ex.world.writes += 1
+
+
+@opcode("CALL")
+def _call(ex: Executor, frame: Frame, ins: Any) -> None:
+    names, frame.kw_names = frame.kw_names, ()
+    _do_call(ex, frame, ins.arg, names)
+
+
+@opcode("CALL_KW")
+def _call_kw(ex: Executor, frame: Frame, ins: Any) -> None:
+    names = frame.stack.pop()
+    assert isinstance(names, TupleValue)
+    _do_call(ex, frame, ins.arg, tuple(n.value for n in names.items))
+
+
+def _do_call(ex: Executor, frame: Frame, count: int, names: tuple[str, ...]) -> None:
+    values = frame.popn(count)
+    fn = frame.stack.pop()
+    other = frame.stack.pop()
+    # 3.11 and 3.12: [NULL, callable] or [method, self]; 3.13: [callable, NULL] or [method, self]
+    if isinstance(other, NullValue):
+        pass
+    elif isinstance(fn, NullValue):
+        fn = other
+    else:
+        values.insert(0, fn)
+        fn = other
+    positional = values[: len(values) - len(names)]
+    keywords = dict(zip(names, values[len(values) - len(names):], strict=True))
+    push(ex, frame, call(ex, fn, positional, keywords))
+
+
+@opcode("CALL_FUNCTION_EX")
+def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
+    flags = int(ins.arg)
+    keywords: dict[str, Value] = {}
+    if flags & 1:
+        mapping = frame.stack.pop()
+        if not isinstance(mapping, DictValue):
+            given, called = mapping, frame.stack[-3 if frame.kw_null_last else -2]
+            mapping = DictValue()
+            merge_mapping(ex, mapping, given, lambda: f"{function_text(ex, called)} argument after ** must be a "
+                                                      f"mapping, not {given.cls.__name__}")
+        for key, value in ex.world.dict_items(mapping):
+            if not isinstance(key, str):
+                raise ex.throw(TypeError, "keywords must be strings")
+            keywords[key] = value
+    starred = frame.stack.pop()
+    if not is_iterable(ex, starred) and is_no_sequence(ex, starred):
+        called = function_text(ex, frame.stack[-2 if frame.kw_null_last else -1])
+        raise ex.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
+    positional = iterate(ex, starred, hinted=True)
+    fn = frame.stack.pop()
+    other = frame.stack.pop()
+    if isinstance(fn, NullValue):
+        fn = other
+    elif not isinstance(other, NullValue):
+        frame.stack.append(other)  # 3.11 and 3.12 may leave no NULL below
+    push(ex, frame, call(ex, fn, positional, keywords))
+
+

@@ -1,0 +1,130 @@
+"""What the recorder has to know about what eager's autograd keeps: whether a write would hit it.
+
+In a functional graph nothing changes, so the recorder leaves such writes to eager, whose backward pass raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, Spec, TensorSpec
+from jitpy.ir.autograd_saves import saved_by
+
+if TYPE_CHECKING:
+    from .graph_builder import Recorder
+
+
+#: Ops whose written arguments have no history, whatever the op is given, and keep their version: eager's own ops do not
+#: say that they write there.
+WRITES_STATISTICS = frozenset({torch.ops.aten._native_batch_norm_legit_functional.default})
+
+#: Functional forms that have no derivative, of ops in place that have one: zeros for what was there before.
+NO_DERIVATIVE = frozenset({torch.ops.aten.normal_functional.default, torch.ops.aten.bernoulli.p,
+                           torch.ops.aten.bernoulli.Tensor})
+
+#: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run
+#: them.
+_KEEPS_NO_INPUT = frozenset(
+    {"add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero"}
+)
+_KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
+    "mul",
+    "div",
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "embedding",
+    "layer_norm",
+    "native_layer_norm",
+    "gelu",
+    "silu",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "convolution",
+    "index",
+    "where",
+    "masked_fill",
+    "select_scatter",
+    "slice_scatter",
+    "index_put",
+}
+
+
+def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> list[Node]:
+    """The nodes for which autograd keeps one of `values`, which have been in one memory, or a view of one. What a
+    backward pass has run through is kept no longer.
+
+    Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what
+    was written, may keep what they read: eager's in-place ops see to that themselves.
+    """
+    memory = set(values)
+    found: list[Node] = []
+    freed = recorder.history.freed
+    for value in values:
+        producer = value.args[0] if value.op is GETITEM else value
+        if producer not in freed and keeps_result(recorder, producer, value):
+            found.append(producer)
+    for node in recorder.graph.nodes[since:]:
+        # in this order: an optimizer writes behind a pass that has run through nearly all of them
+        if node in freed or node in writers or node.op.is_view or node.op is GETITEM or \
+                not requires_grad(node.spec) or short_name(node.op) in _KEEPS_NO_INPUT:
+            continue
+        reads = [n for n in node.input_nodes() if shows(n, memory)]
+        if reads and not saved_values(recorder, node)[0].isdisjoint(reads):
+            found.append(node)
+    return found
+
+
+def keeps_result(recorder: Recorder, producer: Node, value: Node) -> bool:
+    """Whether autograd keeps a `value`, or a part of what `producer` computes, for the backward pass of that."""
+    return (
+        producer.op not in (INPUT, CONSTANT)
+        and short_name(producer.op) not in _KEEPS_NO_RESULT
+        and requires_grad(value.spec)
+        and (value.args[1] if value.op is GETITEM else 0) in saved_values(recorder, producer)[1]
+    )
+
+
+def shows(node: Node, memory: Collection[Node]) -> bool:
+    """Whether a node is one of some values, or a view of one; it may have been made at any time."""
+    while node not in memory:
+        if not node.op.is_view and node.op is not GETITEM:
+            return False
+        node = node.input_nodes()[0]
+    return True
+
+
+def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
+    """The inputs that autograd keeps for a node's backward pass, and the positions of the results that it keeps."""
+    found = saved_by(recorder.sizes, node)
+    if found is None:  # not known: assume the worst
+        return set(node.input_nodes()), set(range(len(node.spec) if isinstance(node.spec, tuple) else 1))
+    sources = list(dict.fromkeys(node.input_nodes()))
+    return {sources[i] for i in found.operands}, set(found.results)
+
+
+def keeps_anything(recorder: Recorder, node: Node) -> bool:
+    """Whether autograd keeps any tensor for a node's backward pass, be it one that only the op knows."""
+    if node.op is GETITEM:
+        return False
+    found = saved_by(recorder.sizes, node)
+    return found is None or found.anything
+
+
+def short_name(op: Op) -> str:
+    """`add` of `aten.add.Tensor`."""
+    return op.name.split(".")[1]
+
+
+def requires_grad(spec: Spec) -> bool:
+    """Whether any tensor of a result requires grad."""
+    if isinstance(spec, tuple):
+        return any(map(requires_grad, spec))
+    return isinstance(spec, TensorSpec) and spec.requires_grad

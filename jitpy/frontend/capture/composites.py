@@ -1,0 +1,165 @@
+"""Composite ops that are sometimes a view, sometimes a copy and sometimes their argument itself, in primitive ops.
+
+Each function takes the op's bound arguments and returns the result's payload, with eager's aliasing; or DECLINED,
+which leaves the call to the derived path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import Node, TensorSpec, contiguous_stride
+from jitpy.ir import ops as table
+
+from . import derived_calls
+from .number_checks import check_dtypes
+from .traced import DECLINED, TracedTensor
+
+if TYPE_CHECKING:
+    from .graph_builder import Recorder
+
+_aten = torch.ops.aten
+
+Lowering = Callable[["Recorder", torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _question(
+    recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, TensorSpec]:
+    """What the result is to its argument ('self', 'view', 'copy'), and its spec."""
+    op = table.get(overload)
+    nodes, keywords = recorder.to_node(args), recorder.to_node(kwargs)
+    kind = table.aliasing(op, recorder.sizes, nodes, keywords)
+    spec = table.infer(op, recorder.sizes, nodes, keywords, recorder.state.grad_enabled)
+    assert isinstance(spec, TensorSpec)
+    return kind, spec
+
+
+def _reshaped(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """reshape, flatten, view_as, ...: a view of the argument, or of a contiguous copy of it."""
+    self: TracedTensor = args[0]
+    kind, spec = _question(recorder, overload, args, kwargs)
+    if kind == "self":
+        return self
+    if kind == "view":
+        return recorder.record(_aten.view.default, (self, spec.shape), {}, spec)
+    copy = recorder.emit(_aten.clone.default, (recorder.node(self),), {"memory_format": torch.contiguous_format})
+    return recorder.fresh(recorder.emit(_aten._unsafe_view.default, (copy, spec.shape), {}, spec))
+
+
+def _raveled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view even of a copy, which autograd knows for one."""
+    if _question(recorder, overload, args, kwargs)[0] != "copy":
+        return _reshaped(recorder, overload, args, kwargs)
+    copy = recorder.record(_aten.clone.default, (args[0],), {"memory_format": torch.contiguous_format})
+    return recorder.record(_aten.view.default, (copy, [-1]), {})
+
+
+def _converted(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """to, type_as, contiguous: the argument itself, or a copy."""
+    self: TracedTensor = args[0]
+    kind, spec = _question(recorder, overload, args, kwargs)
+    if kind == "self":
+        return self
+    old = self.spec
+    if spec.device != old.device:
+        return DECLINED
+    names = [a.name for a in overload._schema.arguments]
+    memory_format = (dict(zip(names, args, strict=False)) | kwargs).get("memory_format")
+    options: dict[str, Any] = {} if memory_format in (None, torch.preserve_format) else {"memory_format": memory_format}
+    if overload is _aten.contiguous.default:
+        options = {"memory_format": memory_format or torch.contiguous_format}
+        return recorder.record(_aten.clone.default, (self,), options, spec)
+    return recorder.record(_aten._to_copy.default, (self,), {"dtype": spec.dtype, **options}, spec)
+
+
+def _expanded(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """expand_as, broadcast_to."""
+    sizes = args[1].spec.shape if type(args[1]) is TracedTensor else args[1]
+    return recorder.record(_aten.expand.default, (args[0], sizes), {})
+
+
+def _permuted(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """numpy_T: all axes reversed."""
+    return recorder.record(_aten.permute.default, (args[0], list(range(args[0].ndim))[::-1]), {})
+
+
+def _swapped(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """swapaxes, swapdims."""
+    return recorder.record(_aten.transpose.int, args, kwargs)
+
+
+def _matrix_transposed(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args[0].ndim < 2:
+        return DECLINED
+    return recorder.record(_aten.transpose.int, (args[0], -2, -1), {})
+
+
+def _unflattened(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    spec = table.infer(table.get(overload), recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
+    assert isinstance(spec, TensorSpec)
+    return recorder.record(_aten.view.default, (args[0], spec.shape), {})
+
+
+def _chunked(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return recorder.record(overload, args, kwargs)
+
+
+def _normalised(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """batch_norm by the running statistics: new memory, and nothing written. The derived path knows the other way."""
+    training = args[5]
+    return DECLINED if training else recorder.record(overload, args, kwargs)
+
+
+def _pooled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """max_pool1d: on the CPU a kernel of its own where no gradient is wanted, which takes floats and whose result is
+    row-major."""
+    self: TracedTensor = args[0]
+    if self.spec.device.type != "cpu" or self.spec.requires_grad and recorder.state.grad_enabled:
+        return DECLINED
+    if not self.spec.dtype.is_floating_point:
+        check_dtypes(overload, recorder.to_node(args), recorder.to_node(kwargs), recorder.sizes)
+    rows = _converted(recorder, _aten.contiguous.default, (self,), {})
+    padding = args[3] if len(args) > 3 else kwargs.get("padding", 0)
+    if self.spec.is_static and padding not in (0, [0], (0,)):  # eager's kernel, which kernels here are slower than
+        shape = torch.max_pool1d(torch.empty(self.spec.shape, device="meta"), *args[1:], **kwargs).shape
+        spec = TensorSpec(self.spec.dtype, tuple(shape), contiguous_stride(tuple(shape)), self.spec.device)
+        return recorder.record(overload, (rows, *args[1:]), kwargs, spec)
+    return DECLINED if rows is self else derived_calls.run(recorder, torch.max_pool1d, (rows, *args[1:]), kwargs)
+
+
+LOWERINGS: dict[Any, Lowering] = {
+    _aten.batch_norm.default: _normalised,
+    _aten.reshape.default: _reshaped,
+    _aten.reshape_as.default: _reshaped,
+    _aten.view_as.default: _reshaped,
+    _aten.flatten.using_ints: _reshaped,
+    _aten.ravel.default: _raveled,
+    _aten.contiguous.default: _converted,
+    _aten.to.dtype: _converted,
+    _aten.to.device: _converted,
+    _aten.to.other: _converted,
+    _aten.to.dtype_layout: _converted,
+    _aten.type_as.default: _converted,
+    _aten.expand_as.default: _expanded,
+    _aten.broadcast_to.default: _expanded,
+    _aten.numpy_T.default: _permuted,
+    _aten.mT.default: _matrix_transposed,
+    _aten.swapaxes.default: _swapped,
+    _aten.swapdims.default: _swapped,
+    _aten.unflatten.int: _unflattened,
+    _aten.chunk.default: _chunked,
+    _aten.max_pool1d.default: _pooled,
+}
+
+
+def reshape_node(recorder: Recorder, value: Node, shape: tuple[Any, ...]) -> Node:
+    """`value` (memory that nobody else sees) in another shape."""
+    spec = table.infer(table.get(_aten.reshape.default), recorder.sizes, (value, shape), {})
+    assert isinstance(spec, TensorSpec)
+    if table.aliasing(table.get(_aten.reshape.default), recorder.sizes, (value, shape), {}) != "view":
+        value = recorder.emit(_aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+    return recorder.emit(_aten.view.default, (value, shape))

@@ -1,0 +1,421 @@
+"""The derived path: a torch function run on shadows of its arguments, and replayed from the template afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import Dim, SizeEnv, SizeUnknown
+from jitpy.ir.ops.quiet import without_compiler_import
+from jitpy.ir.ops.registered import fake_of
+
+from ...ir.algebra import sympy
+from .fake_tensors import (
+    Constant,
+    NonLeaf,
+    Ref,
+    ShadowTensor,
+    SizesByData,
+    Tape,
+    Template,
+    plain,
+    shadow_of,
+    tensors_of,
+    torch_number,
+)
+from .inputs import shows_leaf
+from .overlap import may_overlap
+from .traced import DECLINED, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
+
+if TYPE_CHECKING:
+    from .graph_builder import Recorder
+
+_TEMPLATES: dict[Any, Template] = {}
+_LIMIT = 4096
+
+_aten = torch.ops.aten
+
+
+def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record `fn(*args, **kwargs)`."""
+    tensors: list[TracedTensor] = []
+    seen: dict[int, int] = {}
+    key: Any = None
+    template: Template | None = None
+    templates = _TEMPLATES
+    try:
+        key = fn, _rule(fn), recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
+        if _SYMBOLIC in seen:
+            # A template with symbols relies on what was recorded about them, so it belongs to this capture.
+            templates = recorder.templates
+        template = templates.get(key)
+    except TypeError:
+        # An argument that cannot be told from others of its kind: nothing is remembered.
+        key, tensors = None, list({id(t): t for t in tensors_in((args, kwargs))}.values())
+    symbolic = _SYMBOLIC in seen or key is None and any(not t.spec.is_static for t in tensors)
+    if template is None:
+        template = _make_template(recorder, fn, args, kwargs, tensors, symbolic)
+        if key is not None and not template.names_sizes:
+            if len(templates) >= _LIMIT:
+                templates.clear()
+            templates[key] = template
+    return replay(recorder, template, tensors)
+
+
+def _rule(fn: Any) -> Any:
+    """The program's shape rules of an operator, which it may register anew."""
+    if isinstance(fn, torch._ops.OpOverloadPacket):
+        return tuple(fake_of(getattr(fn, name)) for name in fn.overloads())
+    return fake_of(fn) if isinstance(fn, torch._ops.OpOverload) else None
+
+
+#: The entry of `seen` that says that an argument mentions symbols.
+_SYMBOLIC = -1
+
+
+def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
+    """All of an argument that the recording depends on, as a hashable; fills `tensors` with the distinct tensors."""
+    kind = type(value)
+    if kind is TracedTensor:
+        number = seen.get(id(value))
+        if number is not None:
+            return number
+        seen[id(value)] = len(tensors)
+        tensors.append(value)
+        spec = value.spec
+        if not spec.is_static or type(spec.offset) is not int:
+            seen[_SYMBOLIC] = 1
+        leaf = not value.recorder.bets.has_history(value)
+        return (spec, leaf, *value.lazy_bits) if value.chain else (spec, leaf)
+    if kind is tuple or kind is list:
+        return (kind, *[_key(v, tensors, seen) for v in value])
+    if kind is dict:
+        return (kind, *[(k, _key(v, tensors, seen)) for k, v in value.items()])
+    if kind is slice:
+        return slice, *[_key(v, tensors, seen) for v in (value.start, value.stop, value.step)]
+    if kind is StructPayload:
+        return (value.cls, *[_key(v, tensors, seen) for v in value.items])
+    if kind is TracedScalar:
+        raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
+    if isinstance(value, sympy.Basic):
+        seen[_SYMBOLIC] = 1
+        return value
+    if kind is float:
+        return kind, value.hex()
+    if kind in (int, bool, complex):
+        return kind, value
+    if isinstance(value, torch.Tensor):
+        raise TypeError("unhashable: a real tensor has no key")
+    return value
+
+
+def _make_template(
+    recorder: Recorder,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[TracedTensor],
+    symbolic: bool,
+) -> Template:
+    if not symbolic:
+        try:
+            return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+        except SizesByData:
+            pass
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
+
+    mark = recorder.sizes.checkpoint()
+    try:
+        return _run_on_shadows(recorder, fn, args, kwargs, tensors, recorder.sizes)
+    except (Uncapturable, UserError) as error:
+        if recorder.sizes.unbacked_in_all(tuple(t.spec for t in tensors)):
+            raise
+        # Not every function takes symbolic sizes: try with the sizes of this call, which become guards.
+        recorder.sizes.rollback(mark)
+        try:
+            return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+        except SizesByData:
+            raise error from error.__cause__  # nothing but symbols can stand for sizes that depend on data
+
+
+def _rebuilt(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """A payload whose parts are converted, as the function itself takes it."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(map(convert, value))
+    if kind is dict:
+        return {k: convert(v) for k, v in value.items()}
+    if kind is slice:
+        return slice(convert(value.start), convert(value.stop), convert(value.step))
+    if kind is StructPayload:
+        return value.cls(map(convert, value.items))
+    return value
+
+
+def _run_on_shadows(
+    recorder: Recorder,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[TracedTensor],
+    env: SizeEnv | None,
+    at: Callable[[Dim], int] | None = None,
+) -> Template:
+    """Run the function; sizes are symbolic with `env`, what `at` says, or else fixed to those of this call."""
+    name = getattr(fn, "__name__", str(fn))
+    why = f"{name} has no symbolic form"
+
+    def fixed(size: Dim) -> Dim:
+        if at is not None:
+            return at(size)
+        return size if type(size) is int or env is not None else recorder.sizes.specialize(size, why)
+
+    shadows: dict[int, ShadowTensor] = {}
+    for tensor in tensors:
+        spec = tensor.spec
+        if env is None and not (spec.is_static and type(spec.offset) is int):
+            spec = spec.with_(
+                shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)), offset=fixed(spec.offset)
+            )
+        shadows[id(tensor)] = shadow_of(spec, not recorder.bets.has_history(tensor), env, tensor.lazy_bits)
+
+    def convert(value: Any) -> Any:
+        kind = type(value)
+        if kind is TracedTensor:
+            return shadows[id(value)]
+        if kind is TracedScalar:
+            raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
+        if isinstance(value, sympy.Basic):
+            return torch_number(fixed(value), env)
+        return _rebuilt(value, convert)
+
+    def run_with(tape: Tape) -> Any:
+        with without_compiler_import(), recorder.state.active(), tape:
+            return fn(*convert(args), **call_kwargs)
+
+    tape = Tape(list(shadows.values()), env)
+    try:
+        call_kwargs = convert(kwargs)
+        result = run_with(tape)
+        if tape.was_asked and not _raises(run_with, Tape(list(shadows.values()), env, answer=False)):
+            raise Uncapturable("dynamic_shape", f"what {name} does depends on the values of its arguments")
+        for out in tensors_of(call_kwargs.get("out")):
+            if not tape.writes_to(out):
+                raise Uncapturable("unsupported_op", f"{name} does not write to its out= argument here")
+        return tape.finish(result, lambda value: _refer_result(tape, value, recorder.state.grad_enabled))
+    except (Uncapturable, SizesByData, SizeUnknown):
+        raise
+    except Exception as error:
+        raise _translate(recorder, error, fn, args, kwargs) from error
+
+
+def run_alike(recorder: Recorder, fn: Any, args: tuple[Any, ...], tensors: list[TracedTensor]) -> Any:
+    """Record a function that makes the same calls for all sizes but very small ones, although it has no symbolic form:
+    those that it makes for this call's sizes and for two others. DECLINED where they differ."""
+    def run(more: int) -> Template:
+        return _run_on_shadows(recorder, fn, args, {}, tensors, None, lambda size: recorder.sizes.near_hint(size, more))
+
+    template = run(0)
+    if not all(_alike(template, run(more)) for more in (1, 4)):
+        return DECLINED
+    return replay(recorder, template, tensors, new_sizes=True)
+
+
+def _alike(a: Template, b: Template) -> bool:
+    """Whether two recordings are the same up to the sizes of results."""
+    if len(a.records) != len(b.records) or not _equal(a.result, b.result):
+        return False
+    return all(x.facts is y.facts and x.results == y.results and _equal((x.args, x.kwargs), (y.args, y.kwargs))
+               for x, y in zip(a.records, b.records, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return type(a) is not Constant and bool(a == b)
+
+
+def _raises(run_with: Callable[[Tape], Any], tape: Tape) -> bool:
+    """Whether a call raises with what this tape answers."""
+    try:
+        run_with(tape)
+    except (Uncapturable, SizesByData, SizeUnknown):
+        return False
+    except RuntimeError:
+        return True
+    return False
+
+
+def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
+    """Eager's own error where runs on zeros and on ones fail alike; otherwise the graph breaks, and eager raises
+    (or not: what is wrong with zeros as lengths says nothing about others)."""
+    name = getattr(fn, "__name__", str(fn))
+    # the kernel of an operator of the program's may have effects: it only runs where the program runs it
+    other = None if _is_programs_own(fn) else _error_on(0, recorder, fn, args, kwargs)
+    if type(other) is type(error) and not may_overlap(recorder, tensors_in((args, kwargs))):
+        again = _error_on(1, recorder, fn, args, kwargs)
+        if type(again) is type(other) and str(again) == str(other):
+            other.__traceback__ = None
+            return UserError(other)
+    reason = "exception" if other is not None else "unsupported_op"
+    text = str(error).partition("\n")[0]
+    if "its data is not allocated yet" in text:  # the shadows' data
+        return Uncapturable("unsupported_op", f"{name} reads the values of its arguments on the host")
+    return Uncapturable(reason, f"{name}: {type(error).__name__}: {text}")
+
+
+def _is_programs_own(fn: Any) -> bool:
+    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
+        ("aten.", "prims.", "prim."))
+
+
+#: Bytes of stand-ins that are materialised to find eager's own error.
+_ZEROS_LIMIT = 1 << 26
+
+
+def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
+    """What eager raises for tensors of these sizes that are full of a number, if anything."""
+    size = 0
+    made: dict[int, torch.Tensor] = {}
+
+    def convert(value: Any) -> Any:
+        nonlocal size
+        kind = type(value)
+        if kind is TracedTensor:
+            if id(value) not in made:
+                spec = value.spec
+                shape, stride = recorder.sizes.hints(spec.shape), recorder.sizes.hints(spec.stride)
+                tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
+                size += tensor.untyped_storage().nbytes()
+                if size > _ZEROS_LIMIT or spec.device.type != "cpu":
+                    raise MemoryError
+                tensor = torch.empty_strided(shape, stride, dtype=spec.dtype)
+                tensor.untyped_storage().fill_(0)
+                if number:
+                    tensor.fill_(number)
+                # errors tell views from others, leaves from what has a history, and views of either
+                history = spec.requires_grad and recorder.bets.has_history(value)
+                with torch.enable_grad():
+                    if history and _shows_leaf(recorder, value):
+                        tensor.requires_grad_()
+                    elif history:
+                        NonLeaf.mark(tensor)
+                    how = _view_kind(recorder, value)
+                    if how is not None:
+                        tensor = tensor.view_as(tensor)
+                        torch._C._autograd._set_creation_meta(tensor, how)  # type: ignore[attr-defined]
+                made[id(value)] = tensor if history else tensor.requires_grad_(spec.requires_grad)
+            return made[id(value)]
+        if isinstance(value, sympy.Basic):
+            return recorder.sizes.hint(value)
+        return _rebuilt(value, convert)
+
+    state = torch.get_rng_state()
+    try:
+        with recorder.state.active():
+            fn(*convert(args), **convert(kwargs))
+    except MemoryError:
+        return None
+    except Exception as error:
+        return error
+    finally:
+        torch.set_rng_state(state)
+    return None
+
+
+def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
+    """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
+    autograd: Any = torch._C._autograd
+    if value.storage.leaf is value or value.stands_for is not None:
+        return None
+    begun = recorder.bets.leaves.get(value.storage.base)
+    chain = value.chain if begun is None else (*begun.chain, *value.chain)
+    if any(step.multi for step in chain):
+        return autograd.CreationMeta.MULTI_OUTPUT_NODE
+    if any(not step.grad_enabled and step.op.target is not _aten.detach.default for step in chain):
+        return autograd.CreationMeta.NO_GRAD_MODE
+    index = value.storage.input
+    real = None if index is None else recorder._inputs[index].value
+    if real is not None and real._base is not None:
+        return autograd._get_creation_meta(real)
+    return autograd.CreationMeta.DEFAULT if chain else None
+
+
+def _shows_leaf(recorder: Recorder, value: TracedTensor) -> bool:
+    """Whether it is a view of a leaf."""
+    index = value.storage.input
+    if value.chain and value.storage.base in recorder.bets.leaves:
+        return True
+    if index is None:
+        return False
+    entry = recorder._inputs[index]
+    return shows_leaf(entry.value) or bool(value.chain) and entry.payload.is_leaf and entry.value.requires_grad
+
+
+def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
+    if isinstance(value, torch.Tensor):
+        number = tape.numbers.get(id(value))
+        if number is None:
+            raise Uncapturable("unsupported_op", "a result that no recorded operation made")
+        if value.requires_grad and value.is_leaf and number >= tape.inputs and grad_enabled:
+            # (parts of a leaf that are made under no_grad say so, too, and autograd knows nothing of them)
+            raise Uncapturable("unsupported_op", "a new leaf tensor that requires grad")
+        return Ref(number)
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(_refer_result(tape, v, grad_enabled) for v in value)
+    if kind is torch.Size:
+        return tuple(map(plain, value))
+    if kind in (torch.SymInt, torch.SymBool):
+        return plain(value)
+    if isinstance(value, tuple):
+        return StructPayload(kind, tuple(_refer_result(tape, v, grad_enabled) for v in value))
+    if value is None or kind in (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout):
+        return value
+    raise Uncapturable("unsupported_op", f"a result of type {kind.__name__}")
+
+
+def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor], new_sizes: bool = False) -> Any:
+    """Record what the template says, on these tensors; `new_sizes` says that they are not those of the template."""
+    values: dict[int, Any] = dict(enumerate(tensors))
+
+    def substitute(value: Any) -> Any:
+        kind = type(value)
+        if kind is Ref:
+            return values[value.index]
+        if kind is tuple or kind is list:
+            return kind([substitute(v) for v in value])
+        if kind is dict:
+            return {k: substitute(v) for k, v in value.items()}
+        if kind is Constant:
+            return recorder.fresh(recorder.constant(value.tensor))
+        if kind is StructPayload:
+            return StructPayload(value.cls, tuple([substitute(v) for v in value.items]))
+        return value
+
+    for record in template.records:
+        args, kwargs = substitute(record.args), substitute(record.kwargs)
+        overload, spec = record.facts.overload, None if new_sizes else record.spec
+        if overload is _aten.lift_fresh.default:
+            result: Any = recorder.record(_aten.clone.default, args, kwargs, spec)
+        else:
+            result = recorder.record(overload, args, kwargs, spec)
+        flat = flatten(result)
+        for number, payload in zip(record.results, flat, strict=True):
+            values[number] = payload
+    return substitute(template.result)
+
+
+def flatten(value: Any) -> list[Any]:
+    """The tensors among an ATen call's results."""
+    if isinstance(value, TracedTensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for v in value for t in flatten(v)]
+    return []

@@ -1,0 +1,645 @@
+"""Running torch code on shadows: tensors with metadata and no memory, whose ATen calls are written down.
+
+Whatever the recorder has no shortcut for is run once on shadows of its arguments, under the traced program's grad mode
+and autocast. Autograd, autocast and composite ops happen in torch itself, so what arrives here is exactly the list of
+ATen calls that eager would make. The list becomes a `Template`, which is replayed into the graph now and for every
+later call with the same metadata.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._library.fake_impl import set_ctx_getter
+
+from jitpy.ir import Dim, NotCovered, ScalarSpec, SizeEnv, TensorSpec
+from jitpy.ir import ops as table
+from jitpy.ir.interrupts import CaptureMode
+from jitpy.ir.ops import symbolic
+from jitpy.ir.ops.registered import fake_of
+from jitpy.ir.sizes import simplify
+
+from .schemas import SchemaFacts, has_size_rule, names_sizes, schema_facts
+from .traced import Uncapturable
+
+_META = torch.device("meta")
+_aten = torch.ops.aten
+
+#: Stand-ins above this size are not materialised when an op without a meta kernel is run on zeros.
+_REAL_LIMIT = 1 << 24
+
+
+#: Batch norms (input, weight, bias, running_mean, running_var, training, momentum, eps) that write to running
+#: statistics.
+_UPDATES_STATISTICS = frozenset(
+    {_aten.native_batch_norm.default, _aten.cudnn_batch_norm.default, _aten.miopen_batch_norm.default}
+)
+
+
+class ShadowTensor(torch.Tensor):
+    """A tensor of the real device, dtype and dispatch keys, with a meta tensor inside."""
+
+    meta: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> ShadowTensor:
+        shadow = torch.Tensor._make_wrapper_subclass(
+            cls,
+            meta.size(),
+            strides=meta.stride(),
+            storage_offset=meta.storage_offset(),
+            dtype=meta.dtype,
+            layout=meta.layout,
+            device=device,
+            requires_grad=requires_grad,
+        )
+        shadow.meta = meta
+        return shadow
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+    def __repr__(self, **_: Any) -> str:
+        return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
+
+
+def shadow_of(
+    spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None, lazy: tuple[bool, bool] = (False, False)
+) -> ShadowTensor:
+    """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view.
+
+    With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there. `lazy` says whether a
+    conjugation and a negation are pending.
+    """
+    with env.generic() if env is not None else contextlib.nullcontext():
+        return _make_shadow(spec, is_leaf, env, lazy)
+
+
+def _make_shadow(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None, lazy: tuple[bool, bool]) -> ShadowTensor:
+    shape, stride = [torch_number(s, env) for s in spec.shape], [torch_number(s, env) for s in spec.stride]
+    meta = torch.empty_strided(shape, stride, dtype=spec.dtype, device=_META)
+    if spec.offset != 0:
+        meta = torch.empty(torch_number(spec.offset + _extent(spec), env), dtype=spec.dtype, device=_META)
+        meta = meta.as_strided(shape, stride, torch_number(spec.offset, env))
+    set_lazy_bits(meta, *lazy)
+    shadow = ShadowTensor(meta, spec.device, spec.requires_grad and is_leaf)
+    set_lazy_bits(shadow, *lazy)
+    if not spec.requires_grad or is_leaf:
+        return shadow
+    with torch.enable_grad():
+        NonLeaf.mark(shadow)
+    return shadow
+
+
+def set_lazy_bits(tensor: torch.Tensor, conj: bool, neg: bool) -> None:
+    """Mark a tensor as one whose conjugation or negation is pending."""
+    if conj:
+        torch._C._set_conj(tensor, True)
+    if neg:
+        torch._C._set_neg(tensor, True)
+
+
+def _extent(spec: TensorSpec) -> Dim:
+    """Elements from the first one to the last one in memory."""
+    if any(type(size) is int and size == 0 for size in spec.shape):
+        return 0
+    extent: Dim = 1
+    for size, stride in zip(spec.shape, spec.stride, strict=True):
+        extent = extent + (size - 1) * stride
+    return extent
+
+
+class NonLeaf(torch.autograd.Function):
+    """Makes a tensor look like the result of a computation that requires grad."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError("shadows have no gradients")
+
+    @staticmethod
+    def mark(tensor: torch.Tensor) -> None:
+        NonLeaf.apply(tensor, torch.empty((), device=_META, requires_grad=True))
+
+
+@dataclass(slots=True)
+class Ref:
+    """In a template: value number `index` (the call's tensors first, then results in order)."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class Constant:
+    """In a template: a real tensor that torch made while the call ran, such as a converted list of indices."""
+
+    tensor: torch.Tensor
+
+
+@dataclass(slots=True)
+class Record:
+    """One ATen call. `results` are the value numbers of its tensor results (flat); `spec` is that of the functional
+    op's whole result, with `requires_grad` filled in at the end. `unsafe_view`: autograd does not know of the view."""
+
+    facts: SchemaFacts
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[int, ...]
+    spec: Any
+    unsafe_view: bool = False
+
+
+@dataclass(slots=True)
+class Template:
+    """What one call does: its ATen calls, and its result in terms of `Ref`s and constants. `names_sizes` says that
+    symbols were made for sizes that depend on data: they belong to this one call."""
+
+    records: list[Record] = field(default_factory=list)
+    result: Any = None
+    names_sizes: bool = False
+
+
+class SizesByData(Exception):
+    """A call on plain sizes has a result whose size depends on data: it needs an environment for the symbol."""
+
+
+class Tape(CaptureMode):
+    """Writes down the ATen calls made on shadows.
+
+    torch's own code asks whether two tensors are equal before it raises ("q must be in the range [0, 1]"). It is told
+    `answer`; with True a call is written down that checks this when the graph runs. `was_asked` says whether it asked:
+    the caller finds out whether the other answer raises.
+    """
+
+    def __init__(self, inputs: list[ShadowTensor], env: SizeEnv | None = None, answer: bool = True) -> None:
+        super().__init__()
+        self.env = env
+        self.answer = answer
+        self.was_asked = False
+        self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
+        self.values: list[torch.Tensor] = list(inputs)
+        self.template = Template()
+        self.inputs = len(inputs)
+        #: copies that kernels get where a conjugation or negation is pending: made below autograd, which has the
+        #: kernel's result depend on their sources
+        self.resolved: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is _aten.equal.default and args[0].shape == args[1].shape:
+            self.was_asked = True
+            same = self.__torch_dispatch__(_aten.eq.Tensor, types, args)
+            self.__torch_dispatch__(_aten._assert_async.default, types, (
+                self.__torch_dispatch__(_aten.all.default, types, (same,)),))
+            return self.answer
+        found = self.taken_apart(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        unsafe = func is _aten._unsafe_view.default
+        if unsafe:
+            func = _aten.view.default  # composite ops write through it (`kron(out=)`): see `_own_memory`
+        if func is _aten.resize_.default and len(args) == 2 and not kwargs and tuple(args[0].shape) == tuple(args[1]):
+            return args[0]  # composite ops resize their out= argument without looking
+        if func in _UPDATES_STATISTICS and args[5] and args[3] is not None:
+            # These update the running statistics although their schema does not say so.
+            result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)
+            missing = len(func._schema.returns) - len(result)
+            return (
+                *result,
+                *(
+                    ShadowTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
+                    for _ in range(missing)
+                ),
+            )
+        if func is _aten._efficientzerotensor.default:
+            func = _aten.zeros.default  # kernels read memory
+        if func is _aten._to_copy.default and not isinstance(args[0], torch.Tensor):
+            # batching rules make tensors of numbers, which arrive here as numbers
+            func = _aten.scalar_tensor.default
+            kwargs = {"dtype": torch.tensor(args[0]).dtype, **kwargs}
+            kwargs = {name: kwargs[name] for name in ("dtype", "device") if name in kwargs}
+        facts = schema_facts(func)
+        if facts.dynamic and not has_size_rule(func, args):
+            raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
+        if names_sizes(func, args):
+            if self.env is None:
+                raise SizesByData
+            self.template.names_sizes = True
+        args, kwargs = _lift(args), _lift(kwargs)
+        record = Record(facts, self._refer(args), self._refer(kwargs), (), None, unsafe)
+        if facts.mutated:
+            record.spec = _spec(_functional_spec(facts, args, kwargs))
+        if facts.inplace_view:
+            with torch._C._DisableTorchDispatch():
+                func(*args, **kwargs)
+        result = _run(func, args, kwargs, self.env, self._note_names)
+        record.results = tuple(self._number(t) for t in tensors_of(result))
+        if func is _aten.clone.default and (args[0].is_conj() or args[0].is_neg()):
+            if torch.is_grad_enabled() and (args[0].requires_grad or self.numbers.get(id(args[0])) in self.resolved):
+                self.resolved.update(record.results)
+        if not facts.mutated:
+            record.spec = _spec(result)
+        self.template.records.append(record)
+        return result
+
+    def _note_names(self) -> None:
+        self.template.names_sizes = True
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        number = self.numbers.get(id(tensor))
+        if number is None:
+            number = self.numbers[id(tensor)] = len(self.values)
+            self.values.append(tensor)
+        return number
+
+    def _refer(self, value: Any) -> Any:
+        """`value` with its tensors replaced by references."""
+        if isinstance(value, ShadowTensor):
+            number = self.numbers.get(id(value))
+            if number is None:
+                constant = getattr(value, "constant", None)
+                if constant is None:
+                    raise Uncapturable("unsupported_op", "a tensor appeared that no recorded operation made")
+                return Constant(constant)
+            return Ref(number)
+        if isinstance(value, (tuple, list)):
+            return (
+                type(value)(map(self._refer, value)) if type(value) in (tuple, list) else tuple(map(self._refer, value))
+            )
+        if isinstance(value, dict):
+            return {k: self._refer(v) for k, v in value.items()}
+        return plain(value)
+
+    def writes_to(self, tensor: torch.Tensor) -> bool:
+        """Whether a recorded call wrote to a tensor, itself or through a view."""
+        number = self.numbers.get(id(tensor))
+        aliases = {number}
+        for record in self.template.records:
+            facts = record.facts
+            if facts.is_view:
+                if isinstance(record.args[0], Ref) and record.args[0].index in aliases:
+                    aliases.update(record.results)
+                continue
+            written: set[int] = set()
+            for name in facts.mutated:
+                _collect(facts.argument(name, record.args, record.kwargs), written)
+            if not written.isdisjoint(aliases):
+                return True
+        return False
+
+    def finish(self, result: Any, refer_result: Callable[[Any], Any]) -> Template:
+        """The template, without the calls whose results nobody uses."""
+        template = self.template
+        for record in template.records:
+            own = iter(record.results)
+            if not record.facts.mutated:
+                record.spec = _with_grad(record.spec, own, self.values, self.resolved)
+            elif None in record.facts.returns:
+                fresh = record.facts.returns.count(None)
+                record.spec = (
+                    *_with_grad(record.spec[:fresh], own, self.values, self.resolved), *record.spec[fresh:])
+        template.result = refer_result(result)
+        needed: set[int] = set()
+        _collect(template.result, needed)
+        kept: list[Record] = []
+        for record in reversed(template.records):
+            facts = record.facts
+            if facts.mutated or facts.is_random or not facts.returns or not needed.isdisjoint(record.results):
+                kept.append(record)
+                _collect((record.args, record.kwargs), needed)
+        template.records = kept[::-1]
+        self._own_memory(template)
+        self._skip_detach(template)
+        return template
+
+    def _own_memory(self, template: Template) -> None:
+        """What `_unsafe_view` makes of memory that nobody else sees is a tensor of its own, as a copying reshape's."""
+        unsafe = [record for record in template.records if record.unsafe_view]
+        if not unsafe:
+            return
+        makers = {number: record for record in template.records for number in record.results}
+        readers: dict[int, int] = {}
+        for tree in (template.result, *((record.args, record.kwargs) for record in template.records)):
+            found: set[int] = set()
+            _collect(tree, found)
+            for number in found:
+                readers[number] = readers.get(number, 0) + 1
+        for record in unsafe:
+            source = record.args[0].index
+            maker = makers.get(source)
+            if maker is not None and not maker.facts.is_view and not maker.facts.mutated and readers[source] == 1:
+                record.facts = schema_facts(_aten._unsafe_view.default)
+
+    def _skip_detach(self, template: Template) -> None:
+        """Bindings of factories end in a detach() of the tensor that they just made: the same tensor to everybody."""
+        last = template.records[-1] if template.records else None
+        if (
+            len(template.records) == 2
+            and last.facts.overload is _aten.detach.default
+            and template.result == Ref(last.results[0])
+            and last.args == (Ref(template.records[0].results[0]),)
+        ):
+            template.result = last.args[0]
+            template.records.pop()
+
+
+def torch_number(value: Dim, env: SizeEnv | None) -> Any:
+    """A size as torch takes it: an int, or a SymInt over `env`."""
+    if type(value) is int:
+        return value
+    assert env is not None
+    return torch.SymInt(symbolic.SizeNode(env, value))
+
+
+def plain(value: Any) -> Any:
+    """A constant or a size as the graph may hold it."""
+    if type(value) is torch.SymInt:
+        return simplify(value.node.expr)
+    if type(value) is torch.SymBool:
+        return bool(value)
+    if type(value) is torch.SymFloat:
+        raise Uncapturable("unsupported_op", f"a float computed from sizes: {value}")
+    return value
+
+
+def _collect(value: Any, into: set[int]) -> None:
+    if isinstance(value, Ref):
+        into.add(value.index)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _collect(item, into)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, into)
+    elif hasattr(value, "items") and isinstance(value.items, tuple):
+        _collect(value.items, into)
+
+
+def _lift(value: Any) -> Any:
+    """Real tensors that torch made from Python data become shadows that remember them."""
+    if isinstance(value, ShadowTensor):
+        return value
+    if isinstance(value, torch.Tensor):
+        shadow = ShadowTensor(value.detach().to(_META), value.device)
+        shadow.constant = value.detach().clone()
+        return shadow
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_lift, value)) if type(value) in (tuple, list) else tuple(map(_lift, value))
+    if isinstance(value, dict):
+        return {k: _lift(v) for k, v in value.items()}
+    return value
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for v in value for t in tensors_of(v)]
+    return []
+
+
+def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The metadata of what the functional form of a writing op computes."""
+    functional = facts.functional_for(args, kwargs)
+    if functional is None:
+        raise Uncapturable("unsupported_op", f"{facts.overload} writes to its arguments and has no functional form")
+    return _run(functional, *facts.functional_call(args, kwargs))
+
+
+class _FakeContext:
+    """What `torch.library.get_ctx()` is in shape rules of the program's: it names sizes that depend on data."""
+
+    def __init__(self, env: SizeEnv | None) -> None:
+        self.env = env
+        self.has_named = False
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> torch.SymInt:
+        if self.env is None:
+            raise SizesByData
+        self.has_named = True
+        estimate = 64 if max is None else builtins.max(max // 2, 2)
+        return torch_number(self.env.new_unbacked(builtins.max(estimate, min), min, max), self.env)
+
+    create_unbacked_symint = new_dynamic_size
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: SizeEnv | None = None,
+         named: Callable[[], None] | None = None) -> Any:
+    """Run an op on the meta tensors inside shadows and wrap what it returns. `capture` names sizes by data; `named` is
+    called where a shape rule of the program's did so."""
+    facts = schema_facts(func)
+    if None not in facts.returns and func.namespace not in ("aten", "prims"):  # no shape to be found out
+        given = tuple(facts.argument(name, args, kwargs) for name in facts.returns if name is not None)
+        return given[0] if len(given) == 1 else given or None
+    env = capture if names_sizes(func, args) else _environment((args, tuple(kwargs.values())))
+    found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
+    if found is not _NO_RULE:
+        return found
+    shadows: dict[int, ShadowTensor] = {}
+    device = _result_device(args, kwargs)
+    meta_args = _unwrap(args, shadows)
+    meta_kwargs = {k: _unwrap(v, shadows) for k, v in kwargs.items()}
+    if "device" in meta_kwargs or not shadows and any(a.name == "device" for a in func._schema.arguments):
+        meta_kwargs["device"] = _META
+    fake = fake_of(func)
+    context = _FakeContext(capture)
+    if fake is not None and capture is not None:
+        env = capture
+    try:
+        with contextlib.ExitStack() as stack:
+            if env is not None:
+                stack.enter_context(symbolic._SymbolicShapes())
+                stack.enter_context(env.asked_by(str(func)))
+            if fake is not None:
+                stack.enter_context(set_ctx_getter(lambda: context))
+            result = (func if fake is None else fake)(*meta_args, **meta_kwargs)
+    except NotImplementedError as error:
+        result = _run_on_zeros(func, meta_args, kwargs, error)
+    if context.has_named and named is not None:
+        named()
+    return _wrap(result, shadows, device)
+
+
+_NO_RULE = object()
+
+#: Their meta kernels tell layouts that they do not have.
+_FOURIER = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default, _aten._fft_c2r.default})
+
+#: For calls whose sizes are all plain.
+_STATIC = SizeEnv()
+
+
+def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The op table's answer: faster than meta kernels, many of which are Python, and the one that the graph goes by."""
+    facts = schema_facts(func)
+    if facts.mutated:
+        # An in-place call returns its argument; on symbolic sizes torch's own check of it is not worth its time.
+        return (
+            facts.argument("self", args, kwargs)
+            if env is not _STATIC and facts.returns == ("self",) and not facts.inplace_view
+            else _NO_RULE
+        )
+    if any(t.is_neg() or t.is_conj() or facts.is_view and t.dtype.is_complex
+           for t in tensors_of((args, tuple(kwargs.values())))):
+        return _NO_RULE  # only a real view op knows about pending conjugations
+    try:
+        spec = table.infer(table.get(func), env, _specs(args), {k: _specs(v) for k, v in kwargs.items()})
+    except NotCovered:
+        return _NO_RULE
+    # what kind of number it is says nothing of its value
+    return _NO_RULE if _has_number(spec) else _shadows_of(spec, env)
+
+
+def _has_number(spec: Any) -> bool:
+    return any(map(_has_number, spec)) if isinstance(spec, tuple) else isinstance(spec, ScalarSpec)
+
+
+def _specs(value: Any) -> Any:
+    """Arguments as the op table takes them."""
+    if isinstance(value, torch.Tensor):
+        return _spec(value)
+    if isinstance(value, (tuple, list)):
+        return [_specs(v) for v in value] if type(value) is list else tuple(_specs(v) for v in value)
+    return plain(value)
+
+
+def _shadows_of(spec: Any, env: SizeEnv) -> Any:
+    if isinstance(spec, TensorSpec):
+        return shadow_of(spec.with_(requires_grad=False), False, env)
+    return tuple(_shadows_of(s, env) for s in spec) if isinstance(spec, tuple) else None
+
+
+def _environment(tree: Any) -> SizeEnv | None:
+    """The size environment of the symbols among an op's arguments, None if all sizes are plain."""
+    if isinstance(tree, torch.Tensor):
+        return _environment((*tree.shape, *tree.stride()))
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            found = _environment(item)
+            if found is not None:
+                return found
+        return None
+    return tree.node.env if isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool)) else None
+
+
+def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+    """For ops without a meta kernel: the metadata of what the real kernel makes of zeros."""
+    size = 0
+
+    def convert(value: Any) -> Any:
+        nonlocal size
+        if isinstance(value, ShadowTensor):
+            value = value.meta
+        if isinstance(value, torch.Tensor):
+            size += value.untyped_storage().nbytes()
+            if size > _REAL_LIMIT or not isinstance(size, int):
+                raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
+            result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+            result.untyped_storage().fill_(0)
+            return result
+        if isinstance(value, (tuple, list)):
+            return [convert(v) for v in value]
+        return value
+
+    if schema_facts(func).mutated or schema_facts(func).is_random or func.namespace not in ("aten", "prims"):
+        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
+    try:
+        results = func(*(convert(a) for a in args), **{k: convert(v) for k, v in kwargs.items()})
+    except NotImplementedError as second:
+        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {second}") from second
+    for result in results if isinstance(results, (tuple, list)) else (results,):
+        if isinstance(result, (bool, int, float, complex)):
+            raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
+    return results
+
+
+def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    explicit = kwargs.get("device")
+    if explicit is not None:
+        return torch.device(explicit)
+    found: torch.device | None = None
+    for tensor in tensors_of((args, tuple(kwargs.values()))):
+        if found is None or tensor.dim() and found.type == "cpu":
+            found = tensor.device
+    return found if found is not None else torch.device("cpu")
+
+
+def _unwrap(value: Any, shadows: dict[int, ShadowTensor]) -> Any:
+    if isinstance(value, ShadowTensor):
+        shadows[id(value.meta)] = value
+        return value.meta
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(_unwrap(v, shadows) for v in value)
+            if type(value) in (tuple, list)
+            else tuple(_unwrap(v, shadows) for v in value)
+        )
+    if isinstance(value, torch.Generator):
+        return None
+    return value
+
+
+def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        known = shadows.get(id(value))
+        if known is not None:
+            return known
+        if value.is_nested or value.layout is not torch.strided or value.is_quantized:
+            raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
+        shadow = ShadowTensor(value, device)
+        set_lazy_bits(shadow, value.is_conj(), value.is_neg())
+        return shadow
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(_wrap(v, shadows, device) for v in value)
+            if type(value) in (tuple, list)
+            else tuple(_wrap(v, shadows, device) for v in value)
+        )
+    return value
+
+
+def _spec(value: Any) -> Any:
+    """The spec of a shadow. Autograd says whether it requires grad only after the op returned."""
+    if isinstance(value, torch.Tensor):
+        return TensorSpec(
+            value.dtype,
+            tuple(map(plain, value.shape)),
+            tuple(map(plain, value.stride())),
+            value.device,
+            False,
+            plain(value.storage_offset()),
+        )
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_spec, value))
+    return None
+
+
+def _with_grad(spec: Any, results: Iterator[int], values: list[torch.Tensor], resolved: set[int]) -> Any:
+    """The spec of a call's result with `requires_grad` where autograd has recorded it."""
+    if isinstance(spec, TensorSpec):
+        number = next(results)
+        return spec.with_(requires_grad=True) if number in resolved or _has_history(values[number]) else spec
+    if isinstance(spec, tuple):
+        return tuple(_with_grad(s, results, values, resolved) for s in spec)
+    return None
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    """Not of a view made under no_grad, which says that it requires grad if its base does."""
+    return tensor.requires_grad and (tensor._base is None or _autograd._get_creation_meta(tensor) not in _UNRECORDED)
+
+
+_autograd: Any = torch._C._autograd
+_UNRECORDED = (_autograd.CreationMeta.NO_GRAD_MODE, _autograd.CreationMeta.INFERENCE_MODE)

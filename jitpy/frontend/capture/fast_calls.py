@@ -1,0 +1,167 @@
+"""Shortcuts: torch calls that go straight to one table op, without running anything.
+
+A functional composite op (linear, layer_norm, softmax, ...) is recorded whole, as the user called it, if its result is
+new memory for these arguments; what it may do besides (return its argument, write to running statistics) is left to
+the derived path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import NotCovered, ScalarSpec, TensorSpec
+from jitpy.ir import ops as table
+
+from .composites import LOWERINGS
+from .overloads import Plan, make_plan, signature
+from .schemas import SchemaFacts
+from .traced import DECLINED, StructPayload, TracedTensor, Uncapturable
+
+if TYPE_CHECKING:
+    from .graph_builder import Recorder
+
+_aten = torch.ops.aten
+
+_PLANS: dict[Any, Plan | None] = {}
+_LIMIT = 16384
+
+#: Composite ops without an entry in the op table whose result is new memory whatever the arguments.
+_ALWAYS_NEW = frozenset(
+    {
+        _aten.linear.default,
+        _aten.matmul.default,
+        _aten.layer_norm.default,
+        _aten.softmax.int,
+        _aten.log_softmax.int,
+        _aten.scaled_dot_product_attention.default,
+        _aten.conv1d.default,
+        _aten.conv2d.default,
+        _aten.conv3d.default,
+        _aten.embedding.default,
+        _aten.cross_entropy_loss.default,
+        _aten.rms_norm.default,
+        _aten.group_norm.default,
+        _aten.outer.default,
+        _aten.cov.default,
+        _aten.corrcoef.default,
+        _aten.istft.default,
+        _aten.ctc_loss.IntList,
+        _aten.ctc_loss.Tensor,
+        _aten.where.ScalarOther,
+        _aten.where.ScalarSelf,
+        _aten.where.Scalar,
+    }
+)
+
+#: Composite ops that may write to an argument without saying so.
+_HIDDEN_WRITES = frozenset({"aten::instance_norm", "aten::_batch_norm_impl_index"})
+
+
+def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The payload of the call, or DECLINED."""
+    try:
+        key = signature(fn, args, kwargs)
+        plan = _PLANS[key]
+    except KeyError:
+        if len(_PLANS) >= _LIMIT:
+            _PLANS.clear()
+        plan = _PLANS[key] = _usable(make_plan(recorder.sizes, fn, args, kwargs))
+    except TypeError:
+        return DECLINED
+    if plan is None:
+        return DECLINED
+    bound, keywords = plan.arguments(args, kwargs)
+    facts = plan.facts
+    try:
+        if facts.on_host:
+            result = _host_value(recorder, facts, bound, keywords)
+        elif plan.composite:
+            lowering = LOWERINGS.get(facts.overload)
+            if lowering is not None:
+                result = lowering(recorder, facts.overload, bound, keywords)
+            elif facts.overload in _ALWAYS_NEW:
+                result = recorder.record(facts.overload, bound, keywords)
+            else:
+                result = _by_aliasing(recorder, facts, bound, keywords)
+        elif facts.mutated:
+            result = _write(recorder, facts, bound, keywords)
+        else:
+            result = recorder.record(facts.overload, bound, keywords)
+    except NotCovered:
+        return DECLINED
+    except (Uncapturable, AssertionError):
+        raise
+    except Exception:
+        return DECLINED  # the derived path raises eager's error, if it is one
+    if type(result) is tuple:
+        return StructPayload(plan.struct, result) if plan.struct is not None else plan.lists(result)
+    return result
+
+
+def _usable(plan: Plan | None) -> Plan | None:
+    if plan is not None and plan.facts.on_host:
+        return plan
+    if (
+        plan is None
+        or plan.facts.dynamic
+        and "sizes_by_data" not in table.get(plan.facts.overload).facets
+        or plan.facts.overload._schema.name in _HIDDEN_WRITES
+    ):
+        return None
+    overload = plan.facts.overload
+    if plan.composite:
+        if overload in LOWERINGS or overload in _ALWAYS_NEW:
+            return plan
+        op = table.get(overload)
+        return plan if not plan.facts.is_view and not plan.facts.mutated and op.infer is not None else None
+    if plan.facts.mutated and (plan.facts.returns != ("self",) or plan.facts.functional is None):
+        return None
+    return plan
+
+
+def _host_value(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A question whose answer depends on data (equal, allclose): a number that the graph computes."""
+    kind = _HOST_KINDS.get(str(facts.overload._schema.returns[0].type))
+    if kind is None or len(facts.returns) != 1 or facts.overload not in _QUESTIONS:
+        return DECLINED
+    check = _QUESTIONS[facts.overload]
+    if check is not None:
+        table.infer(table.get(check), recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
+    return recorder.record(facts.overload, args, kwargs, ScalarSpec(kind))
+
+
+_HOST_KINDS = {"bool": bool, "int": int, "float": float}
+
+#: Those whose arguments cannot be wrong in a way that only a run would tell, with the op (None: nothing is wrong) whose
+#: shape rule raises what they raise.
+_QUESTIONS: dict[Any, Any] = {_aten.equal.default: None, _aten.allclose.default: _aten.isclose.default}
+
+
+def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An in-place call whose new value has the shape and (castable) dtype of its target; eager refuses others."""
+    target: TracedTensor = args[0]
+    if facts.overload is not _aten.copy_.default and not facts.inplace_view:
+        call_args, call_kwargs = facts.functional_call(args, kwargs)
+        spec = table.infer(
+            table.get(facts.functional),
+            recorder.sizes,
+            recorder.seen_as_nodes(call_args),
+            recorder.seen_as_nodes(call_kwargs),
+            recorder.state.grad_enabled,
+        )
+        if type(spec) is not TensorSpec or spec.shape != target.shape or not torch.can_cast(spec.dtype, target.dtype):
+            return DECLINED
+    elif facts.overload is _aten.copy_.default:
+        table.infer(table.get(_aten.expand.default), recorder.sizes, (recorder.node(args[1]), target.shape), {})
+    return recorder.record(facts.overload, args, kwargs)
+
+
+def _by_aliasing(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A composite op that the table knows: whole where its result is new memory, nothing where it is its argument."""
+    op = table.get(facts.overload)
+    found = table.aliasing(op, recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
+    if found == "self":
+        return args[0]
+    return recorder.record(facts.overload, args, kwargs) if found == "copy" else DECLINED

@@ -1,0 +1,318 @@
+"""Tensors that enter a graph: their guard, their symbolic sizes, and which of them share memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import Dim, TensorSpec
+
+from ...ir.algebra import sympy
+from ...runtime.autograd_node import history_is_late
+from ...runtime.tensor_facts import counts_versions
+from ..guards.guard_set import TensorGuard
+from ..guards.source import Source, short_name
+from ..models.arrays.array_values import is_array_source
+from .traced import GraphInput, Storage, TracedTensor, Uncapturable, UserError
+
+if TYPE_CHECKING:
+    from .graph_builder import Recorder
+
+#: Tensor classes that behave as plain tensors.
+PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def make_tensor_input(
+    recorder: Recorder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
+) -> TracedTensor:
+    """See `Recorder.tensor_input`."""
+    known = recorder._by_id.get(id(tensor))
+    if known is not None:
+        first = recorder._inputs[known.storage.input].source  # type: ignore[index]
+        if first != source:
+            recorder.guards.add(source, "same", first)
+        return known
+    check_kind(tensor)
+    leaf = None if _is_kept_up(tensor) else ask_leaf(tensor)
+    index = len(recorder.graph.inputs)
+    memory = tensor.untyped_storage()._cdata
+    sharers = recorder._storages.get(memory, [])
+    relatives = (*sharers, *related_views(recorder, tensor), *sharing_arrays(recorder, tensor, source))
+    if any(recorder._inputs[i].payload.storage.written for i in relatives):
+        raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
+    guard, spec = describe(recorder, tensor, source, dims)
+    recorder.guards.add(source, "tensor", guard)
+    unrecorded = bool(leaf) and is_unrecorded(tensor)
+    if unrecorded:
+        recorder.guards.add(source, "python", is_unrecorded, "a view that was made under no_grad")
+        spec = spec.with_(requires_grad=False)
+    node = recorder.graph.add_input(
+        spec, short_name(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
+    )
+    payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=leaf)
+    payload.storage.unrecorded = unrecorded
+    recorder._inputs.append(GraphInput(tensor, source, payload))
+    recorder._by_id[id(tensor)] = payload
+    recorder._storages[memory] = [*sharers, index]
+    base = tensor._base
+    views = recorder._views.get(id(base), [])
+    if base is not None:
+        recorder._views[id(base)] = [*views, index]
+
+    def undo() -> None:
+        del recorder._by_id[id(tensor)]
+        recorder._storages[memory] = sharers
+        if base is not None:
+            recorder._views[id(base)] = views
+
+    recorder._journal.append(undo)
+    return payload
+
+
+def related_views(recorder: Recorder, tensor: torch.Tensor) -> list[int]:
+    """The inputs that are, to autograd, views of one tensor with this one, or that tensor: a write to one makes the
+    histories of all others anew, also where `.data = ...` has given them other memory."""
+    base = tensor if tensor._base is None else tensor._base
+    found = list(recorder._views.get(id(base), ()))
+    known = recorder._by_id.get(id(base))
+    if known is not None and known.storage.input is not None:
+        found.append(known.storage.input)
+    return found
+
+
+def sharing_arrays(recorder: Recorder, tensor: torch.Tensor, source: Source) -> list[int]:
+    """The inputs that are in the same memory as this one without a common storage: one of them is an array."""
+    is_array = is_array_source(source)
+    if not is_array and not recorder.has_arrays:
+        return []
+    recorder.has_arrays = True
+    begin, end = memory_range(tensor)
+    found = []
+    for i, entry in enumerate(recorder._inputs):
+        if isinstance(entry.value, torch.Tensor) and entry.value is not tensor and (
+                is_array or is_array_source(entry.source)):
+            low, high = memory_range(entry.value)
+            if low < end and begin < high:
+                found.append(i)
+    return found
+
+
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's storage begins and ends."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _is_kept_up(tensor: torch.Tensor) -> bool:
+    """Whether autograd makes the tensor's history anew behind a write: it is a view that may be written to."""
+    return tensor.requires_grad and tensor._base is not None and _creation_meta(tensor) == _PLAIN_VIEW
+
+
+def ask_leaf(tensor: torch.Tensor) -> bool:
+    """Whether a tensor from outside is a leaf. Uncapturable for views that a graph cannot hold."""
+    if torch.is_inference_mode_enabled() and tensor.requires_grad and tensor._base is not None:
+        # autograd would bring the view's history up to date, which inference mode does not let it
+        return False
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        what = "one of several views, made at once, of a tensor that was written to since: eager refuses to read it"
+        raise Uncapturable("unsupported_tensor", what) from None
+
+
+def check_kind(tensor: torch.Tensor) -> None:
+    """Uncapturable for tensors that a graph cannot hold."""
+    if type(tensor) not in PLAIN_CLASSES:
+        raise Uncapturable("unsupported_tensor", f"a tensor of class {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise Uncapturable("unsupported_tensor", f"a tensor with layout {tensor.layout}")
+    if tensor.is_quantized:
+        raise Uncapturable("unsupported_tensor", "a quantised tensor")
+    if tensor.is_nested:
+        raise Uncapturable("unsupported_tensor", "a nested tensor")
+    if tensor.is_meta:
+        raise Uncapturable("unsupported_tensor", "a meta tensor")
+    if tensor.is_conj() or tensor.is_neg():
+        raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
+    if tensor._is_zerotensor():
+        raise Uncapturable("unsupported_tensor", "a tensor of zeros without memory")
+    if counts_versions(tensor) == tensor.is_inference():
+        raise Uncapturable("unsupported_tensor", "a tensor made in inference mode that got memory from outside of it")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
+        raise Uncapturable("unsupported_tensor", "a tensor inside a torch.func transform")
+    if (
+        torch.autograd.forward_ad._current_level >= 0
+        and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+    ):
+        raise Uncapturable("unsupported_tensor", "a tensor with a forward-mode tangent")
+
+
+def describe(
+    recorder: Recorder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
+) -> tuple[TensorGuard, TensorSpec]:
+    """The guard and the spec of an input, with symbols for its dynamic axes."""
+    sizes: list[Dim] = list(tensor.shape)
+    ranges: list[tuple[sympy.Symbol, int, int | None]] = []
+    if dims is not None:
+        for axis, dim in enumerate(dims):
+            kind, low, high = dim if isinstance(dim, tuple) else (dim, None, None)
+            if kind == "dynamic" and sizes[axis] >= 2:
+                symbol = recorder.sizes.new_symbol(tensor.shape[axis], source, axis, max(low or 2, 2), high)
+                info = recorder.sizes.symbols[symbol]
+                info.marked = isinstance(dim, tuple)
+                ranges.append((symbol, info.low, info.high))
+                sizes[axis] = symbol
+    strides = symbolic_strides(tensor, sizes) if ranges else tuple(tensor.stride())
+    spec = TensorSpec(tensor.dtype, tuple(sizes), strides, tensor.device, tensor.requires_grad)
+    guard = TensorGuard(
+        type(tensor),
+        tensor.dtype,
+        tensor.device,
+        tensor.requires_grad,
+        spec.shape,
+        spec.stride,
+        torch._C._dispatch_keys(tensor).raw_repr(),
+        tuple(ranges),
+        tensor.is_inference(),
+    )
+    return guard, spec
+
+
+def symbolic_strides(tensor: torch.Tensor, sizes: list[Dim]) -> tuple[Dim, ...]:
+    """Strides as products of the symbolic sizes where the real ones are; ints elsewhere."""
+    strides: list[Dim] = list(tensor.stride())
+    # From the innermost axis out: an axis that starts where another one ends has that one's extent as its stride.
+    order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis] != 1, -axis))
+    extent_real, extent = 1, 1
+    for axis in order:
+        if tensor.stride(axis) == extent_real:
+            strides[axis] = extent
+            extent_real, extent = extent_real * tensor.shape[axis], extent * sizes[axis]
+        elif tensor.stride(axis):
+            extent_real, extent = tensor.stride(axis) * tensor.shape[axis], tensor.stride(axis) * sizes[axis]
+    return tuple(strides)
+
+
+def starts_its_memory(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor's first element is the first of its storage."""
+    return tensor.storage_offset() == 0
+
+
+def takes_writes(tensor: torch.Tensor) -> bool:
+    """Guard: autograd lets an in-place operation change the tensor, and give it a history. It is neither a leaf that
+    requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
+    that was: autograd asks how the view was made). And its history is that of the memory, to which autograd adds what
+    it writes: a view that one operation on lists has written twice keeps the one from in between. Nor has its base got
+    one that it has yet to get: until then autograd takes it for a leaf. And a view shows the memory of its base:
+    `.data = ...` may have given it another."""
+    base = tensor._base
+    if base is not None and (_creation_meta(tensor) != _PLAIN_VIEW or
+                             base.untyped_storage()._cdata != tensor.untyped_storage()._cdata or
+                             history_is_late(tensor)):
+        return False
+    if not tensor.requires_grad:
+        return base is None or not base.requires_grad
+    try:
+        return not tensor.is_leaf and (base is None or base.requires_grad and not base.is_leaf
+                                       and _comes_from(tensor.grad_fn, base.grad_fn))
+    except RuntimeError:  # a view whose base was written to, in a way that autograd cannot follow
+        return False
+
+
+def _comes_from(view: Any, base: Any) -> bool:
+    """Whether a node of autograd's lies behind another one by first edges only, as a view's does: not too many."""
+    for _ in range(_MOST_VIEWS):
+        if view is base:
+            return True
+        edges = view.next_functions
+        if not edges or (view := edges[0][0]) is None:
+            return False
+    return False
+
+
+_MOST_VIEWS = 32
+_creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
+_PLAIN_VIEW = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
+
+
+def owns_its_memory(tensor: torch.Tensor) -> bool:
+    """Guard: autograd does not know the tensor as a view."""
+    return tensor._base is None
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a leaf of the autograd graph, and no view that was made under no_grad of one that is not."""
+    return tensor.is_leaf and (tensor._base is None or not tensor._base.requires_grad)
+
+
+def is_unrecorded(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a view, made under no_grad, of one that requires grad, as it says itself. Autograd knows
+    nothing of it."""
+    base = tensor._base
+    return base is not None and base.requires_grad and tensor.requires_grad and tensor.is_leaf
+
+
+def is_no_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor was computed under autograd."""
+    return not tensor.is_leaf
+
+
+def shows_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is a view of a leaf that requires grad."""
+    base = tensor._base
+    return base is not None and base.requires_grad and base.is_leaf
+
+
+def shows_no_leaf(tensor: torch.Tensor) -> bool:
+    """Guard: the tensor is no view of a leaf that requires grad."""
+    return not shows_leaf(tensor)
+
+
+def view_kind(tensor: torch.Tensor) -> Any:
+    """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
+    return None if tensor._base is None else _creation_meta(tensor)
+
+
+@functools.cache
+def has_view_kind(kind: Any) -> Callable[[torch.Tensor], bool]:
+    """Guard: `view_kind` is this."""
+    def has_kind(tensor: torch.Tensor) -> bool:
+        return bool(view_kind(tensor) == kind)
+
+    return has_kind
+
+
+def guard_history(recorder: Recorder, entry: GraphInput, why: str) -> None:
+    """Guard whether a tensor from outside that requires grad is a leaf, a view of one, and which kind of view."""
+    tensor: torch.Tensor = entry.value
+    if not entry.payload.storage.unrecorded:  # of which that is guarded
+        recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, why)
+    recorder.guards.add(entry.source, "python", shows_leaf if shows_leaf(tensor) else shows_no_leaf, why)
+    recorder.guards.add(entry.source, "python", has_view_kind(view_kind(tensor)), why)
+
+
+def views_require_grad(tensor: torch.Tensor) -> bool:
+    """Guard: a view of the tensor that is made under no_grad requires grad, as the base of both does."""
+    base = tensor._base
+    return (tensor if base is None else base).requires_grad
+
+
+def views_require_none(tensor: torch.Tensor) -> bool:
+    """Guard: such a view does not."""
+    return not views_require_grad(tensor)
+
+
+def check_write_under_grad(recorder: Recorder, entry: GraphInput, target: TracedTensor) -> None:
+    """An in-place operation on an input or a view of it, recorded by autograd. Raises UserError where eager would."""
+    real: torch.Tensor = entry.value
+    if any(step.multi for step in target.chain) or real._base is not None and _creation_meta(real) != _PLAIN_VIEW:
+        raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
+    if real.requires_grad and entry.payload.is_leaf:
+        what = "a view of a leaf" if target.chain or real._base is not None else "a leaf"
+        raise UserError(RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation."))
+    if not takes_writes(real):
+        raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
+    recorder.guards.add(entry.source, "python", takes_writes, "an in-place operation")

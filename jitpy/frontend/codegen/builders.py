@@ -1,0 +1,291 @@
+"""Builds the objects that tracing only imagined: one function for each kind of Value.
+
+Objects that may refer to themselves are made empty, remembered, and filled. Values that are defined elsewhere have
+their builders there.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..models.builtins.symbolic_text import TextValue
+from ..polyfills import ORIGINALS
+from ..values.base import (
+    BoxedValue,
+    BuiltinMethodValue,
+    CellValue,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    FunctionValue,
+    ListValue,
+    MethodValue,
+    ObjectValue,
+    RangeValue,
+    ScalarValue,
+    SetValue,
+    SliceValue,
+    StandInValue,
+    SuperValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+)
+from .frame_code import Emitter, builds, later, unreconstructable
+
+
+@builds(ListValue)
+def _list(emitter: Emitter, value: ListValue) -> None:
+    if value.cls is list and all(_is_leaf(v) for v in value.items):
+        emitter.emit("BUILD_LIST", emitter.load_many(value.items))
+        emitter.remember(value)
+        return
+    if value.cls is list:
+        emitter.emit("BUILD_LIST", 0)
+    else:
+        emitter.call(list.__new__, lambda: emitter.const_object(value.cls))
+    emitter.remember(value)
+    if value.items:
+        emitter.call(list.extend, lambda: emitter.load(value), lambda: emitter.load_list(value.items))
+        emitter.emit("POP_TOP")
+    emitter.fill_attrs(value)
+
+
+@builds(TupleValue)
+def _tuple(emitter: Emitter, value: TupleValue) -> None:
+    if value.cls is tuple:
+        emitter.emit("BUILD_TUPLE", emitter.load_many(value.items))
+    elif hasattr(value.cls, "n_sequence_fields") or value.cls is torch.Size:
+        emitter.call(value.cls, lambda: emitter.load_list(value.items))
+    else:
+        emitter.call(tuple.__new__, lambda: emitter.const_object(value.cls),
+                     lambda: emitter.load_list(value.items))
+    emitter.remember(value)
+    emitter.fill_attrs(value)
+
+
+@builds(DictValue)
+def _dict(emitter: Emitter, value: DictValue) -> None:
+    if value.instance is not None:
+        emitter.load_dict_of(value.instance)
+        emitter.remember(value)
+        return
+    pairs = emitter.world.dict_items(value)
+    if value.cls is dict:
+        emitter.emit("BUILD_MAP", 0)
+        setter: Any = None
+    elif issubclass(value.cls, collections.OrderedDict):
+        emitter.call(collections.OrderedDict.__new__, lambda: emitter.const_object(value.cls))
+        setter = collections.OrderedDict.__setitem__
+    elif issubclass(value.cls, collections.defaultdict):
+        emitter.call(collections.defaultdict.__new__, lambda: emitter.const_object(value.cls))
+        setter = dict.__setitem__
+    else:
+        emitter.call(dict.__new__, lambda: emitter.const_object(value.cls))
+        setter = dict.__setitem__
+    emitter.remember(value)
+    for key, item in pairs:
+        key_value = emitter.world.dict_key_value(value, key)
+        emitter.set_item(value, setter, key_value, item)
+    emitter.fill_attrs(value)
+
+
+@builds(SetValue)
+def _set(emitter: Emitter, value: SetValue) -> None:
+    def items() -> None:
+        emitter.emit("BUILD_LIST", emitter.load_many(value.items[key] for key in added))
+
+    def comes_out(listed: Iterable[Any]) -> bool:
+        """Whether a set of what is listed has the order of this one; nobody's `__eq__` is asked."""
+        return list(map(id, value.cls(listed))) == list(map(id, value.twin))
+
+    order = added = list(value.twin)
+    plain = value.cls in (set, frozenset)
+    if plain and not comes_out(order) and comes_out(value.items):
+        added = order = list(value.items)
+    if plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
+        twin = value.twin.copy()  # a history that listing its elements does not tell
+        emitter.call(value.cls.copy, lambda: emitter.const(twin))
+    elif plain:
+        emitter.call(value.cls, items)
+    else:
+        base = frozenset if issubclass(value.cls, frozenset) else set
+        emitter.call(base.__new__, lambda: emitter.const_object(value.cls), items)
+        if base is set:
+            emitter.emit("COPY", 1)
+            name = emitter.store_temp()
+            emitter.call(set.update, lambda: emitter.emit("LOAD_FAST", name), items)
+            emitter.emit("POP_TOP")
+    emitter.remember(value)
+    emitter.fill_attrs(value)
+
+
+@builds(ObjectValue)
+def _object(emitter: Emitter, value: ObjectValue) -> None:
+    if value.cls in ORIGINALS:
+        raise unreconstructable(value, value.born)
+    base = types.SimpleNamespace if issubclass(value.cls, types.SimpleNamespace) else object
+    emitter.call(base.__new__, lambda: emitter.const_object(value.cls))
+    emitter.remember(value)
+    emitter.fill_attrs(value)
+
+
+@builds(BoxedValue)
+def _boxed(emitter: Emitter, value: BoxedValue) -> None:
+    emitter.call(value.base.__new__, lambda: emitter.const_object(value.cls), lambda: emitter.load(value.plain))
+    emitter.remember(value)
+    emitter.fill_attrs(value)
+
+
+@builds(StandInValue)
+def _stand_in(emitter: Emitter, value: StandInValue) -> None:
+    fill = getattr(value.body, "fill", None)
+    if fill is None:
+        emitter.call(lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls),
+                     *_hidden(emitter, value))
+        emitter.remember(value)
+    else:
+        emitter.call(lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls))
+        emitter.remember(value)
+        fill_stand_in(emitter, value)
+    emitter.fill_attrs(value)
+
+
+def fill_stand_in(emitter: Emitter, value: StandInValue) -> None:
+    """Fill an object that exists with what tracing knows of its hidden state."""
+    emitter.call(lambda: emitter.const(value.body.fill), later(emitter.load, value), *_hidden(emitter, value))
+    emitter.emit("POP_TOP")
+
+
+def _hidden(emitter: Emitter, value: StandInValue) -> list[Callable[[], None]]:
+    return [later(emitter.load, value.hidden[name]) for name in value.body.state]
+
+
+@builds(FunctionValue)
+def _function(emitter: Emitter, value: FunctionValue) -> None:
+    cells = emitter.parts(value, value.closure or ())
+    if cells is None:
+        emitter.load(value)
+        return
+
+    def closure() -> None:
+        if cells:
+            emitter.load_tuple(cells)
+        else:
+            emitter.emit("LOAD_CONST", None)
+
+    def defaults() -> None:
+        if value.defaults:
+            emitter.emit("BUILD_TUPLE", emitter.load_many(value.defaults))
+        else:
+            emitter.emit("LOAD_CONST", None)
+
+    emitter.call(types.FunctionType, lambda: emitter.const(value.code), lambda: emitter.const(value.globals),
+                 lambda: emitter.const(value.name), defaults, closure)
+    emitter.remember(value)
+    if value.kwdefaults:
+        def build() -> None:
+            for key, item in value.kwdefaults.items():  # type: ignore[union-attr]
+                emitter.const(key)
+                emitter.load(item)
+            emitter.emit("BUILD_MAP", len(value.kwdefaults))  # type: ignore[arg-type]
+
+        build()
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "__kwdefaults__")
+    if value.qualname != value.code.co_qualname:
+        emitter.const(value.qualname)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "__qualname__")
+    if value.module is not None and value.module != value.globals.get("__name__"):
+        emitter.const(value.module)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "__module__")
+    if value.doc is not None:
+        emitter.load(value.doc)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "__doc__")
+    if value.annotations is not None:
+        _annotations(emitter, value)
+    if value.attrs is not None and value.attrs.source is None:
+        for key, item in emitter.world.dict_items(value.attrs):
+            emitter.load(item)
+            emitter.load(value)
+            emitter.emit("STORE_ATTR", key)
+
+
+def _annotations(emitter: Emitter, value: FunctionValue) -> None:
+    annotations = value.annotations
+    if isinstance(annotations, TupleValue):
+        items = [emitter.world.force(v) for v in annotations.items]
+        for key, item in zip(items[::2], items[1::2], strict=True):
+            emitter.load(key)
+            emitter.load(item)
+        emitter.emit("BUILD_MAP", len(items) // 2)
+    else:
+        assert annotations is not None
+        emitter.load(annotations)
+    emitter.load(value)
+    emitter.emit("STORE_ATTR", "__annotations__")
+
+
+@builds(CellValue)
+def _cell(emitter: Emitter, value: CellValue) -> None:
+    emitter.call(types.CellType)
+    emitter.remember(value)
+    if isinstance(value.content, Value):
+        emitter.load(value.content)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "cell_contents")
+
+
+@builds(MethodValue)
+def _method(emitter: Emitter, value: MethodValue) -> None:
+    emitter.call(types.MethodType, lambda: emitter.load(value.func), lambda: emitter.load(value.self))
+
+
+@builds(BuiltinMethodValue)
+def _builtin_method(emitter: Emitter, value: BuiltinMethodValue) -> None:
+    # the owner is passed because CPython 3.11 does not check for its absence
+    owner = value.self.cls
+    emitter.call(value.descriptor.__get__, lambda: emitter.load(value.self), lambda: emitter.const_object(owner))
+
+
+@builds(TextValue)
+def _text(emitter: Emitter, value: TextValue) -> None:
+    if value.source is not None:
+        emitter.load_source(value.source)
+        return
+    function = value.function
+    emitter.call(lambda: emitter.const(function), *(later(emitter.load, arg) for arg in value.args))
+    emitter.remember(value)
+
+
+@builds(SuperValue)
+def _super(emitter: Emitter, value: SuperValue) -> None:
+    emitter.call(super, lambda: emitter.const_object(value.start), lambda: emitter.load(value.obj))
+
+
+@builds(SliceValue)
+def _slice(emitter: Emitter, value: SliceValue) -> None:
+    emitter.call(slice, *(later(emitter.load, v) for v in (value.start, value.stop, value.step)))
+
+
+@builds(RangeValue)
+def _range(emitter: Emitter, value: RangeValue) -> None:
+    emitter.call(range, *(later(emitter.load, v) for v in (value.start, value.stop, value.step)))
+
+
+@builds(DictViewValue)
+def _view(emitter: Emitter, value: DictViewValue) -> None:
+    emitter.call(getattr(value.base, value.kind), lambda: emitter.load(value.of))
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, (ConstValue, TensorValue, ScalarValue, SymValue))

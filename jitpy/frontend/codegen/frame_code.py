@@ -1,0 +1,532 @@
+"""Bytecode that puts Values back into the real world.
+
+An `Emitter` writes the body of a compiled frame: it reloads values by their sources, calls the compiled graph, has the
+objects built that tracing only imagined (`builders.py`), and the changes of those that exist replayed (`replay.py`).
+Everything that comes from outside is loaded before the first change is made (the prelude), so that a later load never
+sees an earlier write.
+
+The body is written twice: a first pass finds which tensors have to come out of the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from bytecode import Bytecode, FreeVar, Instr, Label
+
+from ...ir.algebra import sympy
+from ...ir.sizes_expr import python_text
+from ...runtime.autograd_node import forget_history
+from ...runtime.lifetimes import is_mortal
+from ..breaks import GraphBreak, Restart
+from ..bytecode.code import param_names
+from ..capture import front_calls
+from ..capture.history import retain_gradient
+from ..guards.source import (
+    CallSource,
+    ClosureCellSource,
+    ClosureSource,
+    ConstSource,
+    GlobalsSource,
+    LocalSource,
+    Source,
+    StepSource,
+)
+from ..interpreter.trace_context import World, own_dict
+from ..models.tensors.computed_sizes import number_of
+from ..values.base import (
+    ConstValue,
+    GeneratorValue,
+    NullValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SymValue,
+    TensorValue,
+    Value,
+)
+
+_PY311 = sys.version_info < (3, 12)
+_PY313 = sys.version_info >= (3, 13)
+_SIMPLE_CONSTANTS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
+
+
+class _Slot:
+    """A placeholder for an object in the constants of code being assembled."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+
+class Emitter:
+    """Writes one function body."""
+
+    def __init__(self, world: World, code: types.CodeType) -> None:
+        self.world = world
+        self.code = code
+        self.params = param_names(code)
+        self.line = code.co_firstlineno
+        self.prelude: list[Any] = []
+        self.body: list[Any] = []
+        self.out: list[Any] = self.body
+        self._memo: dict[int, str] = {}
+        self._sources: dict[Any, str] = {}
+        self._held: list[Any] = []
+        #: what is written once all changes of existing objects are replayed
+        self._afterwards: list[Callable[[], None]] = []
+        self._temps = 0
+        self.is_break = False  # whether other code goes on where this one ends
+        #: graph results wanted: payloads in order of first use
+        self.live: list[Any] = []
+        self._live_ids: dict[int, int] = {}
+        #: where each live payload is found: ("output", temp name) or ("input", Source); empty in the first pass
+        self.places: list[tuple[str, Any]] | None = None
+        #: where the code calls a callable with a tuple of arguments, as `return callable(*arguments)`
+        self.hand_over = Label()
+        self.uses_hand_over = False
+
+    # -- instructions ---------------------------------------------------------------------------------------
+
+    def emit(self, name: str, *arg: Any) -> None:
+        self.out.append(Instr(name, *arg, lineno=self.line))
+
+    def const(self, obj: Any) -> None:
+        """Push an object."""
+        if isinstance(obj, _SIMPLE_CONSTANTS):
+            self.emit("LOAD_CONST", obj)
+        else:
+            self.emit("LOAD_CONST", _Slot(obj))
+
+    def const_object(self, obj: Any) -> None:
+        """Push an object of the program's, which the code does not keep alive if it is mortal."""
+        made = self.world.made.get(id(obj))
+        if made is not None:
+            self.load(made)
+        elif is_mortal(obj):
+            self.call(weakref.ref(obj))
+        else:
+            self.const(obj)
+
+    def temp(self) -> str:
+        self._temps += 1
+        return f"___t{self._temps}"
+
+    def store_temp(self) -> str:
+        name = self.temp()
+        self.emit("STORE_FAST", name)
+        return name
+
+    def call(self, function: Any, *loads: Callable[[], None]) -> None:
+        """Push `function(*args)`; each of `loads` pushes one argument. `function` is an object or a loader."""
+        push = function if getattr(function, "__name__", "") == "<lambda>" else (lambda: self.const(function))
+        if _PY313:
+            push()
+            self.emit("PUSH_NULL")
+        else:
+            self.emit("PUSH_NULL")
+            push()
+        for load in loads:
+            load()
+        self.finish_call(len(loads))
+
+    def finish_call(self, count: int) -> None:
+        if _PY311:
+            self.emit("PRECALL", count)
+        self.emit("CALL", count)
+
+    def return_call(self, function: Any, arguments: Callable[[], None]) -> None:
+        """`return function(*arguments)`, from a frame that is not seen from then on; `arguments` pushes a tuple."""
+        if _PY313:
+            self.const(function)
+            self.emit("PUSH_NULL")
+        else:
+            self.emit("PUSH_NULL")
+            self.const(function)
+        arguments()
+        self.emit("JUMP_BACKWARD_NO_INTERRUPT", self.hand_over)
+        self.uses_hand_over = True
+
+    def closure_cell(self, name: str) -> None:
+        """Push a closure cell itself."""
+        self.emit("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(name))
+
+    # -- sources --------------------------------------------------------------------------------------------
+
+    def load_source(self, source: Source) -> None:
+        """Push the real value at a source, loaded in the prelude (once)."""
+        if isinstance(source, LocalSource):
+            self.emit("LOAD_FAST", source.name)
+            return
+        if isinstance(source, ConstSource):
+            self.const_object(source.value)
+            return
+        if isinstance(source, GlobalsSource):
+            self.const(self.world.root_globals)
+            return
+        if isinstance(source, ClosureCellSource):
+            self.closure_cell(source.name)
+            return
+        if isinstance(source, CallSource):
+            self.emit("LOAD_FAST", self.result_name(source))
+            return
+        key = source.key()
+        name = self._sources.get(key)
+        if name is None:
+            before, self.out = self.out, self.prelude
+            self._load_path(source)
+            name = self._sources[key] = self.store_temp()
+            self.out = before
+        self.emit("LOAD_FAST", name)
+
+    @staticmethod
+    def result_name(source: CallSource) -> str:
+        """Where a result of a call in front of the graph is."""
+        return f"___r{source.number}"
+
+    def load_number(self, value: Any) -> None:
+        """Push a number that is known without the graph (`front_calls.is_beside_graph`)."""
+        if not hasattr(value, "meta"):
+            self.const(value)
+        elif "source" in value.meta:
+            self.load_source(value.meta["source"])
+        elif (function := front_calls.function_of(value)) is None:
+            self.load_number(value.args[0])
+        else:
+            self.call(lambda: self.const(function), *(later(self.load_number, arg) for arg in value.args))
+
+    def _load_path(self, source: Source) -> None:
+        """Push the value at a path, for the prelude."""
+        if isinstance(source, ClosureSource):
+            self.emit("LOAD_DEREF", FreeVar(source.name))
+            return
+        assert isinstance(source, StepSource), source
+        base, kind, arg = source.parent, source.kind, source.arg
+        if kind == "item" and isinstance(base, GlobalsSource) and isinstance(arg, str):
+            self.emit("LOAD_GLOBAL", (False, arg))
+        elif kind == "attr":
+            self.load_source(base)
+            self.load_attr(arg)
+        elif kind == "dict" and base.key() in self.world.own_access:
+            self.call(own_dict, lambda: self.load_source(base))
+        elif kind == "dict":
+            self.load_source(base)
+            self.load_attr("__dict__")
+        elif kind in ("item", "index"):
+            kinds = self.world.container_kinds.get(base.key())
+            if kinds is not None:
+                getter = kinds.__getitem__
+                self.call(getter, lambda: self.load_source(base), lambda: self.const(arg))
+            else:
+                self.load_source(base)
+                self.const(arg)
+                self.emit("BINARY_SUBSCR")
+        elif kind == "type":
+            self.call(type, lambda: self.load_source(base))
+        elif kind == "slot":
+            self.call(arg.__get__, lambda: self.load_source(base))
+        elif kind == "cell":
+            self.load_source(base)
+            self.load_attr("cell_contents")
+        else:
+            raise AssertionError(kind)
+
+    def load_attr(self, name: str) -> None:
+        self.emit("LOAD_ATTR", name if _PY311 else (False, name))
+
+    # -- values ---------------------------------------------------------------------------------------------
+
+    def load(self, value: Value) -> None:
+        """Push the real object that a Value stands for."""
+        if isinstance(value, NullValue):
+            self.emit("PUSH_NULL")
+            return
+        if isinstance(value, ConstValue):
+            if type(value.value) in (float, complex) and value.value != value.value:
+                self._load_nan(value)
+            else:
+                self.const(value.value)
+            return
+        name = self._memo.get(id(value))
+        if name is not None:
+            self.emit("LOAD_FAST", name)
+            return
+        if isinstance(value, SymValue):
+            self._load_expression(value.expr)
+            return
+        if isinstance(value, PyValue) and type(value) not in _BUILDERS:
+            if value.source is None:
+                self.const_object(value.obj)
+            else:
+                self.load_source(value.source)
+            return
+        if value.source is not None:
+            self.load_source(value.source)
+            return
+        if isinstance(value, (TensorValue, ScalarValue)):
+            if isinstance(value, TensorValue) and value.traced in self.world.recorder.parameters.data:
+                self._build_parameter(value)
+                return
+            if isinstance(value, ScalarValue) and front_calls.is_beside_graph(value.traced.node):
+                self.load_number(value.traced.node)
+                return
+            self._load_live(value.traced)
+            if isinstance(value, TensorValue) and self.world.recorder.bets.retains(value.traced):
+                self.remember(value)
+                self.afterwards(later(self._retain_gradient, value))
+            if isinstance(value, TensorValue) and value.traced.is_late and value.traced.storage.input is None:
+                self.remember(value)
+                self.afterwards(later(self._forget_history, value))
+            if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
+                self.remember(value)
+                self.fill_attrs(value)
+            return
+        build = _BUILDERS.get(type(value))
+        if build is None:
+            raise unreconstructable(value, -1)
+        build(self, value)
+
+    def parts(self, value: Value, parts: Iterable[Value]) -> list[str] | None:
+        """Build the parts of an object first: their temporaries, or None where that has built the object itself, since
+        one of them refers to it."""
+        names = []
+        for part in parts:
+            self.load(part)
+            names.append(self.store_temp())
+        return names if id(value) not in self._memo else None
+
+    def has_built(self, value: Value) -> bool:
+        return id(value) in self._memo
+
+    def _load_nan(self, value: ConstValue) -> None:
+        """Programs tell NaNs apart: one from outside is that very one, one that was computed is new in each call."""
+        name = self._memo.get(id(value.value))
+        if value.source is not None:
+            self.load_source(value.source)
+        elif name is not None:
+            self.emit("LOAD_FAST", name)
+        else:
+            self.call(operator.neg, lambda: self.const(-value.value))
+            self.emit("COPY", 1)
+            self._memo[id(value.value)] = self.store_temp()
+
+    def remember(self, value: Value) -> None:
+        """Keep the object on top of the stack as the one that `value` stands for."""
+        self._held.append(value)
+        self.emit("COPY", 1)
+        self._memo[id(value)] = self.store_temp()
+
+    def load_early(self, value: Value, load: Callable[[], None]) -> None:
+        """Push an object that `load` makes in the prelude."""
+        before, self.out = self.out, self.prelude
+        load()
+        name = self.store_temp()
+        self.out = before
+        self._held.append(value)
+        self._memo[id(value)] = name
+        self.emit("LOAD_FAST", name)
+
+    def afterwards(self, write: Callable[[], None]) -> None:
+        """Have something written once all changes of existing objects are replayed."""
+        self._afterwards.append(write)
+
+    def write_afterwards(self) -> None:
+        while self._afterwards:
+            self._afterwards.pop(0)()
+
+    def _load_live(self, payload: Any) -> None:
+        position = self._live_ids.get(id(payload))
+        if position is None:
+            position = self._live_ids[id(payload)] = len(self.live)
+            self.live.append(payload)
+        if self.places is None:
+            self.emit("LOAD_CONST", None)
+            return
+        kind, where = self.places[position]
+        if kind == "input":
+            self.load_source(where)
+        else:
+            self.emit("LOAD_FAST", where)
+
+    def _load_expression(self, expr: sympy.Expr) -> None:
+        symbols = sorted(expr.free_symbols, key=str)
+        if len(symbols) == 1 and symbols[0] == expr:
+            self.load_symbol(expr)
+            return
+        text = python_text(expr)
+        function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", {})
+        self.call(lambda: self.const(function), *(later(self.load_symbol, s) for s in symbols))
+
+    def load_symbol(self, symbol: Any) -> None:
+        """Push the run-time value of a size symbol."""
+        info = self.world.sizes.symbols[symbol]
+        if info.unbacked:
+            self.load(ScalarValue(number_of(self.world.recorder, symbol)))
+            return
+        self.load_source(info.source)
+        if info.dim is not None:
+            self.load_attr("shape")
+            self.emit("LOAD_CONST", info.dim)
+            self.emit("BINARY_SUBSCR")
+
+    def load_tuple(self, names: list[str]) -> None:
+        """Push the tuple of some temporaries."""
+        for name in names:
+            self.emit("LOAD_FAST", name)
+        self.emit("BUILD_TUPLE", len(names))
+
+    def load_many(self, values: Iterable[Any]) -> int:
+        count = 0
+        for value in values:
+            self.load(self.world.force(value))
+            count += 1
+        return count
+
+    def load_list(self, items: Iterable[Any]) -> None:
+        self.emit("BUILD_LIST", self.load_many(items))
+
+    def _build_parameter(self, value: TensorValue) -> None:
+        data = self.world.recorder.parameters.data[value.traced]
+        self.call(torch.Tensor._make_subclass, later(self.const, value.cls), later(self._load_live, data),
+                  later(self.const, value.traced.spec.requires_grad))
+        self.remember(value)
+        if value.grad is not None and not (isinstance(value.grad, ConstValue) and value.grad.value is None):
+            self.load(value.grad)
+            self.load(value)
+            self.emit("STORE_ATTR", "grad")
+        self.fill_attrs(value)
+
+    def _retain_gradient(self, value: TensorValue) -> None:
+        """A result that was told to retain its gradient, and may have got one."""
+        assert value.grad is not None
+        self.call(retain_gradient, later(self.load, value), later(self.load, value.grad))
+        self.emit("POP_TOP")
+
+    def _forget_history(self, value: TensorValue) -> None:
+        """A view that is older than the history of what it shows: nobody has asked for its own yet."""
+        self.call(forget_history, later(self.load, value))
+        self.emit("POP_TOP")
+
+    def set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
+        """`target[key] = item`, by a class's own `__setitem__` where one is given."""
+        if setter is None:
+            self.load(item)
+            self.load(target)
+            self.load(key)
+            self.emit("STORE_SUBSCR")
+        else:
+            self.call(setter, later(self.load, target), later(self.load, key), later(self.load, item))
+            self.emit("POP_TOP")
+
+    def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
+        """Give a new instance its attributes; the instance stays on the stack."""
+        if value.attrs is not None and value.attrs.source is None:
+            for key, item in self.world.dict_items(value.attrs):
+                self.load(item)
+                self.load_dict_of(value)
+                self.const(key)
+                self.emit("STORE_SUBSCR")
+        slots = value.slots if isinstance(value, ObjectValue) else None
+        for descriptor, item in (slots or {}).items():
+            if isinstance(item, Value) and id(descriptor.__objclass__) in self.world.made:
+                self.call(object.__setattr__, later(self.load, value), later(self.const, descriptor.__name__),
+                          later(self.load, item))
+                self.emit("POP_TOP")
+            elif isinstance(item, Value):
+                self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
+                self.emit("POP_TOP")
+
+    def load_dict_of(self, value: Value) -> None:
+        """Push the `__dict__` of an instance."""
+        if isinstance(value.cls.__getattribute__, types.FunctionType):
+            self.call(own_dict, later(self.load, value))
+        else:
+            self.load(value)
+            self.load_attr("__dict__")
+
+    # -- assembling -----------------------------------------------------------------------------------------
+
+    def assemble(self) -> types.CodeType:
+        """The code object: positional parameters of the original, its free variables, prelude then body."""
+        code = self.code
+        head: list[Any] = []
+        free = list(code.co_freevars)
+        if free:
+            head.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
+        if self.uses_hand_over:
+            # What lies before RESUME is hidden from tracebacks: the frame is the resume function's from then on.
+            begin = Label()
+            head += [Instr("JUMP_FORWARD", begin, lineno=code.co_firstlineno), self.hand_over,
+                     Instr("CALL_FUNCTION_EX", 0, lineno=code.co_firstlineno),
+                     Instr("RETURN_VALUE", lineno=code.co_firstlineno), begin]
+        head.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+        bytecode = Bytecode([*head, *self.prelude, *self.body])
+        bytecode.argnames = list(self.params)
+        bytecode.argcount = len(self.params)
+        bytecode.freevars = free
+        bytecode.name = code.co_name
+        bytecode.qualname = code.co_qualname
+        bytecode.filename = code.co_filename
+        bytecode.first_lineno = code.co_firstlineno
+        bytecode.flags = code.co_flags & 0x10 | 0x03
+        return assemble(bytecode)
+
+
+#: what instructions that leave more on the stack than they take begin with
+_PUSHING = ("LOAD_", "PUSH_", "COPY", "BUILD_", "FOR_ITER", "BEFORE_WITH", "IMPORT_FROM", "GET_LEN", "MATCH_")
+
+
+def assemble(bytecode: Bytecode) -> types.CodeType:
+    """Assemble, then put the real objects where the constants hold placeholders."""
+    # What nothing bounds but the program's data (the items of a list) may all lie on the stack at once.
+    depth = 64 + sum(i.arg if i.name == "UNPACK_SEQUENCE" else i.name.startswith(_PUSHING)
+                     for i in bytecode if isinstance(i, Instr))
+    code = bytecode.to_code(stacksize=depth, compute_exception_stack_depths=False)
+    return code.replace(co_consts=tuple(c.obj if isinstance(c, _Slot) else c for c in code.co_consts))
+
+
+def slot(obj: Any) -> Any:
+    """A constant operand for `Instr`: simple ones as they are, others through a placeholder."""
+    return obj if isinstance(obj, _SIMPLE_CONSTANTS) else _Slot(obj)
+
+
+def unreconstructable(value: Value, born: int) -> Exception:
+    """What to raise for a Value that cannot be handed to plain Python: trace again without making it."""
+    cause = GraphBreak("generator" if isinstance(value, GeneratorValue) else "unsupported_value",
+                       f"{value.describe()} is alive at a graph break")
+    if born > 0:
+        return Restart(born, cause)
+    return Unreconstructable(cause)
+
+
+class Unreconstructable(Exception):
+    """A Value cannot be built in plain Python, and where it was made is not known."""
+
+    def __init__(self, cause: GraphBreak) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def later(function: Callable[..., None], *args: Any) -> Callable[[], None]:
+    def run() -> None:
+        function(*args)
+
+    return run
+
+
+def builds(kind: type) -> Callable[[Any], Any]:
+    """Register what builds the objects that Values of one kind stand for."""
+
+    def register(function: Callable[[Emitter, Any], None]) -> Any:
+        _BUILDERS[kind] = function
+        return function
+
+    return register
+
+
+_BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {}

@@ -1,0 +1,172 @@
+"""Builtin iterators that tracing made, rebuilt as real ones that stand where they stood."""
+
+from __future__ import annotations
+
+import collections
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..breaks import GraphBreak, Restart
+from ..models.builtins.iteration import (
+    END_OF_LIST,
+    DictIterator,
+    EnumerateIterator,
+    FilterIterator,
+    ListIterator,
+    MapIterator,
+    RestIterator,
+    ReverseIterator,
+    SequenceIterator,
+    ZipIterator,
+)
+from ..values.base import BoxedValue, ConstValue, ListValue, ObjectValue, TupleValue, Value
+from .frame_code import Emitter, builds
+
+
+@builds(ListIterator)
+def _list_iterator(emitter: Emitter, value: ListIterator) -> None:
+    emitter.call(list.__iter__, lambda: emitter.load(value.of))
+    emitter.remember(value)
+    if value.index:
+        _advance_at_the_end(emitter, value)
+
+
+@builds(ReverseIterator)
+def _reverse_iterator(emitter: Emitter, value: ReverseIterator) -> None:
+    emitter.call(list.__reversed__ if isinstance(value.of, ListValue) else reversed, lambda: emitter.load(value.of))
+    emitter.remember(value)
+    _advance_at_the_end(emitter, value)
+
+
+def _advance_at_the_end(emitter: Emitter, value: ListIterator | ReverseIterator) -> None:
+    """Put an iterator where it was: not beyond the end of its list, so once that has its items."""
+
+    def advance() -> None:
+        emitter.call(value.cls.__setstate__, lambda: emitter.load(value),  # type: ignore[attr-defined]
+                     lambda: emitter.const(min(value.index, sys.maxsize)))
+        emitter.emit("POP_TOP")
+        if isinstance(value, ListIterator) and value.index >= END_OF_LIST:
+            emitter.call(_end, lambda: emitter.load(value))
+            emitter.emit("POP_TOP")
+
+    emitter.afterwards(advance)
+
+
+@builds(SequenceIterator)
+def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
+    of = value.of
+    if isinstance(of, (ConstValue, BoxedValue)) or isinstance(of, TupleValue) and of.source is not None:
+        # (a tuple from outside is not read as a whole; a derived one may have an `__iter__` of its own)
+        emitter.call(tuple.__iter__ if isinstance(of, TupleValue) else iter, lambda: emitter.load(of))
+        emitter.remember(value)
+        emitter.call(value.cls.__setstate__, lambda: emitter.load(value), lambda: emitter.const(value.index))
+        emitter.emit("POP_TOP")
+        return
+    rest = [emitter.world.force(v) for v in value.items[value.index:]]
+    numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
+    if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
+        step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+        left = range(numbers[0], numbers[-1] + (1 if step > 0 else -1), step) if numbers else range(0)
+        emitter.call(iter, lambda: emitter.const(left))
+    else:
+        emitter.call(iter, lambda: emitter.emit("BUILD_TUPLE", emitter.load_many(rest)))
+    emitter.remember(value)
+
+
+@builds(DictIterator)
+def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
+    if value.changed:
+        raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has changed its size"))
+    kind, index, backwards = (lambda: emitter.const(value.kind)), (lambda: emitter.const(value.index)), \
+        (lambda: emitter.const(value.backwards))
+    if value.finished:
+        emitter.call(advanced, lambda: emitter.emit("BUILD_MAP", 0), kind, lambda: emitter.const(0), backwards)
+    elif value.of.source is not None:  # advanced before the dict is changed, so that it notices the change
+        if not value.of_real_keys:
+            raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has new keys"))
+        source = value.of.source
+        emitter.load_early(value, lambda: emitter.call(advanced, lambda: emitter.load_source(source), kind, index,
+                                                       backwards))
+        return
+    else:
+        emitter.call(iterator_of_size, lambda: emitter.load(value.of), kind, index, backwards,
+                     lambda: emitter.const(len(value.keys)))
+    emitter.remember(value)
+
+
+def _iterator(emitter: Emitter, value: Value) -> Callable[[], None]:
+    """Pushes an iterator for a C function that calls `iter` on it: code of the program's has answered that before."""
+    if isinstance(value, ObjectValue):
+        return lambda: emitter.call(_Given, lambda: emitter.load(value))
+    return lambda: emitter.load(value)
+
+
+@builds(RestIterator)
+def _rest(emitter: Emitter, value: RestIterator) -> None:
+    emitter.load(value.of)
+
+
+@builds(ZipIterator)
+def _zip(emitter: Emitter, value: ZipIterator) -> None:
+    emitter.call(zip, *(_iterator(emitter, it) for it in value.iterators))
+    emitter.remember(value)
+
+
+@builds(EnumerateIterator)
+def _enumerate(emitter: Emitter, value: EnumerateIterator) -> None:
+    emitter.call(enumerate, _iterator(emitter, value.iterator), lambda: emitter.load(value.count))
+    emitter.remember(value)
+
+
+@builds(MapIterator)
+def _map(emitter: Emitter, value: MapIterator) -> None:
+    emitter.call(map, lambda: emitter.load(value.function), *(_iterator(emitter, it) for it in value.iterators))
+    emitter.remember(value)
+
+
+@builds(FilterIterator)
+def _filter(emitter: Emitter, value: FilterIterator) -> None:
+    emitter.call(filter, lambda: emitter.load(value.function), _iterator(emitter, value.iterator))
+    emitter.remember(value)
+
+
+# -- run by compiled code -----------------------------------------------------------------------------------------
+
+
+class _Given:
+    """An iterable with this very iterator."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+    def __iter__(self) -> Any:
+        return self.iterator
+
+
+def _end(iterator: Any) -> None:
+    """Ask an iterator that is at its end once more, so that nothing makes it go on."""
+    next(iterator, None)
+
+
+def advanced(mapping: dict[Any, Any], kind: str, count: int, backwards: bool) -> Any:
+    """An iterator over a dict's keys, values or items, `count` steps in."""
+    ordered = isinstance(mapping, collections.OrderedDict)  # whose order is not that of the dict below it
+    view = getattr(collections.OrderedDict if ordered else dict, kind)(mapping)
+    iterator = reversed(view) if backwards else iter(view)
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, backwards: bool, size: int) -> Any:
+    """`advanced`, made when the dict had `size` items: where it has another number now, the next step raises."""
+    if len(mapping) == size:
+        return advanced(mapping, kind, count, backwards)
+    items = list(dict.items(mapping))
+    dict.clear(mapping)
+    dict.update(mapping, dict.fromkeys(object() for _ in range(size)))
+    iterator = advanced(mapping, kind, count, backwards)
+    dict.clear(mapping)
+    dict.update(mapping, items)
+    return iterator

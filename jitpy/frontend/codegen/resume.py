@@ -1,0 +1,603 @@
+"""Resume functions: code objects that go on in the middle of a frame.
+
+A `ResumePoint` names a place in a code object together with the shape of what is live there. Its function takes the
+values of the stack, then the locals, then those of the inner frames, pushes the stack back and jumps. For a break in an
+inlined callee the outer frames have resume points of their own: the outermost one calls the next inner one where the
+original call was, so that handlers, loops and `with` blocks around the call still apply, and tracing it inlines the
+inner one again.
+
+Resume functions of resume functions do not nest: `origin_of` maps a place in a resume function to the original code.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+from bytecode.instr import InstrLocation
+
+from ..bytecode.code import CodeTable, CodeView, view_of
+from ..values.base import Value
+from .frame_code import assemble, slot
+
+if TYPE_CHECKING:
+    from ..interpreter.interpreter import Frame
+    from ..interpreter.trace_context import World
+
+_PY311 = sys.version_info < (3, 12)
+_PY313 = sys.version_info >= (3, 13)
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place to go on: before instruction `index` of `code` (an original, never a resume function).
+
+    layout    what the stack holds, bottom first: 'value', 'null', or the `Recipe` of an iterator passed in parts
+    locals    names of the bound local variables
+    cells     names of the closure variables
+    first     the frame's first argument is passed as the first one here too, where `super()` looks for it
+    inner     the callee's resume point, whose result is pushed first; `index` is then the instruction after the call
+    raises    an exception is passed last, and raised here instead of going on
+    yields    `index` is the yield at which a generator is suspended: the function makes that generator, and its first
+              `next` takes it to the yield
+    made      the local variables whose iterators are passed in parts
+    until     it is plain Python, up to this place: what goes on there may be traced again; -1: to its end
+    depth     how many stack entries there are at that place
+    """
+
+    code: types.CodeType
+    index: int
+    layout: tuple[str | Recipe, ...]
+    locals: tuple[str, ...]
+    cells: tuple[str, ...]
+    globals_id: int
+    inner: ResumePoint | None = None
+    raises: bool = False
+    yields: bool = False
+    first: bool = False
+    made: tuple[tuple[str, Recipe], ...] = ()
+    until: int | None = None
+    depth: int = 0
+
+    def parameters(self, prefix: str = "") -> list[str]:
+        """Parameter names: the first argument, own stack and locals, the inner point's values (and its closure), the
+        exception."""
+        names = [f"___{prefix}first"] if self.first else []
+        names += [f"___{prefix}s{i}" for i, kind in enumerate(self.layout) if kind != "null"]
+        names += [name if not prefix else f"___{prefix}l{i}" for i, name in enumerate(self.locals)]
+        if self.inner is not None:
+            if self.inner.cells:
+                names.append(f"___{prefix}closure")
+            names += self.inner.parameters(prefix + "i")
+        elif self.raises:
+            names.append(f"___{prefix}exc")
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an iterator that nothing but the stack refers to is made anew, from a tuple of values and from its `parts`.
+
+    kind      'value' (it is the next value), 'same' (what was made as number `number`), 'generator' (suspended at
+              `point`; its parts are cells, stack and locals), 'enumerate', 'zip' or 'rest' (see `polyfills.rest_of`)
+    names     of a generator: `__name__` and `__qualname__`
+    cls       what it is to the program
+    """
+
+    kind: str
+    parts: tuple[Recipe, ...] = ()
+    point: ResumePoint | None = None
+    names: tuple[str, str] = ("", "")
+    cls: type = types.GeneratorType
+    number: int = -1
+
+    def points(self) -> Iterator[ResumePoint]:
+        """Those of the generators in it."""
+        if self.point is not None:
+            yield self.point
+        for part in self.parts:
+            yield from part.points()
+
+
+class Rebuild:
+    """What a resume function makes the iterator of a recipe with."""
+
+    def __init__(self, recipe: Recipe, globals_by_id: dict[int, dict[str, Any]]) -> None:
+        self.recipe = recipe
+        self.globals = {point.globals_id: globals_by_id[point.globals_id] for point in recipe.points()}
+        self.codes = {point: resume_code(point, globals_by_id) for point in recipe.points()}
+
+    def build(self, values: Iterable[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
+        """`combine` makes an iterator of its parts."""
+        return _build(self.recipe, iter(values), [], combine)
+
+    def combine(self, recipe: Recipe, parts: list[Any]) -> Any:
+        """In plain Python."""
+        if recipe.kind == "enumerate":
+            return enumerate(*parts)
+        if recipe.kind == "zip":
+            return zip(*parts, strict=False)
+        if recipe.kind == "rest":
+            return parts[0]
+        point = recipe.point
+        assert point is not None
+        cells = len(point.cells)
+        return suspended(self.codes[point], self.globals[point.globals_id], recipe.names, tuple(parts[:cells]),
+                         parts[cells:])
+
+
+def _build(recipe: Recipe, rest: Iterator[Any], made: list[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
+    """No closure: a cycle would keep what is made until the garbage collector comes."""
+    if recipe.kind == "value":
+        return next(rest)
+    if recipe.kind == "same":
+        return made[recipe.number]
+    made.append(combine(recipe, [_build(part, rest, made, combine) for part in recipe.parts]))
+    return made[-1]
+
+
+def rebuilt(how: Rebuild, values: tuple[Any, ...]) -> Any:
+    """The iterator, made by a resume function in front of what is the user's. While tracing: see `live_generators`."""
+    return how.build(values, how.combine)
+
+
+def suspended(code: types.CodeType, space: dict[str, Any], names: tuple[str, str], cells: tuple[Any, ...],
+              values: Sequence[Any]) -> Any:
+    """A generator at the yield to which `code` goes."""
+    made = types.FunctionType(code, space, names[0], None, cells or None)(*values)
+    made.__qualname__ = names[1]
+    next(made)
+    return made
+
+
+def first_argument(frame: Frame, world: World) -> Value | None:
+    """What `super()` without arguments finds in a frame; None where it is not used."""
+    code = origin_code(frame.code)
+    if "__class__" not in code.co_freevars or not code.co_varnames:
+        return None
+    name = code.co_varnames[0]
+    found = frame.locals.get(name)
+    if found is None and name in frame.cells:
+        content = world.cell_content(frame.cells[name])
+        found = content if isinstance(content, Value) else None
+    return found or frame.locals.get("___first")
+
+
+class TailCall(tuple):
+    """(function, *arguments): what the compiled code of a resume function returns instead of calling the next one.
+
+    So a loop with a break in it does not deepen Python's stack with every iteration.
+    """
+
+    __slots__ = ()
+
+
+class LoopExit:
+    """Plain Python calls it at the end of a loop: `(stack, cells, variables)` -> the call of what goes on there."""
+
+    def __init__(self, point: ResumePoint, resume: Callable[[ResumePoint, bool, dict[int, Any]], Any],
+                 globals_by_id: dict[int, dict[str, Any]]) -> None:
+        assert point.until is not None
+        kinds = tuple("null" if kind == "null" else "value" for kind in point.layout[:point.depth])
+        self.point = ResumePoint(point.code, point.until, kinds, (), point.cells, point.globals_id)
+        self.resume = resume
+        self.globals_by_id = globals_by_id
+        self.names = sorted({*point.code.co_varnames}.difference(point.cells))
+        self.targets: dict[tuple[str, ...], Any] = {}
+
+    def __call__(self, stack: tuple[Any, ...], cells: tuple[Any, ...] | None, variables: dict[str, Any]) -> TailCall:
+        bound = tuple([name for name in self.names if name in variables])
+        target = self.targets.get(bound)
+        if target is None:
+            point = replace(self.point, locals=bound)
+            target = self.targets[bound] = self.resume(point, True, self.globals_by_id)
+        return TailCall((target, cells, *stack, *[variables[name] for name in bound]))
+
+
+def run_to_end(function: Any, *arguments: Any) -> Any:
+    """Call a resume function, and those that it hands over to."""
+    result = function(*arguments)
+    while type(result) is TailCall:
+        function, *arguments = result
+        del result
+        result = function(*arguments)
+    return result
+
+
+def run_to_raise(expected: type[BaseException], function: Any, *arguments: Any) -> Any:
+    """Call the resume function of a program that raises, as tracing found; AssertionError if it does not."""
+    result = run_to_end(function, *arguments)
+    raise AssertionError(f"jitpy: tracing found that the program raises {expected.__name__}; it returned {result!r}")
+
+
+def hide_frames(function: types.FunctionType) -> None:
+    """Keep a function's frames out of tracebacks and `sys._getframe()`: to CPython, a frame that has not come to RESUME
+    does not exist yet."""
+    view = Bytecode.from_code(function.__code__)
+    for position, item in enumerate(view):
+        if isinstance(item, Instr) and item.name == "RESUME":
+            view[position] = Instr("NOP", location=item.location)
+    function.__code__ = view.to_code()
+
+
+hide_frames(run_to_end)
+hide_frames(run_to_raise)
+
+
+class Resumable(Exception):
+    """The place cannot be resumed (a form of code that resume functions do not support)."""
+
+
+#: resume function's code -> (original code, for each instruction its index in the original, -1, or -2 - index for the
+#: raise in its place)
+_origins: CodeTable[tuple[types.CodeType, list[int]]] = CodeTable()
+#: resume function's code -> where it goes on, and the globals by identity
+_points: CodeTable[tuple[ResumePoint, dict[int, dict[str, Any]]]] = CodeTable()
+
+
+#: resume functions' codes that run as plain Python, also where others call them
+_plain: CodeTable[bool] = CodeTable()
+
+
+def is_plain(code: types.CodeType) -> bool:
+    """Whether a resume function is not to be traced."""
+    return code in _plain
+
+
+def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
+    """The original place of an instruction of a resume function (or the place itself)."""
+    found = _origins.get(code)
+    if found is None:
+        return code, index
+    original, places = found
+    place = places[index]
+    if place <= -2:
+        return original, -2 - place
+    if place < 0:
+        raise Resumable(f"instruction {index} of {code.co_name} is not the user's")
+    return original, place
+
+
+def origin_code(code: types.CodeType) -> types.CodeType:
+    """The original code of a resume function (or the code itself)."""
+    found = _origins.get(code)
+    return code if found is None else found[0]
+
+
+def raises_at(code: types.CodeType, index: int) -> bool:
+    """Whether an instruction of a resume function is the one that raises the exception passed to it."""
+    found = _origins.get(code)
+    return found is not None and found[1][index] <= -2
+
+
+def calls_inner(code: types.CodeType, index: int) -> bool:
+    """Whether an instruction of a resume function belongs to its call of the inner one, which the original lacks."""
+    found = _origins.get(code)
+    if found is None:
+        return False
+    places = found[1]
+    first = places.index(places[index])
+    return index > first and view_of(code).instructions[first + 1].name == "JUMP_FORWARD"  # see `_insert_inner_call`
+
+
+def behind(code: types.CodeType, index: int) -> int:
+    """The place behind an instruction: in a resume function the call of the inner one may come in between."""
+    index += 1
+    while calls_inner(code, index):
+        index += 1
+    return index
+
+
+def is_resume_code(code: types.CodeType) -> bool:
+    return code in _origins
+
+
+def start_of(code: types.CodeType) -> tuple[types.CodeType, int] | None:
+    """Where a resume function goes on, in its innermost frame; None for other code."""
+    found = _points.get(code)
+    if found is None:
+        return None
+    point = found[0]
+    while point.inner is not None:
+        point = point.inner
+    return point.code, point.index
+
+
+def raises_instead(code: types.CodeType) -> Callable[..., Any] | None:
+    """For a resume function that goes on inside a `with` or a `try`: `raises(globals, cells, arguments, error)` calls
+    its sibling that raises an exception there, so that these blocks see it. None for other code."""
+    found = _points.get(code)
+    if found is None:
+        return None
+    start, spaces = found
+    point: ResumePoint | None = start
+    while point is not None:
+        index, view = point.index if point.inner is None else point.index - 1, view_of(point.code)
+        if view.instructions[index].handler is not None or point.inner is None and _behind_exits(view, index) > index:
+            return functools.partial(_raise_instead, start, spaces)
+        point = point.inner
+    return None
+
+
+#: what may lie between the place where a frame goes on and the call of an `__exit__`
+_BETWEEN = frozenset({"NOP", "SWAP", "POP_TOP", "STORE_FAST", "JUMP_FORWARD"})
+
+
+def _behind_exits(view: CodeView, index: int) -> int:
+    """The place behind the calls of `__exit__(None, None, None)` that come next, or `index`: `with` blocks that a frame
+    is about to leave handle no exception any more, and what fails later fails behind them."""
+    found = at = index
+    instructions = view.instructions
+    call = ["LOAD_CONST"] * 3 + (["PRECALL", "CALL"] if _PY311 else ["CALL"])
+    while at < len(instructions):
+        names = [one.name for one in instructions[at:at + len(call)]]
+        if names == call and all(one.arg is None for one in instructions[at:at + 3]) and \
+                instructions[at + len(call) - 1].arg == 2:
+            found = at = at + len(call)
+        elif names[0] in _BETWEEN:
+            at = instructions[at].target if names[0] == "JUMP_FORWARD" else at + 1
+        else:
+            break
+    return found
+
+
+def _raise_instead(point: ResumePoint, spaces: dict[int, dict[str, Any]], globals: dict[str, Any],
+                   cells: tuple[Any, ...], arguments: tuple[Any, ...], error: BaseException) -> Any:
+    code = resume_code(_raising(point), spaces)
+    return types.FunctionType(code, globals, code.co_name, None, cells or None)(*arguments, error)
+
+
+def _raising(point: ResumePoint) -> ResumePoint:
+    return replace(point, raises=True) if point.inner is None else replace(point, inner=_raising(point.inner))
+
+
+def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]],
+                loop_exit: LoopExit | None = None) -> types.CodeType:
+    """The code object of a resume function; `loop_exit` is called where it is plain Python no longer."""
+    view = view_of(point.code)
+    code = point.code
+    if code.co_flags & _SUSPENDED and not (point.yields and code.co_flags & _SUSPENDED == inspect.CO_GENERATOR):
+        raise Resumable("generators cannot be resumed")
+    if not {*code.co_cellvars, *code.co_freevars} <= {*point.cells}:
+        raise Resumable("a comprehension has put closure variables aside")
+    parameters = point.parameters()
+    line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
+    target = Label()
+    prologue = _prologue(point, target, line, globals_by_id)
+    places = [-1] * sum(isinstance(i, Instr) for i in prologue)
+    items = _original_items(view, point, target, places, globals_by_id, line, loop_exit)
+    bytecode = Bytecode([*prologue, *items])
+    bytecode.argnames = parameters
+    bytecode.argcount = len(parameters)
+    bytecode.freevars = [closure_name(code, name) for name in point.cells]
+    bytecode.cellvars = [name for name in point.cells if name in code.co_cellvars]
+    bytecode.name = code.co_name
+    bytecode.qualname = code.co_qualname
+    bytecode.filename = code.co_filename
+    bytecode.first_lineno = code.co_firstlineno
+    bytecode.flags = code.co_flags & (inspect.CO_NESTED | inspect.CO_GENERATOR) | 0x03
+    made = assemble(bytecode)
+    made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
+    _origins.set(made, (code, places))
+    if not point.yields and not _raises(point):
+        _points.set(made, (point, globals_by_id))
+    if point.until is not None:
+        _plain.set(made, True)
+    if len(view_of(made).instructions) != len(places):
+        raise Resumable("the assembled code has other instructions than the original")
+    return made
+
+
+def _raises(point: ResumePoint) -> bool:
+    return point.raises if point.inner is None else _raises(point.inner)
+
+
+def closure_name(code: types.CodeType, name: str) -> str:
+    """The free variable by which a resume function gets a closure variable. Those that the original makes are its own
+    variables here too, because CPython tells the two apart where one is not bound: the prologue moves the cells."""
+    return f"___{name}" if name in code.co_cellvars else name
+
+
+def _prologue(point: ResumePoint, target: Label, line: int, globals_by_id: dict[int, dict[str, Any]]) -> list[Any]:
+    out: list[Any] = []
+    own = [name for name in point.cells if name in point.code.co_cellvars]
+    if point.cells:
+        out.append(Instr("COPY_FREE_VARS", len(point.cells), lineno=line))
+    out += [Instr("MAKE_CELL", CellVar(name), lineno=line) for name in own]  # `locals()` looks for these
+    if point.yields:
+        out += [Instr("RETURN_GENERATOR", lineno=line), Instr("POP_TOP", lineno=line)]
+    out.append(Instr("RESUME", 0, lineno=line))
+    for name in own:
+        out.append(Instr("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(closure_name(point.code, name)),
+                         lineno=line))
+        out.append(Instr("STORE_FAST", name, lineno=line))
+    for name, recipe in point.made:
+        out += _call(rebuilt, Rebuild(recipe, globals_by_id), _take(name, line), line)
+        out.append(Instr("STORE_FAST", name, lineno=line))
+    for i, kind in enumerate(point.layout):
+        if kind == "null":
+            out.append(Instr("PUSH_NULL", lineno=line))
+            continue
+        load = _take(f"___s{i}", line)
+        out += load if kind == "value" else _call(rebuilt, Rebuild(kind, globals_by_id), load, line)
+    if point.yields:
+        out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
+    out.append(Instr("JUMP_FORWARD", target, lineno=line))
+    return out
+
+
+def _take(name: str, line: int) -> list[Any]:
+    """Push the variable and delete it: `locals()` looks."""
+    return [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]
+
+
+def _call(function: Any, first: Any, second: list[Any], line: int) -> list[Any]:
+    """`function(first, second)`."""
+    null, push = Instr("PUSH_NULL", lineno=line), Instr("LOAD_CONST", slot(function), lineno=line)
+    finish = [Instr("PRECALL", 2, lineno=line)] if _PY311 else []
+    return [*((push, null) if _PY313 else (null, push)), Instr("LOAD_CONST", slot(first), lineno=line), *second,
+            *finish, Instr("CALL", 2, lineno=line)]
+
+
+def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
+                    globals_by_id: dict[int, dict[str, Any]], line: int, loop_exit: LoopExit | None) -> list[Any]:
+    """The original's instructions with the place to go on marked by `target`."""
+    out: list[Any] = []
+    index = -1
+    # What is inserted belongs to the region of the instruction that was interrupted: the call for an outer frame
+    # (inserted behind it), the instruction itself otherwise (inserted before it).
+    at = point.index - 1 if point.inner is not None else point.index
+    raises_at = _behind_exits(view, at) if point.inner is None and point.raises else -1
+    for item in view.bytecode:
+        if isinstance(item, (Label, TryBegin, TryEnd)):
+            out.append(item)
+            continue
+        if not isinstance(item, Instr):
+            continue
+        index += 1
+        if loop_exit is not None and index == point.until:
+            block = _hand_on(point, loop_exit, line)
+            out += block
+            places += [-1] * len(block)
+        if index == raises_at:
+            where = view.bytecode[view.instructions[at].item].location
+            _insert_raise(out, places, target if index == at else None, where, index)
+        elif index == at and point.inner is None:
+            if point.raises:
+                out.append(target)
+            elif _PY313 and item.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
+                _insert_to_bool(out, places, target, line, index)
+            else:
+                out.append(target)
+        if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"):
+            if item.name == "MAKE_CELL" and index > _first_resume(view):
+                raise Resumable("cells made inside a comprehension")
+            item = Instr("NOP", lineno=item.lineno)
+        parts = _single(item)
+        out += parts
+        places += [index] + [-1] * (len(parts) - 1)  # nothing goes wrong in a second part
+        if index == at and point.inner is not None:
+            _insert_inner_call(out, places, point, target, globals_by_id, item.location, index)
+    return out
+
+
+def _hand_on(point: ResumePoint, loop_exit: LoopExit, line: int) -> list[Any]:
+    """`return loop_exit(stack, cells, locals())`."""
+    def call(function: Any, count: int, *arguments: Instr) -> list[Instr]:
+        null, push = Instr("PUSH_NULL", lineno=line), Instr("LOAD_CONST", slot(function), lineno=line)
+        precall = [Instr("PRECALL", count, lineno=line)] if _PY311 else []
+        return [*((push, null) if _PY313 else (null, push)), *arguments, *precall, Instr("CALL", count, lineno=line)]
+
+    own, load_cell = point.code.co_cellvars, "LOAD_FAST" if _PY313 else "LOAD_CLOSURE"
+    cells = [Instr(load_cell, CellVar(name) if name in own else FreeVar(name), lineno=line) for name in point.cells]
+    cells += [Instr("BUILD_TUPLE", len(cells), lineno=line)] if cells else [Instr("LOAD_CONST", None, lineno=line)]
+    entries = [f"___e{position}" for position in range(point.depth)]  # a NULL is stored, too: that unbinds the variable
+    kept = [Instr("LOAD_FAST", name, lineno=line) for name, kind in zip(entries, point.layout, strict=False)
+            if kind != "null"]
+    return [*(Instr("STORE_FAST", name, lineno=line) for name in reversed(entries)),
+            *call(loop_exit, 3, *kept, Instr("BUILD_TUPLE", len(kept), lineno=line), *cells, *call(locals, 0)),
+            Instr("RETURN_VALUE", lineno=line)]
+
+
+def _first_resume(view: CodeView) -> int:
+    for ins in view.instructions:
+        if ins.name == "RESUME":
+            return ins.index
+    return 0
+
+
+def _single(item: Instr) -> list[Instr]:
+    """An instruction as it is, combined ones (3.13) in their two parts: these hold small numbers of variables only, and
+    variables have other numbers here. They name cells of the function as they name its locals."""
+    if type(item.arg) is not tuple or not item.name.endswith("_FAST"):
+        return [item.copy()]
+    if any(isinstance(arg, FreeVar) for arg in item.arg):
+        raise Resumable("a closure variable in a combined instruction")
+    names = _PARTS[item.name]
+    return [Instr(name, getattr(arg, "name", arg), location=item.location)
+            for name, arg in zip(names, item.arg, strict=True)]
+
+
+_PARTS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
+
+
+def _insert_to_bool(out: list[Any], places: list[int], target: Label, line: int, index: int) -> None:
+    """Since 3.13 these instructions take a bool only; what is passed here may be anything."""
+    skip = Label()
+    out += [Instr("JUMP_FORWARD", skip, lineno=line), target, Instr("TO_BOOL", lineno=line), skip]
+    places += [-1, index]
+
+
+def _insert_raise(out: list[Any], places: list[int], target: Label | None, where: InstrLocation | None,
+                  index: int) -> None:
+    """`raise`, which the code before jumps over; without a `target` it comes there."""
+    skip = Label()
+    if target is not None:
+        out += [Instr("JUMP_FORWARD", skip, location=where), target]
+        places.append(-1)
+    out += [Instr("LOAD_FAST", "___exc", location=where), Instr("DELETE_FAST", "___exc", location=where),
+            Instr("RAISE_VARARGS", 1, location=where), skip]
+    places += [-1, -1, -2 - index]
+
+
+def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, target: Label,
+                       globals_by_id: dict[int, dict[str, Any]], location: InstrLocation | None, index: int) -> None:
+    """`inner(...)` behind the call instruction, where that is as tracebacks show it; the code before jumps over it."""
+    inner = point.inner
+    assert inner is not None
+    skip = Label()
+    code = resume_code(inner, globals_by_id)
+    space = globals_by_id[inner.globals_id]
+    block: list[Any] = [Instr("JUMP_FORWARD", skip, location=location), target]
+
+    def emit(name: str, *arg: Any) -> None:
+        block.append(Instr(name, *arg, location=location))
+
+    def load(name: str) -> None:
+        emit("LOAD_FAST", name)
+        emit("DELETE_FAST", name)  # the inner frame has it; this one's `locals()` does not
+
+    def begin(function: Any) -> None:
+        if not _PY313:
+            emit("PUSH_NULL")
+        function()
+        if _PY313:
+            emit("PUSH_NULL")
+
+    def finish(count: int) -> None:
+        if _PY311:
+            emit("PRECALL", count)
+        emit("CALL", count)
+
+    def make_inner() -> None:
+        begin(lambda: emit("LOAD_CONST", slot(types.FunctionType)))
+        emit("LOAD_CONST", code)
+        emit("LOAD_CONST", slot(space))
+        emit("LOAD_CONST", code.co_name)
+        emit("LOAD_CONST", None)
+        load("___closure")
+        finish(5)
+
+    names = inner.parameters("i")
+    if inner.cells:
+        begin(make_inner)
+    else:
+        function = types.FunctionType(code, space, code.co_name)
+        begin(lambda: emit("LOAD_CONST", slot(function)))
+    for name in names:
+        load(name)
+    finish(len(names))
+    block.append(skip)
+    out += block
+    places += [index] * sum(isinstance(i, Instr) for i in block)

@@ -1,0 +1,165 @@
+"""Replays the changes of objects that exist, in the order in which the program made the first of each."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ..models.builtins.live_iterators import advance
+from ..values.base import (
+    CellValue,
+    ClassWrites,
+    DictValue,
+    ListValue,
+    Missing,
+    ObjectValue,
+    SetValue,
+    StandInValue,
+    TensorValue,
+    Value,
+)
+from .builders import fill_stand_in
+from .frame_code import Emitter, later
+
+
+def replay(emitter: Emitter) -> None:
+    """Write every change of existing objects back, in the order in which they were first changed: iterators first,
+    which have gone on before what they go over was changed."""
+    for iterator, steps in itertools.groupby(emitter.world.steps):
+        emitter.call(advance, later(emitter.load, iterator), later(emitter.const, len(list(steps))))
+        emitter.emit("POP_TOP")
+    for value in emitter.world.dirty:
+        if value.source is None:
+            continue
+        if isinstance(value, ListValue):
+            _replay_list(emitter, value)
+        elif isinstance(value, DictValue):
+            _replay_dict(emitter, value)
+        elif isinstance(value, SetValue):
+            for method, kind, items in value.log:
+                _replay_set(emitter, value, method, kind, items)
+        elif isinstance(value, CellValue):
+            if isinstance(value.content, Value):
+                emitter.load(value.content)
+                emitter.load(value)
+                emitter.emit("STORE_ATTR", "cell_contents")
+            else:
+                emitter.load(value)
+                emitter.emit("DELETE_ATTR", "cell_contents")
+        elif isinstance(value, StandInValue):
+            _replay_stand_in(emitter, value)
+        elif isinstance(value, ClassWrites):
+            _replay_class(emitter, value)
+        elif isinstance(value, TensorValue):
+            if value.data is not None:
+                emitter.load(value.data)
+                emitter.load(value)
+                emitter.emit("STORE_ATTR", "data")
+            if value.flag is not None:
+                emitter.const(value.flag)
+                emitter.load(value)
+                emitter.emit("STORE_ATTR", "requires_grad")
+            if value.grad_assigned and value.grad is not None:
+                emitter.load(value.grad)
+                emitter.load(value)
+                emitter.emit("STORE_ATTR", "grad")
+        if isinstance(value, ObjectValue) and value.dirty_slots:
+            for descriptor in value.dirty_slots:
+                _replay_slot(emitter, value, descriptor)
+    emitter.write_afterwards()
+
+
+def _replay_list(emitter: Emitter, value: ListValue) -> None:
+    if value.dirty or value.unread is None and len(value.log) > len(value.items):
+        emitter.call(list.__setitem__, later(emitter.load, value), lambda: emitter.const(slice(None)),
+                     later(emitter.load_list, value.items))
+        emitter.emit("POP_TOP")
+    else:
+        _replay_calls(emitter, value, value.log, lambda method: getattr(list, method))
+
+
+def _replay_stand_in(emitter: Emitter, value: StandInValue) -> None:
+    lists = [hidden for hidden in value.hidden.values() if isinstance(hidden, ListValue) and hidden.owner is value]
+    if value.dirty or any(hidden.dirty for hidden in lists):
+        fill_stand_in(emitter, value)
+    else:
+        for hidden in lists:
+            _replay_calls(emitter, value, hidden.log, value.body.changes.__getitem__)
+
+
+def _replay_calls(emitter: Emitter, target: Value, log: list[Any], method_of: Callable[[str], Any]) -> None:
+    """Call the methods of list that changed a list; items appended one after the other at once."""
+    appended: list[Any] = []
+    for i, (method, args) in enumerate(log):
+        if method in ("append", "extend"):
+            appended += args if method == "append" else args[0]
+            if i + 1 < len(log) and log[i + 1][0] in ("append", "extend"):
+                continue
+            method, args = ("append", appended) if len(appended) == 1 else ("extend", (list(appended),))
+            appended = []
+        emitter.call(method_of(method), later(emitter.load, target), *(later(_load_argument, emitter, a) for a in args))
+        emitter.emit("POP_TOP")
+
+
+def _load_argument(emitter: Emitter, arg: Any) -> None:
+    """Push an argument of a logged call: a position, a list of items, or an item."""
+    if isinstance(arg, int):
+        emitter.const(arg)
+    elif isinstance(arg, list):
+        emitter.load_list(arg)
+    else:
+        emitter.load(emitter.world.force(arg))
+
+
+def _replay_dict(emitter: Emitter, value: DictValue) -> None:
+    setter: Any = None
+    deleter: Any = None
+    if value.cls is not dict:
+        base = collections.OrderedDict if issubclass(value.cls, collections.OrderedDict) else dict
+        setter, deleter = base.__setitem__, base.__delitem__
+    for key, item in value.log:
+        key_value = emitter.world.dict_key_value(value, key)
+        if isinstance(item, Value):
+            emitter.set_item(value, setter, key_value, item)
+        elif deleter is None:
+            emitter.load(value)
+            emitter.load(key_value)
+            emitter.emit("DELETE_SUBSCR")
+        else:
+            emitter.call(deleter, later(emitter.load, value), later(emitter.load, key_value))
+            emitter.emit("POP_TOP")
+
+
+def _replay_class(emitter: Emitter, value: ClassWrites) -> None:
+    for name, item in value.items.items():
+        if isinstance(item, Missing):
+            emitter.call(type.__delattr__, later(emitter.const_object, value.obj), later(emitter.const, name))
+        else:
+            emitter.call(type.__setattr__, later(emitter.const_object, value.obj), later(emitter.const, name),
+                         later(emitter.load, item))
+        emitter.emit("POP_TOP")
+
+
+def _replay_set(emitter: Emitter, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
+    """One change of a set: `kind` is the type of the method's argument, NoneType for an element."""
+    if method == "clear":
+        loads: list[Callable[[], None]] = []
+    elif kind is type(None):
+        loads = [later(emitter.load, items[0])]
+    elif kind is list:
+        loads = [later(emitter.load_list, items)]
+    else:
+        loads = [lambda: emitter.call(dict.fromkeys if kind is dict else kind, later(emitter.load_list, items))]
+    emitter.call(getattr(set, method), later(emitter.load, value), *loads)
+    emitter.emit("POP_TOP")
+
+
+def _replay_slot(emitter: Emitter, value: ObjectValue, descriptor: Any) -> None:
+    new = value.slots[descriptor]  # type: ignore[index]
+    if isinstance(new, Missing):
+        emitter.call(descriptor.__delete__, later(emitter.load, value))
+    else:
+        emitter.call(descriptor.__set__, later(emitter.load, value), later(emitter.load, new))
+    emitter.emit("POP_TOP")

@@ -1,0 +1,791 @@
+"""Calling things: Python functions are inlined, C functions are modelled, recorded, or break the graph."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import enum
+import functools
+import inspect
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ...ir.algebra import sympy
+from ...marks import ALLOWED, DISABLED, original_of
+from ..breaks import GraphBreak
+from ..bytecode.code import has_own_builtins, is_readable
+from ..capture.graph_builder import (
+    StructPayload,
+    TracedScalar,
+    TracedTensor,
+    Uncapturable,
+    UserError,
+    is_torch_callable,
+)
+from ..capture.graph_effects import may_handle
+from ..codegen.resume import is_plain
+from ..guards.guard_set import MISSING
+from ..models.arrays.array_values import ArrayValue, is_array, is_number
+from ..models.builtins.modelled_types import make_stand_in, original_type
+from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
+from ..models.tensors.compiler_controls import (
+    call_marked,
+    is_allowed,
+    is_entered,
+    is_loaded,
+    substitute,
+    wrapped_for_compiler,
+)
+from ..models.tensors.known_numbers import pin, pinned_arguments
+from ..models.tensors.state import torch_state_functions
+from ..models.tensors.tensor_calls import is_user_op, writes
+from ..models.tensors.tensor_flags import count_of
+from ..models.tensors.torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_skipped
+from ..polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
+from ..polyfills.classes import call_type
+from ..values.base import (
+    CONST_TYPES,
+    BoxedValue,
+    BuiltinMethodValue,
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    GeneratorValue,
+    ListValue,
+    MethodValue,
+    ObjectValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    type_name,
+    unsupported,
+)
+from .arity import accepts, twin_of
+from .constant_folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
+from .interpreter import PUSHED, Executor, Frame
+from .wrapped_functions import function_defaults
+
+#: C callables (functions, types, method descriptors) modelled in Python: `handler(ex, args, kwargs)`
+BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
+#: code (by identity) of closures that the library makes -> their model: `handler(ex, fn, args, kwargs)`
+CODE_MODELS: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
+
+
+#: kinds of Values with a call of their own: `handler(ex, fn, args, kwargs)`
+_CALLS_OF: dict[type, Callable[[Executor, Any, list[Value], dict[str, Value]], Any]] = {}
+#: code objects (by identity) of functions that library functions return, with what calling them does
+WRAPPED: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
+
+
+def calls_of(kind: type) -> Callable[[Any], Any]:
+    """Register what calling Values of one kind does."""
+
+    def register(handler: Any) -> Any:
+        _CALLS_OF[kind] = handler
+        return handler
+
+    return register
+
+
+def builtin(*objects: Any) -> Callable[[Any], Any]:
+    """Register the model of C callables."""
+
+    def register(handler: Any) -> Any:
+        for obj in objects:
+            BUILTINS[obj] = handler
+        return handler
+
+    return register
+
+
+# -- payloads -----------------------------------------------------------------------------------------------
+
+
+def to_payload(ex: Executor, value: Any) -> Any:
+    """What the recorder takes for a Value."""
+    if isinstance(value, BoxedValue):
+        no_torch_function(ex, value)
+        value = value.plain
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, (TensorValue, ScalarValue)):
+        return value.traced
+    if isinstance(value, SymValue):
+        return value.expr
+    if isinstance(value, TupleValue):
+        items = tuple(to_payload(ex, ex.world.force(v)) for v in value.items)
+        return value.cls(*items) if hasattr(value.cls, "_fields") else items
+    if isinstance(value, ListValue):
+        return [to_payload(ex, ex.world.force(v)) for v in value.items]
+    if isinstance(value, DictValue):
+        return {k: to_payload(ex, v) for k, v in ex.world.plain_items(value)}
+    if isinstance(value, SliceValue):
+        return slice(*(to_payload(ex, v) for v in (value.start, value.stop, value.step)))
+    if isinstance(value, RangeValue):
+        return [to_payload(ex, v) for v in range_items(ex, value)]
+    if isinstance(value, PyValue):
+        return _opaque_payload(ex, value)
+    if isinstance(value, ObjectValue) and value.real is not None and isinstance(value.real, torch.Generator):
+        raise GraphBreak("rng_state", "a torch.Generator")
+    if isinstance(value, ArrayValue):
+        raise GraphBreak("unsupported_value", f"a numpy {value.cls.__name__} in a torch operation")
+    raise unsupported(value, "a torch operation")
+
+
+def beside_tensor(ex: Executor, a: Value, b: Value, names: tuple[str, ...]) -> None:
+    """What an operator of a tensor, whose methods have these names, asks first."""
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        for value in (a, b):
+            no_torch_function(ex, value)
+            own_methods(ex, value, *names)
+
+
+def own_methods(ex: Executor, value: Value, *names: str) -> None:
+    """A break where a program put methods of its own into torch's classes; else that it did not is guarded."""
+    for name in names if isinstance(value, TensorValue) else ():
+        found = ex.world.class_lookup(value.cls, name)
+        if isinstance(found, types.FunctionType) and not (found.__module__ or "").startswith("torch"):
+            raise unsupported(value, f"{type_name(value.cls)}.{name}, which is the program's,")
+
+
+def no_torch_function(ex: Executor, value: Value) -> None:
+    """A break where the class of an operand, which is no tensor, says itself what torch makes of it; else that it does
+    not is guarded."""
+    if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
+            ex.world.class_lookup(value.cls, "__torch_function__") is not MISSING:
+        raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
+
+
+def _opaque_payload(ex: Executor, value: PyValue) -> Any:
+    """An object that tracing knows by identity only, for a torch call: what it holds must not change."""
+    obj = value.obj
+    if isinstance(obj, torch.Tensor):
+        raise GraphBreak("unsupported_tensor", type(obj).__name__)
+    if is_number(obj) and obj.dtype.kind != "b":
+        return ex.world.pin(value).item()
+    if is_number(obj) or is_array(obj):
+        raise GraphBreak("unsupported_value", f"a numpy {type(obj).__name__} in a torch operation")
+    no_torch_function(ex, value)
+    return ex.world.pin(value)
+
+
+def number_value(payload: Any) -> Value:
+    """The Value of a number that the recorder returned."""
+    return ScalarValue(payload) if type(payload) is TracedScalar else ConstValue(payload)
+
+
+def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
+    """The Value of what the recorder returned."""
+    if isinstance(payload, TracedTensor):
+        return ex.world.tensor_value(payload, cls)
+    if isinstance(payload, TracedScalar):
+        return ScalarValue(payload)
+    if isinstance(payload, sympy.Basic):
+        return ConstValue(int(payload)) if payload.is_Integer else SymValue(payload)
+    if isinstance(payload, StructPayload):
+        return TupleValue([from_payload(ex, p) for p in payload.items], None, payload.cls)
+    if isinstance(payload, SizePayload):
+        return TupleValue([from_payload(ex, p) for p in payload], None, torch.Size)
+    if isinstance(payload, tuple):
+        kind = type(payload)
+        known = kind if kind is torch.Size or hasattr(kind, "_fields") else tuple
+        return TupleValue([from_payload(ex, p) for p in payload], None, known)
+    if isinstance(payload, list):
+        return ListValue([from_payload(ex, p) for p in payload])
+    if type(payload) in CONST_TYPES:
+        return ConstValue(payload)
+    return ex.world.const_object(payload)
+
+
+class SizePayload(tuple):
+    """Sizes that eager returns as a torch.Size."""
+
+
+@builtin(give_up)
+def _give_up(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    raise GraphBreak("unsupported_call", args[0].value if args and isinstance(args[0], ConstValue) else "")
+
+
+@builtin(torch.compiler.is_compiling)
+def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """True; but not for those of torch's own files that ask in order to compute something else than eager does: modules
+    (hooks left out, padding kept where the encoder's fast path makes it zero), and optimizers (float32 on tensors where
+    eager takes Python numbers, arguments unchecked)."""
+    code = ex.frames[-1].code
+    return ConstValue(not code.co_filename.startswith(_AS_IN_EAGER) or code is _CAPTURE_CHECK)
+
+
+@builtin(torch.device.__exit__)
+def _leave_device(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The end of a `with` block: what was raised in it does not matter."""
+    return record(ex, torch.device.__exit__, args[:1], {})
+
+
+_AS_IN_EAGER = tuple(os.path.dirname(package.__file__) + os.sep for package in (torch.optim, torch.nn.modules))
+#: asks whether a CUDA graph is being captured
+_CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check.__code__
+
+
+@contextlib.contextmanager
+def recording(ex: Executor, what: str) -> Iterator[None]:
+    """Turn the recorder's refusals into graph breaks, and its user errors into exceptions of the traced program."""
+    if ex.recorder.state.is_foreign:
+        raise GraphBreak("torch_mode", what, tail=True)
+    try:
+        yield
+    except Uncapturable as error:
+        raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
+    except UserError as error:
+        raise ex.raise_real(error.exception) from None
+
+
+def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Put a torch call into the graph."""
+    if fn in _FROM_DATA and any(_holds_number(ex, value) for value in (*args, *kwargs.values())):
+        raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
+    if _in_try(ex) and not may_handle(ex.recorder, is_user_op(fn) and writes(fn)):
+        raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
+    if fn is torch.Tensor.new and len(args) == 2 and args[1].cls is torch.Size:
+        fn = torch.Tensor.new_empty  # a torch.Size is a shape, any other sequence the data; payloads do not tell them
+    with recording(ex, getattr(fn, "__name__", str(fn))):
+        payload = _recorded(ex, fn, tuple(to_payload(ex, a) for a in args),
+                            {k: to_payload(ex, v) for k, v in kwargs.items()})
+    if fn in _RETURNS_SIZE and type(payload) is tuple:
+        payload = SizePayload(payload)
+    if payload is None and fn in _RETURNS_LIST:
+        return args[0] if args else kwargs["self"]
+    return from_payload(ex, payload)
+
+
+#: torch functions whose tuple of ints is a torch.Size.
+_RETURNS_SIZE = frozenset({torch.Tensor.size, torch.functional.broadcast_shapes})
+
+
+#: those that write to a list of tensors and return it
+_RETURNS_LIST = frozenset(getattr(torch, name) for name in dir(torch) if re.fullmatch("_foreach_.*[^_]_", name))
+
+#: functions that look at the types of the numbers that they are given
+_FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.Tensor.new_tensor,
+                        torch.Tensor.new, torch.Tensor})
+
+
+def _holds_number(ex: Executor, value: Value) -> bool:
+    """Whether a numpy number is among the items of nested lists."""
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(_holds_number(ex, ex.world.force(item)) for item in value.items)
+    return isinstance(value, PyValue) and is_number(value.obj)
+
+
+def _in_try(ex: Executor) -> bool:
+    """Whether the program would catch what the current call raises (`with` blocks aside), when the graph runs."""
+    for frame in ex.frames:
+        handler = frame.current.handler
+        if handler is not None and frame.instructions[handler.target + 1].name != "WITH_EXCEPT_START":
+            return True
+    return False
+
+
+def _recorded(ex: Executor, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The recorder's call; where it refuses, once more with the values of numbers that are known."""
+    try:
+        return ex.recorder.call(fn, args, kwargs, ex.loc())
+    except Uncapturable:
+        mark = ex.recorder.guards.checkpoint()
+        what = f"an argument of {getattr(fn, '__name__', fn)}, {ex.loc()}"
+        known = pinned_arguments(ex.recorder, (args, kwargs), what)
+        if known is None:
+            raise
+        try:
+            return ex.recorder.call(fn, *known, ex.loc())
+        except Uncapturable:
+            ex.recorder.guards.rollback(mark)
+            raise
+
+
+# -- calling ------------------------------------------------------------------------------------------------
+
+
+def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Call a Value: the result, or PUSHED when a Python function's frame was pushed."""
+    if isinstance(fn, FunctionValue):
+        return call_function(ex, fn, args, kwargs)
+    if isinstance(fn, MethodValue):
+        return call(ex, fn.func, [fn.self, *args], kwargs)
+    if isinstance(fn, BuiltinMethodValue):
+        return call_builtin(ex, fn.descriptor, [fn.self, *args], kwargs, fn)
+    if isinstance(fn, PyValue):
+        obj = ex.world.pin(fn)
+        if isinstance(obj, type):
+            return call_class(ex, fn, obj, args, kwargs)
+        return call_builtin(ex, obj, args, kwargs, fn)
+    own = _CALLS_OF.get(type(fn))
+    if own is not None:
+        return own(ex, fn, args, kwargs)
+    hook = ex.world.class_lookup(fn.cls, "__call__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, ex.world.const_object(hook), [fn, *args], kwargs)
+    if hook is not MISSING:
+        raise unsupported(fn, "a call")
+    raise ex.throw(TypeError, f"{type_name(fn.cls)!r} object is not callable")
+
+
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+#: methods of plain types that ask for the text of what they are given
+_LOOKS_AT_CLASSES = frozenset({"format", "__format__", "__mod__", "__rmod__"})
+
+
+#: methods of lists and tuples that look at the items alone, whatever a derived class has; first those of two sequences
+_OF_TWO = frozenset({"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__"})
+_READS_ITEMS = _OF_TWO | {"__contains__", "index", "count"}
+
+
+def _plain_sequence(value: Value) -> Value:
+    """The list or tuple that C code sees in an instance of a derived class; other Values as they are."""
+    if isinstance(value, ListValue) and value.cls is not list:
+        return ListValue(value.items)
+    if isinstance(value, TupleValue) and value.cls is not tuple:
+        return TupleValue(value.items)
+    return value
+
+
+def check_arguments(fn: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Leave it to C to refuse arguments of a number or with names that it does not take."""
+    if not accepts(obj, len(args), tuple(kwargs)):
+        raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
+
+
+def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+    """Call a C function, a method descriptor, or an opaque callable."""
+    if args and isinstance(obj, _C_METHODS) and obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
+        if obj.__name__ not in _LOOKS_AT_CLASSES:
+            args = [whole_plain_part(ex, arg) for arg in args]
+    elif args and isinstance(obj, _C_METHODS) and obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
+        rest = args[1:]
+        args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
+    try:
+        handler = BUILTINS.get(obj)
+    except TypeError:
+        handler = None
+    if args and not kwargs and isinstance(obj, types.BuiltinFunctionType) and obj in OF_NUMBERS:
+        folded = fold_numpy_numbers(ex, obj, args)
+        if folded is not None:
+            return folded
+    if handler is not None:
+        check_arguments(fn, obj, args, kwargs)
+        return handler(ex, args, kwargs)
+    return _call_opaque(ex, obj, args, kwargs, fn)
+
+
+def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+    world = ex.world
+    try:
+        hashable = hash(obj) is not None
+    except TypeError:
+        hashable = False
+    if hashable:
+        if obj in DISABLED:
+            raise GraphBreak("disabled", fn.describe())
+        body = substitute(obj) if is_loaded() else None
+        if body is not None:
+            return call(ex, world.const_object(body), args, kwargs)
+        state = torch_state_functions.get(obj)
+        if state is not None:
+            with recording(ex, fn.describe()):
+                payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
+                                {k: to_payload(ex, v) for k, v in kwargs.items()})
+            return from_payload(ex, payload)
+    original = original_of(obj)
+    if original is not None:
+        return call(ex, world.const_object(original), args, kwargs)
+    if is_pure(obj, args):
+        folded = fold_deep(ex, obj, args, kwargs)
+        if folded is not None:
+            return folded
+    if hashable:
+        polyfill = POLYFILLS.get(obj)
+        if polyfill is not None:
+            check_arguments(fn, obj, args, kwargs)
+            return call(ex, world.const_object(polyfill), args, kwargs)
+    if is_user_op(obj):
+        from ..models.tensors.registered_operators import call_operator
+
+        return call_operator(ex, obj, args, kwargs)
+    if isinstance(obj, torch._ops.HigherOrderOperator):
+        raise GraphBreak("higher_order", str(obj))
+    if is_torch_callable(obj) or hashable and (obj in ALLOWED or is_allowed(obj)):
+        return record(ex, obj, args, kwargs)
+    if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
+        slot = wrapper_call(ex, obj, args, kwargs)
+        if slot is not None:
+            return slot
+    hook = world.class_lookup(type(obj), "__call__")
+    if isinstance(hook, types.FunctionType):
+        return call(ex, world.const_object(hook), [fn, *args], kwargs)
+    if isinstance(obj, functools._lru_cache_wrapper):  # type: ignore[attr-defined]
+        from ..models.builtins.caches import call_cached
+
+        return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
+    if getattr(obj, "__name__", "") == "__call__" and args and isinstance(args[0], PyValue) and \
+            isinstance(args[0].obj, torch.jit.ScriptFunction):
+        fn, obj, args = args[0], args[0].obj, args[1:]  # `ScriptFunction.__call__`, which tools wrap
+    if isinstance(obj, torch.jit.ScriptFunction):
+        from ..models.tensors.scripted import call_scripted
+
+        return call_scripted(ex, fn, args, kwargs)  # type: ignore[arg-type]
+    drawing = _model_of_generator(obj) if hashable else None
+    if drawing is not None:
+        return drawing(ex, args, kwargs)
+    owner = getattr(obj, "__objclass__", None) or type(getattr(obj, "__self__", None))
+    raise GraphBreak("lock" if owner in _LOCKS else "unsupported_call", fn.describe())
+
+
+def _model_of_generator(obj: Any) -> Callable[[Executor, list[Value], dict[str, Value]], Any] | None:
+    from ..models.builtins.draws import late_model
+
+    return late_model(obj)
+
+
+_LOCKS = (_thread.LockType, _thread.RLock)
+
+
+@builtin(types.FunctionType.__get__)
+def _bind(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`function.__get__(obj, cls)`: a method, or the function itself without an object."""
+    if kwargs or len(args) not in (2, 3) or not isinstance(args[0], FunctionValue):
+        raise GraphBreak("unsupported_call", "function.__get__")
+    is_none = isinstance(args[1], ConstValue) and args[1].value is None
+    return args[0] if is_none else MethodValue(args[0], args[1])
+
+
+def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A C slot wrapper or method called on a value: the operators' models answer (`dict.__getitem__(d, k)`)."""
+    from .subscripts import SLOT_WRAPPERS
+
+    fallback = SLOT_WRAPPERS.get(descriptor.__name__)
+    if fallback is None or kwargs or not accepts(descriptor, len(args), ()) or \
+            len(args) == 3 and descriptor.__name__ in ("__pow__", "__rpow__"):
+        return None
+    owner = descriptor.__objclass__
+    if not issubclass(args[0].cls, owner):
+        return None
+    return fallback(ex, owner, *args)
+
+
+def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`cls(...)`."""
+    world = ex.world
+    handler = BUILTINS.get(cls)
+    if handler is not None:
+        check_arguments(fn, cls, args, kwargs)
+        folded = fold_numpy_numbers(ex, cls, args) if not kwargs and cls in OF_NUMBERS else None
+        return handler(ex, args, kwargs) if folded is None else folded
+    if cls in PURE_TORCH:
+        folded = fold_deep(ex, cls, args, kwargs)
+        if folded is not None:
+            return folded
+    meta = type(cls)
+    meta_call = world.class_lookup(meta, "__call__")
+    if isinstance(meta_call, type):  # `TypedDict` classes make dicts
+        return call(ex, world.const_object(meta_call), args, kwargs)
+    if isinstance(meta_call, types.FunctionType):
+        raw = _enum_member(ex, cls, args, kwargs) if meta_call is enum.EnumMeta.__call__ else None
+        if raw is not None:
+            return raw
+        return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
+    drawing = _model_of_generator(cls)
+    if drawing is not None:
+        return drawing(ex, args, kwargs)
+    cls = original_type(cls) or cls
+    if cls in STAND_INS:
+        return make_stand_in(ex, cls, args, kwargs)
+    body = POLYFILLS.get(cls)
+    if body is not None:
+        return call(ex, world.const_object(body), args, kwargs)
+    return instantiate(ex, fn, cls, args, kwargs)
+
+
+def _enum_member(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Enum lookups by value: members are constants. None where code of the program's answers for other values."""
+    if not issubclass(cls, enum.Enum) or len(args) != 1 or kwargs or not isinstance(args[0], (ConstValue, PyValue)):
+        return None
+    key = args[0].value if isinstance(args[0], ConstValue) else ex.world.pin(args[0])
+    missing = ex.world.class_lookup(cls, "_missing_")
+    if missing not in (vars(enum.Enum)["_missing_"], vars(enum.Flag)["_missing_"]):
+        if type(key) is not cls and not any(known == key for known in cls._value2member_map_):
+            return None
+    try:
+        return ex.world.const_object(cls(key))
+    except ValueError as error:
+        raise ex.raise_real(error) from None
+
+
+def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`type.__call__(cls, ...)`."""
+    from ..models.builtins.type_calls import allocate
+
+    world = ex.world
+    new = world.class_lookup(cls, "__new__")
+    init = world.class_lookup(cls, "__init__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        from ..polyfills.construct import instantiate as body
+
+        return call(ex, world.const_object(body), [fn, *args], kwargs)
+    if new is type.__new__:
+        return call(ex, world.const_object(call_type), [fn, *args], kwargs)
+    if cls.__flags__ & (1 << 20):  # abstract
+        raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
+    made = allocate(ex, cls, new, args, kwargs)
+    if init in STAND_IN_ORIGINALS:
+        ex.call_sync(world.const_object(init), [made, *args], kwargs)
+        return made
+    if isinstance(init, types.FunctionType):
+        return call_init(ex, world.const_object(init), made, args, kwargs)
+    if init is not object.__init__ and init is not MISSING:
+        from ..models.builtins import type_calls as builtin_types
+
+        builtin_types.c_init(ex, init, made, args, kwargs)
+    elif init is object.__init__ and new is object.__new__ and (args or kwargs):
+        raise ex.throw(TypeError, f"{cls.__name__}() takes no arguments")
+    return made
+
+
+def call_init(ex: Executor, init: Value, made: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Run `__init__` in Python and return the instance; resumable through `construct`."""
+    from ..polyfills.construct import initialize
+
+    return call(ex, ex.world.const_object(initialize), [init, made, *args], kwargs)
+
+
+# -- Python functions ---------------------------------------------------------------------------------------
+
+_GENERATOR = inspect.CO_GENERATOR
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Inline a Python function: push its frame."""
+    code = fn.code
+    real = fn.known
+    if real is not None:
+        if fn.pin is not None and (original_of(real) is not None or any(real in known for known in _BY_IDENTITY)):
+            real = fn.real
+        original = original_of(real)
+        if original is not None:
+            return call(ex, ex.world.const_object(original), args, kwargs)
+        if real in DISABLED:
+            raise GraphBreak("disabled", fn.describe())
+        if is_loaded():
+            marked = call_marked(ex, fn, real, args, kwargs)
+            if marked is not NotImplemented:
+                return marked
+        handler = BUILTINS.get(real)
+        if handler is not None:
+            check_arguments(fn, real, args, kwargs)
+            return handler(ex, args, kwargs)
+        state = torch_state_functions.get(real)
+        if state is not None:
+            with recording(ex, fn.describe()):
+                payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
+                                {k: to_payload(ex, v) for k, v in kwargs.items()})
+            return from_payload(ex, payload)
+        if real in POLYFILLS:
+            return call(ex, ex.world.const_object(POLYFILLS[real]), args, kwargs)
+        if real in ALLOWED:
+            return record(ex, real, args, kwargs)
+        if is_torch_callable(real):
+            return record(ex, real, args, kwargs)
+        wrapped = WRAPPED.get(id(code))
+        if wrapped is not None:
+            return wrapped(ex, fn, args, kwargs)
+        variable = wrapped_for_compiler(real)
+        if variable is not None:
+            return call(ex, _wrapped_by(ex, fn, variable), args, kwargs)
+        if id(code) in SKIPPED:
+            raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
+        if real in SUBSTITUTES:
+            return call(ex, ex.world.const_object(SUBSTITUTES[real]), args, kwargs)
+        if real.__module__ and is_skipped(real.__module__) and not is_entered(real):
+            raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
+    model = CODE_MODELS.get(id(code)) if fn.closure else None
+    if model is not None:
+        return model(ex, fn, args, kwargs)
+    if code.co_flags & _ASYNC:
+        raise GraphBreak("async", fn.describe())
+    return _enter(ex, fn, args, kwargs)
+
+
+#: what is to be done instead of tracing a function, by the function
+_BY_IDENTITY: tuple[Any, ...] = (DISABLED, BUILTINS, torch_state_functions, POLYFILLS, ALLOWED, SUBSTITUTES)
+
+
+def _call_wrapped(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A call of one of torch's closures around a function: see `torch_functions.WRAPPERS`."""
+    variable, body = WRAPPERS[id(fn.code)]
+    inner = _wrapped_by(ex, fn, variable)
+    if body is None:
+        return call(ex, inner, args, kwargs)
+    return call(ex, ex.world.const_object(body), [inner, *args], kwargs)
+
+
+def _wrapped_by(ex: Executor, fn: FunctionValue, variable: str) -> Value:
+    """The function that a closure calls by the name of one of its free variables."""
+    assert fn.closure is not None
+    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
+    assert isinstance(inner, Value)
+    return inner
+
+
+for _code in WRAPPERS:
+    WRAPPED.setdefault(_code, _call_wrapped)
+
+
+def inline_library(ex: Executor, function: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Trace the Python code of a library function that has a model, in a case that the model leaves to it."""
+    fn = ex.world.const_object(function)
+    assert isinstance(fn, FunctionValue)
+    return _enter(ex, fn, args, kwargs)
+
+
+def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if is_plain(fn.code):
+        raise GraphBreak("plain_loop", fn.code.co_name)
+    frame = make_frame(ex, fn, args, kwargs)
+    if fn.code.co_flags & _GENERATOR:
+        frame.resumable = False
+        made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn)
+        frame.generator = made
+        caller = ex.frames[-1].func if ex.frames else None
+        original = ORIGINALS.get(caller.known) if caller is not None and caller.known is not None else None
+        if original in ITERATOR_TYPES:
+            made.cls = original if isinstance(original, type) else original.__self__
+        return made
+    ex.push_frame(frame)
+    return PUSHED
+
+
+def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
+    """A frame with the arguments bound."""
+    if not is_readable(fn.code):
+        raise GraphBreak("opcode", fn.describe())
+    if has_own_builtins(fn.code, fn.globals):
+        raise GraphBreak("skipped", f"{fn.qualname}: it has builtins of its own")
+    frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
+    bind(ex, fn, args, kwargs, frame.locals)
+    for name, cell in zip(fn.code.co_freevars, fn.closure or (), strict=True):
+        frame.cells[name] = cell
+    return frame
+
+
+def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Value]) -> None:
+    """Bind arguments to parameters as CPython does."""
+    code = fn.code
+    n = code.co_argcount
+    names = code.co_varnames
+    defaults, kwdefaults = function_defaults(ex.world, fn)
+    given = len(args)
+    for i in range(min(given, n)):
+        out[names[i]] = args[i]
+    n_kwonly = code.co_kwonlyargcount
+    position = n + n_kwonly
+    if code.co_flags & inspect.CO_VARARGS:
+        out[names[position]] = TupleValue(list(args[n:]))
+        position += 1
+    elif given > n:
+        raise bad_arguments(ex, fn, args, kwargs)
+    extra: DictValue | None = None
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        extra = DictValue()
+        out[names[position]] = extra
+    positional_only = code.co_posonlyargcount
+    for key, value in kwargs.items():
+        where = names.index(key, 0, n + n_kwonly) if key in names[: n + n_kwonly] else -1
+        if where < positional_only and where >= 0 or where < 0:
+            if extra is None:
+                raise bad_arguments(ex, fn, args, kwargs)
+            ex.world.dict_set(extra, key, value, ConstValue(key))
+        elif key in out:
+            raise bad_arguments(ex, fn, args, kwargs)
+        else:
+            out[key] = value
+    first_default = n - len(defaults)
+    for i in range(given, n):
+        if names[i] not in out:
+            if i < first_default:
+                raise bad_arguments(ex, fn, args, kwargs)
+            out[names[i]] = defaults[i - first_default]
+    for i in range(n, n + n_kwonly):
+        if names[i] not in out:
+            if names[i] not in kwdefaults:
+                raise bad_arguments(ex, fn, args, kwargs)
+            out[names[i]] = kwdefaults[names[i]]
+
+
+def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> BaseException:
+    """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
+    if is_polyfill(fn.code):
+        return GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")  # in C's words
+    defaults, kwdefaults = function_defaults(ex.world, fn)
+    fn.settle()  # its name is in the message
+    twin = twin_of(fn, len(defaults), kwdefaults)
+    try:
+        twin(*(None for _ in args), **dict.fromkeys(kwargs))
+    except TypeError as error:
+        return ex.raise_real(error)
+    return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")
+
+
+def range_items(ex: Executor, value: RangeValue) -> list[Value]:
+    """The elements of a range; symbolic bounds are specialised to their values."""
+    bounds = [as_int(ex, v, "range()") for v in (value.start, value.stop, value.step)]
+    return [ConstValue(i) for i in range(*bounds)]
+
+
+def as_int(ex: Executor, value: Value, what: str) -> int:
+    """A Python int, pinning a symbolic size where need be."""
+    value = whole_plain_part(ex, value)
+    if isinstance(value, ConstValue) and isinstance(value.value, int):
+        return value.value
+    if isinstance(value, SymValue):
+        number = ex.world.specialize(value.expr, f"{what} at {ex.loc()}")
+        ex.world.specialized.append(f"{value.expr} at {what}, {ex.loc()}")
+        return number
+    if isinstance(value, ScalarValue):
+        known = pin(ex.recorder, value.traced, f"{what}, {ex.loc()}")
+        if known is None:
+            known = count_of(ex, value.traced)
+        if isinstance(known, int):
+            return known
+        if known is None:
+            raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
+    if isinstance(value, TensorValue):
+        own_methods(ex, value, "__index__")
+        return as_int(ex, record(ex, torch._C.TensorBase.__index__, [value], {}), what)
+    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
+        return int(ex.world.pin(value))
+    hook = ex.world.class_lookup(value.cls, "__index__")
+    if isinstance(hook, types.FunctionType):
+        found = ex.call_sync(ex.world.const_object(hook), [value])
+        if not issubclass(found.cls, int):
+            raise ex.throw(TypeError, f"__index__ returned non-int (type {found.cls.__name__})")
+        return as_int(ex, found, what)
+    if hook is not MISSING:
+        raise unsupported(value, what)
+    raise ex.throw(TypeError, f"{type_name(value.cls)!r} object cannot be interpreted as an integer")
+
+
+def is_index_sized(number: int) -> bool:
+    """Whether C code takes a number for a place or a length."""
+    return -sys.maxsize - 1 <= number <= sys.maxsize

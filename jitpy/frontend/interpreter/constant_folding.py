@@ -1,0 +1,155 @@
+"""C functions of constants that are evaluated while tracing."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import math
+import os
+import re
+import types
+from typing import Any
+
+import torch
+
+from ..breaks import GraphBreak
+from ..models.arrays.array_values import evaluate_strictly, is_number
+from ..models.builtins.plain_parts import transparent_part
+from ..values.base import (
+    CONST_TYPES,
+    BoxedValue,
+    ConstValue,
+    DictValue,
+    ListValue,
+    PyValue,
+    SetValue,
+    TupleValue,
+    Value,
+)
+from .interpreter import Executor
+from .operator_methods import ASKED, method_of_program
+
+
+def is_pure(obj: Any, args: list[Value]) -> bool:
+    """Whether a C function of constants may be evaluated while tracing."""
+    if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return obj.__objclass__ in _PURE_CLASSES and obj not in _ITERATOR_METHODS
+    if isinstance(obj, types.BuiltinFunctionType):
+        module = getattr(obj, "__module__", None)
+        if module in ("math", "cmath", "_operator", "_struct", "_bisect"):
+            return all(isinstance(a, ConstValue) for a in args)
+        owner = obj.__self__
+        if isinstance(owner, type):
+            return owner in _PURE_CLASSES or obj in PURE_TORCH
+    try:
+        return obj in PURE_TORCH
+    except TypeError:
+        return False
+
+
+_PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, types.CodeType,
+                 re.Pattern, re.Match}
+_ITERATOR_METHODS = {re.Pattern.finditer, re.Pattern.scanner, str.__iter__, bytes.__iter__}
+PURE_TORCH = {bytes, str.maketrans, torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo,
+               inspect.cleandoc,
+               *(vars(os.path)[name] for name in ("normpath", "splitroot")  # of C from 3.12 or 3.13 on
+                 if type(vars(os.path).get(name)) is types.BuiltinFunctionType)}
+
+
+class NotConstant(Exception):
+    """A value is not made of constants."""
+
+
+def deep_constant(ex: Executor, value: Value) -> Any:
+    """The real object of a value made of constants, containers made anew; raises `NotConstant`."""
+    value = transparent_part(ex, value)
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        return value.cls(deep_constant(ex, ex.world.force(v)) for v in value.items)
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {k: deep_constant(ex, v) for k, v in ex.world.plain_items(value)}
+    if isinstance(value, SetValue) and value.cls in (set, frozenset):
+        return value.cls(deep_constant(ex, v) for v in value.items.values())
+    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)) and \
+            not method_of_program(ex.world, value, *ASKED):
+        return ex.world.pin(value)
+    raise NotConstant
+
+
+#: functions that read the text, which is not their first argument, in memory, whatever methods its class has
+_READS_MEMORY = (re.match, re.fullmatch, re.search, re.findall, re.split,
+                 re.Pattern.match, re.Pattern.fullmatch, re.Pattern.search, re.Pattern.findall, re.Pattern.split)
+
+
+def _known_text(ex: Executor, value: Value) -> Any:
+    """Like `deep_constant`, for functions in `_READS_MEMORY`. A match refers to the instance itself."""
+    if isinstance(value, BoxedValue) and value.base in (str, bytes) and value.source is not None and \
+            not ex.world.comes_anew(value.real, value.source):
+        ex.world.guard(value.source, "id", value.real)
+        return value.real
+    return deep_constant(ex, value)
+
+
+def fold_deep(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Evaluate a pure function where all its arguments are made of constants; None where they are not."""
+    constant = _known_text if obj in _READS_MEMORY else deep_constant
+    try:
+        real = [constant(ex, a) if position else deep_constant(ex, a) for position, a in enumerate(args)]
+        named = {k: constant(ex, v) if k == "string" else deep_constant(ex, v) for k, v in kwargs.items()}
+    except NotConstant:
+        return None
+    try:
+        result = obj(*real, **named)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return lift(ex, result)
+
+
+def fold(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Evaluate on constants."""
+    try:
+        result = obj(*(a.value for a in args), **{k: a.value for k, a in kwargs.items()})  # type: ignore[attr-defined]
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return lift(ex, result)
+
+
+def fold_numpy_numbers(ex: Executor, function: Any, args: list[Value]) -> Value | None:
+    """Evaluate a function of numbers on scalars of numpy's and constants; None where there are others, or no such
+    scalars, or where numpy would warn."""
+    if not any(isinstance(arg, PyValue) and is_number(arg.obj) for arg in args) or \
+            not all(isinstance(arg, ConstValue) or isinstance(arg, PyValue) and is_number(arg.obj) for arg in args):
+        return None
+    real = [arg.value if isinstance(arg, ConstValue) else ex.world.pin(arg) for arg in args]  # type: ignore[arg-type]
+    try:
+        result = evaluate_strictly(function, real)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return None if result is NotImplemented else lift(ex, result)
+
+
+#: builtin functions that numbers of numpy's may be given as well as Python's
+OF_NUMBERS = frozenset({float, int, bool, complex, str, repr, format, hash, round, abs, pow, divmod,
+                         *(f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType))})
+
+
+def lift(ex: Executor, result: Any) -> Value:
+    """The Value of a freshly computed constant, containers included."""
+    kind = type(result)
+    if kind in CONST_TYPES:
+        return ConstValue(result)
+    if kind is tuple:
+        return TupleValue([lift(ex, r) for r in result])
+    if kind is list:
+        return ListValue([lift(ex, r) for r in result])
+    if kind is dict:
+        made = DictValue()
+        for key, item in result.items():
+            ex.world.dict_set(made, key, lift(ex, item), lift(ex, key))
+        return made
+    if kind in (set, frozenset):
+        return SetValue({r: lift(ex, r) for r in result}, None, kind)
+    if hasattr(kind, "__next__"):
+        raise GraphBreak("unsupported_call", f"a function that makes a {kind.__name__}")
+    return ex.world.const_object(result)

@@ -1,0 +1,269 @@
+"""What stands for Values as keys of dicts and members of sets: real objects, equal exactly where the values are."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import sys
+import types
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ...runtime.lifetimes import is_mortal
+from ..guards.guard_set import MISSING
+from ..models.arrays.array_values import DTYPE_TYPES, ArrayValue
+from ..models.builtins.plain_parts import plain_part
+from ..values.base import (
+    BoxedValue,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    FunctionValue,
+    HookNumberValue,
+    Identity,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    SetValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    has_hook_numbers,
+    unsupported,
+)
+from .calls import as_int
+from .interpreter import Executor, keeps_hooks
+from .plain_classes import KNOWN_GLOBALS, compares_by_program, is_plain_class, look_of
+
+
+def key_of(ex: Executor, value: Value) -> Any:
+    """A real hashable that stands for the value as a dict key or set element: equal exactly where the values are."""
+    if isinstance(value, BoxedValue):
+        value = plain_part(ex, value, "__hash__", "__eq__")
+    if isinstance(value, ConstValue):
+        try:
+            hash(value.value)
+        except TypeError as error:
+            raise ex.raise_real(error) from None
+        if value.value != value.value:
+            ex.world.identify(value)
+        return value.value
+    if isinstance(value, PyValue):
+        obj = ex.world.pin(value)
+        if not is_compared_by_c(obj) and type(obj) not in (torch.Tensor, torch.nn.Parameter):
+            raise unsupported(value, "hash()")
+        return obj  # tensors of the kinds that are not captured: found by identity, as others are
+    if isinstance(value, FunctionValue):
+        return value.real if value.real is not None else Identity(value)
+    if isinstance(value, TupleValue):
+        if value.cls is not tuple and not is_builtin(ex, value, "__hash__", "__eq__"):
+            raise unsupported(value, "hash()")
+        return tuple(key_of(ex, ex.world.force(v)) for v in value.items)
+    if isinstance(value, SymValue):
+        return as_int(ex, value, "hash()")
+    if isinstance(value, TensorValue):
+        ex.recorder.bets.check_identity(value.traced)
+        return _identity(ex, value)
+    if isinstance(value, SetValue) and is_builtin(ex, value, "__hash__", "__eq__"):  # a frozenset
+        return frozenset(value.items)
+    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
+        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    if isinstance(value, ObjectValue):
+        if isinstance(value, HookNumberValue) and keeps_hooks(ex.frame.code):
+            return Identity(value)  # new to every dict of hooks
+        hasher = ex.world.class_lookup(value.cls, "__hash__")
+        if hasher is object.__hash__:
+            return _identity(ex, value)
+        if hasher is None:
+            raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+        ex.world.class_lookup(value.cls, "__eq__")
+        fields = hashed_fields(value.cls)
+        if fields is not None and (id(value.cls) in ex.world.made or not is_mortal(value.cls)):
+            return _likeness(ex, value, fields)
+        if id(value.cls) not in ex.world.made and not is_mortal(value.cls) and _has_plain_look(ex, value.cls):
+            return _likeness(ex, value, _looked_at(value.cls), by_program=True)
+    raise unsupported(value, "hash()")
+
+
+def member_key(ex: Executor, value: Value) -> Any:
+    """The key by which sets look for a member: to them, a set is like the frozenset of what is in it."""
+    if isinstance(value, SetValue) and value.cls.__hash__ is None:
+        return frozenset(value.items)
+    return key_of(ex, value)
+
+
+def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
+    """The key of something that is equal to itself only: the real object where there is one, which is another object
+    than all other keys in later calls too."""
+    if value.real is None or value.source is None:
+        return Identity(value)
+    ex.world.guard(value.source, "distinct")
+    return value.real
+
+
+# -- frozen dataclasses, and instances of classes with methods that only look at attributes ---------------------------
+
+
+def _likeness(ex: Executor, value: ObjectValue, fields: tuple[str, ...], by_program: bool = False) -> Any:
+    """A real instance of the class, with keys in place of what is in its fields. The program never sees it. Where the
+    program wrote the methods, these are given nothing but constants."""
+    from .attributes import load_attr
+
+    made = object.__new__(value.cls)
+    for name in fields:
+        if by_program and not _has_own(ex, value, name):
+            raise unsupported(value, f"hash() without .{name}")
+        part = ex.finish_sync(load_attr(ex, value, name))
+        if by_program and not _is_plain_part(ex, part):
+            raise unsupported(value, f"hash() with .{name}")
+        if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):
+            raise unsupported(value, "hash()")  # two of them are not equal because they are the same tensor
+        object.__setattr__(made, name, key_of(ex, part))
+    if by_program and not _is_reflexive(made, fields):
+        raise unsupported(value, "hash()")
+    ex.world.keep(value, fields, made)
+    return made
+
+
+def _is_reflexive(likeness: Any, fields: tuple[str, ...]) -> bool:
+    """Whether what is equal in all fields is equal: so that identity, which dicts look for first, does not matter."""
+    other = object.__new__(type(likeness))
+    for name in fields:
+        object.__setattr__(other, name, getattr(likeness, name))
+    try:
+        return bool(likeness == other) and hash(likeness) == hash(other)
+    except Exception:  # of the program's: it comes when the program itself asks
+        return False
+
+
+#: whether dataclasses compare field by field with `==`, not tuples of fields, which look for identity first
+_ASKS_FIELDS = sys.version_info >= (3, 13)
+#: class -> its `__eq__` and `__hash__`, and the fields found
+_fields: weakref.WeakKeyDictionary[type, tuple[Any, Any, tuple[str, ...] | None]] = weakref.WeakKeyDictionary()
+
+
+def hashed_fields(cls: type) -> tuple[str, ...] | None:
+    """The fields that tell whether two instances of a class are equal, where its `__eq__` and `__hash__` are those that
+    the library writes for frozen dataclasses, and nothing else happens to instances."""
+    equal, hasher, found = _fields.get(cls, (None, None, None))
+    if equal is not cls.__eq__ or hasher is not cls.__hash__:
+        found = _hashed_fields(cls)
+        _fields[cls] = cls.__eq__, cls.__hash__, found
+    return found
+
+
+def _hashed_fields(cls: type) -> tuple[str, ...] | None:
+    owner = next((base for base in cls.__mro__ if "__dataclass_params__" in vars(base)), None)
+    if owner is None or not owner.__dataclass_params__.frozen or not owner.__dataclass_params__.eq:  # type: ignore[attr-defined]
+        return None
+    fields = [field for field in dataclasses.fields(owner) if field.compare]
+    names = [field.name for field in fields]
+    plain = dataclasses.make_dataclass("Plain", [(field.name, object, dataclasses.field(hash=field.hash))
+                                                 for field in fields], frozen=True)
+    for method in ("__eq__", "__hash__"):
+        if _steps(getattr(cls, method)) != _steps(getattr(plain, method)) or method in vars(cls) and cls is not owner:
+            return None
+    if cls.__getattribute__ is not object.__getattribute__ or hasattr(cls, "__del__") or any(
+            hasattr(type(found), "__set__") and type(found) is not types.MemberDescriptorType
+            for name in names for found in [_on_class(cls, name)]):
+        return None
+    return tuple(names)
+
+
+def _steps(method: Any) -> Any:
+    """What a function does; None for one that is not Python's."""
+    code = getattr(method, "__code__", None)
+    return code and (code.co_code, code.co_names, code.co_varnames, code.co_consts, code.co_freevars,
+                     "hash" in method.__globals__)
+
+
+def _looked_at(cls: type) -> tuple[str, ...]:
+    """The attributes that the methods of a class look at which the program wrote."""
+    found = [look_of(method.__code__) for method in (cls.__hash__, cls.__eq__)]  # type: ignore[attr-defined]
+    return tuple(sorted(frozenset().union(*(look[0] for look in found if look is not None)) - {"__class__"}))
+
+
+def _has_plain_look(ex: Executor, cls: type) -> bool:
+    """Whether the `__hash__` and `__eq__` that the program wrote do nothing but look at attributes of instances, which
+    are nowhere but in these."""
+    if cls.__getattribute__ is not object.__getattribute__ or hasattr(cls, "__del__") or not is_plain_class(cls):
+        return False
+    for method in (cls.__hash__, cls.__eq__):
+        look = look_of(method.__code__) if isinstance(method, types.FunctionType) else None
+        if look is None or "__dict__" in look[0]:
+            return False
+        space = ex.world.globals_of(method.__globals__)
+        for name in look[1] - KNOWN_GLOBALS:
+            found = ex.world.dict_get(space, name)
+            if not isinstance(found, PyValue) or type(found.obj) is not type:
+                return False
+        if any(ex.world.dict_get(space, name) is not None for name in look[1] & KNOWN_GLOBALS):
+            return False  # of another meaning than usual
+    found = [ex.world.class_lookup(cls, name) for name in _looked_at(cls)]
+    return not any(hasattr(type(one), "__get__") and type(one) is not types.MemberDescriptorType for one in found)
+
+
+def _has_own(ex: Executor, value: ObjectValue, name: str) -> bool:
+    from .attributes import instance_attrs
+
+    found = ex.world.class_lookup(value.cls, name)
+    if type(found) is types.MemberDescriptorType:
+        return ex.world.read_slot(value, found) is not None
+    attrs = instance_attrs(ex, value)
+    return attrs is not None and ex.world.dict_get(attrs, name) is not None
+
+
+def _is_plain_part(ex: Executor, part: Value) -> bool:
+    """Whether C compares what an attribute holds, by what it is."""
+    if isinstance(part, TupleValue):
+        return part.cls is tuple and all(_is_plain_part(ex, ex.world.force(item)) for item in part.items)
+    return isinstance(part, ConstValue) or isinstance(part, PyValue) and is_compared_by_c(part.obj)
+
+
+def _on_class(cls: type, name: str) -> Any:
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
+# -- several keys -----------------------------------------------------------------------------------------------------
+
+
+def set_keys(ex: Executor, value: Value) -> list[Any]:
+    if isinstance(value, SetValue):
+        return list(value.items)
+    assert isinstance(value, DictViewValue)
+    items = ex.world.dict_items(value.of)
+    check_known(value, (key for key, _ in items))
+    if value.kind == "keys":
+        return [key for key, _ in items]
+    return [(key, key_of(ex, found)) for key, found in items]
+
+
+def check_known(value: Value, keys: Iterable[Any]) -> None:
+    if has_hook_numbers(keys):
+        raise unsupported(value, "a look at the numbers of hooks")
+
+
+def is_builtin(ex: Executor, value: Value, *methods: str) -> bool:
+    """Whether an instance of a builtin container, or of a class derived from it, has the container's own methods."""
+    own = list if isinstance(value, ListValue) else tuple if isinstance(value, TupleValue) else frozenset
+    return all(ex.world.class_lookup(value.cls, name) is getattr(own, name, MISSING) for name in methods)
+
+
+#: The metaclass of the classes that torch's C++ defines.
+_BOUND: type = type(torch._C._SDPBackend)
+
+
+def is_compared_by_c(obj: Any) -> bool:
+    cls = type(obj)
+    if type(cls) is _BOUND and "__members__" in cls.__dict__:
+        return True  # an enum of torch's C++
+    if compares_by_program(cls):
+        return False
+    return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
+        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
+                         *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))

@@ -1,0 +1,521 @@
+"""The symbolic executor: runs bytecode on Values.
+
+One `Executor` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing, so that a
+graph break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C function must
+call back (`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot be
+resumed in the middle of the C function, so the whole instruction that led to it breaks instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import config, logs
+from ...ir import Loc, SizeUnknown
+from ..breaks import GraphBreak, Restart, Signal
+from ..bytecode.code import CodeView, Ins, view_of
+from ..capture.front_calls import FrontCall
+from ..models.builtins.symbolic_text import TextValue
+from ..models.tensors.known_numbers import pin
+from ..values.base import (
+    CellValue,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    FunctionValue,
+    GeneratorValue,
+    PyValue,
+    ScalarValue,
+    Value,
+)
+from .trace_context import World
+
+#: returned by `call` when a frame was pushed: the result will appear on the caller's stack
+PUSHED: Any = object()
+
+HANDLERS: dict[str, Callable[[Any, Any, Ins], None]] = {}
+#: opcodes that always break the graph, with the reason
+DECLARED_BREAKS: dict[str, str] = {}
+
+
+def opcode(*names: str) -> Callable[[Any], Any]:
+    """Register the handler of one or more opcodes: `handler(ex, frame, ins)`."""
+
+    def register(handler: Any) -> Any:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class TracedException(Signal):
+    """An exception inside the traced program."""
+
+    def __init__(self, value: ExceptionValue) -> None:
+        super().__init__(value.cls)
+        self.value = value
+
+
+class Frame:
+    """A frame being executed symbolically."""
+
+    #: how the running version lays out the stack: NULL above the callable (3.13) or below it
+    kw_null_last = sys.version_info >= (3, 13)
+    #: an exhausted FOR_ITER jumps over END_FOR and pops the iterator itself (3.12)
+    for_pops_two = (3, 12) <= sys.version_info < (3, 13)
+    #: SEND leaves the receiver on the stack when it ends, for END_SEND to remove (3.12)
+    send_keeps_receiver = sys.version_info >= (3, 12)
+
+    __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
+                 "kw_names", "locals", "lookup", "namespace", "ran", "resumable", "stack", "view")
+
+    def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
+        self.func = func
+        self.code = code
+        self.view: CodeView = view_of(code)
+        self.instructions = self.view.instructions
+        self.globals = globals
+        self.locals: dict[str, Value] = {}
+        self.cells: dict[str, CellValue] = {}
+        self.stack: list[Value] = []
+        self.ip = 0
+        #: how many instructions were traced in it
+        self.ran = 0
+        self.kw_names: tuple[str, ...] = ()
+        self.generator: GeneratorValue | None = None
+        #: what to do with the returned value instead of pushing it on the caller's stack
+        self.finish: Callable[[Executor, Value], None] | None = None
+        self.resumable = True
+        #: the mapping that the body of a class statement fills
+        self.namespace: Value | None = None
+        #: the step at which the call was made, for breaking there instead
+        self.entered = 0
+        #: the attribute that the call looks up: the object, and its name
+        self.lookup: tuple[Value, str] | None = None
+
+    @property
+    def current(self) -> Ins:
+        """The instruction being executed."""
+        return self.instructions[self.ip - 1]
+
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def popn(self, n: int) -> list[Value]:
+        if not n:
+            return []
+        values = self.stack[-n:]
+        del self.stack[-n:]
+        return values
+
+    def loc(self) -> Loc:
+        return Loc(self.code.co_filename, self.line(), self.code.co_name)
+
+    def line(self) -> int:
+        ins = self.instructions[max(self.ip - 1, 0)]
+        return ins.line or self.code.co_firstlineno
+
+
+#: What a function begins with, and what finishes a function that is being made: code that goes on in between has no
+#: cells, or a function without its closure
+_NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR", "SET_FUNCTION_ATTRIBUTE"))
+
+#: How many instructions a recorded operation may take, on average, in a program that is longer than the limit.
+INSTRUCTIONS_PER_NODE = 200
+
+#: Guards that hold for another attempt at tracing as they stand; the others are about symbols of one attempt.
+_KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "same", "python", "empty",
+                "class", "function"}
+
+
+class Warned:
+    """What a trace knows of warnings: see `models/builtins/warned.py`."""
+
+    def __init__(self) -> None:
+        #: what was warned of since the filters changed, by module; None: they did not
+        self.seen: dict[int, set[Any]] | None = None
+        #: the list that warnings are appended to, where only the program's callers have it
+        self.outside: Value | None = None
+
+
+class Executor:
+    """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
+
+    def __init__(self, world: World, forced: dict[int, GraphBreak]) -> None:
+        if "triton.runtime.jit" in sys.modules:
+            from ..models.tensors import triton_kernels  # noqa: F401  (registers what launches kernels)
+        self.world = world
+        self.recorder = world.recorder
+        self.forced = forced
+        self.frames: list[Frame] = []
+        self.handled: Value | None = None  # the exception being handled
+        self.step = 0
+        self.recorder.step, self.recorder.step_behind = self.step_to_break, self.step_behind
+        self.total = 0
+        self.sync_depth = 0
+        self.result: Value | None = None
+        #: calls to carry out for their effect on the outside (print, logging), in order
+        self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: what these calls go through: the holder, the attribute (None: any), what to do if that is changed
+        self.said_through: list[tuple[Any, str | None, Restart]] = []
+        self.warned = Warned()
+        #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
+        self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
+        #: calls whose results are inputs of the graph, made in front of it
+        self.front_calls: list[FrontCall] = []
+        #: what context variables are set to behind the graph: tokens, in order
+        self.tokens: list[Any] = []
+        #: objects that stand for ones which a cache may hold already, by id: which objects they are is not known
+        self.uncached: dict[int, Value] = {}
+        #: callbacks up to this depth are ordinary calls of the program's
+        self.ordinary_depth = 0
+        #: the `backward` of an autograd function that is being traced: see `autograd_functions`
+        self.custom_backward: Any = None
+        self.inlined: dict[int, types.CodeType] = {}
+        #: weak references that the program makes, by the id of the Value referred to
+        self.weak_references: dict[int, Value] = {}
+        #: generators that were started
+        self.generators: list[GeneratorValue] = []
+
+    # -- the loop -------------------------------------------------------------------------------------------
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    def loc(self) -> Loc:
+        """The user's place: the innermost frame outside library code, or the innermost one."""
+        for frame in reversed(self.frames):
+            if not is_library(frame.code.co_filename):
+                return frame.loc()
+        return self.frames[-1].loc()
+
+    def run(self, frame: Frame) -> Value:
+        """Trace from a root frame to its return. GraphBreak, Restart and Skip come out as exceptions."""
+        self.push_frame(frame)
+        self.world.place = lambda: self.loc() if self.frames else ""  # guards are added when tracing has ended, too
+        try:
+            return self.run_until(0)
+        except TracedException as error:
+            step = error.value.step
+            cause = GraphBreak("exception", error.value.cls.__name__, tail=True)
+            cause.raises, cause.found_under = error.value.cls, self.world.guards.subjects()
+            # what the raising instruction read is not looked at when it is left to plain Python
+            cause.guards = [(guard.source, guard.kind, guard.arg) for guard in self.world.guards
+                            if guard.kind in _KEPT_GUARDS]
+            raise Restart(step if step >= 0 else self.step, cause) from None
+
+    def run_until(self, base: int) -> Value:
+        """Execute until only `base` frames are left; the value that the last one returned."""
+        frames = self.frames
+        world = self.world
+        graph = self.recorder.graph
+        trace = logs.enabled("trace")
+        limit = config.unroll_limit
+        sync = self.sync_depth
+        #: the step that is another try of an instruction, with the stack that it had at first
+        pinned: tuple[int, list[Value]] = (-1, [])
+        while True:
+            frame = frames[-1]
+            ins = frame.instructions[frame.ip]
+            frame.ip += 1
+            frame.ran += 1
+            self.total += 1
+            if sync == 0:
+                self.step += 1
+                if self.step in self.forced:
+                    frame.ip -= 1
+                    if pinned[0] == self.step:
+                        frame.stack[:] = pinned[1]
+                    cause = self.forced[self.step]
+                    # a later finding forced the break: it did not know that the call looks at its callers
+                    cause.tail = cause.tail or len(frames) > 1 and any(
+                        isinstance(value, PyValue) and value.obj is warnings.warn for value in frame.stack)
+                    for source, kind, arg in cause.guards:
+                        if kind == "class":
+                            world.guard_class_like(arg)
+                        else:
+                            world.guard(source, kind, arg)
+                    raise cause
+                stack_before, names_before = frame.stack.copy(), frame.kw_names
+                depth_before = len(frames)
+                state_before = (len(graph.nodes), world.writes, len(self.host_calls))
+            if trace:
+                logs.log("trace", f"{'  ' * len(frames)}{frame.code.co_name} {ins} | {len(frame.stack)}")
+            run = ins.run
+            if run is None:
+                run = ins.run = HANDLERS.get(ins.name) or _undeclared(ins.name)
+            try:
+                if self.total > limit and self.is_too_long(frame.ran) and ins.name not in _NO_PLACE_TO_STOP:
+                    raise GraphBreak("too_long", f"more than {limit} instructions", tail=True)
+                run(self, frame, ins)
+            except (TracedException, GraphBreak, SizeUnknown) as found:
+                if isinstance(found, TracedException):
+                    self.unwind(found.value, base)
+                    continue
+                cause = found if isinstance(found, GraphBreak) else GraphBreak("data_dependent_branch", str(found))
+                if sync:
+                    raise cause from None
+                outer = self.polyfill_caller() if cause.reason.id != "changing_value" else self.library_caller()
+                if outer is not None:
+                    raise Restart(outer, cause) from None
+                clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
+                if not clean or len(frames) != depth_before or frames[-1] is not frame:
+                    raise Restart(self.step, cause) from None
+                frame.ip -= 1
+                frame.kw_names = names_before
+                if pinned[0] == self.step:
+                    frame.stack[:] = pinned[1]
+                    raise cause from None
+                frame.stack[:] = stack_before
+                if cause.reason.id != "changing_value" and self._pin_operands(frame, ins):
+                    pinned = (self.step + 1, stack_before)
+                    continue
+                raise cause from None
+            if len(frames) == base:
+                result = self.result
+                assert result is not None
+                self.result = None
+                return result
+
+    def is_too_long(self, ran: int) -> bool:
+        """Whether to leave the rest to plain Python, `ran` instructions into a frame. A loop is unrolled up to the
+        limit; the calls of a model with many layers may take more together, as long as they record operations."""
+        limit = config.unroll_limit
+        return ran > limit or self.total > limit + INSTRUCTIONS_PER_NODE * len(self.recorder.graph.nodes)
+
+    def _pin_operands(self, frame: Frame, ins: Ins) -> bool:
+        """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then.
+        What is stored in an attribute is nothing that the store depends on."""
+        if ins.name == "STORE_ATTR":
+            return False
+        count = ins.arg + 3 if ins.name.startswith(("CALL", "BUILD_")) and type(ins.arg) is int else 3
+        found = False
+        for position in range(max(0, len(frame.stack) - count), len(frame.stack)):
+            value = frame.stack[position]
+            if isinstance(value, ScalarValue) and value.traced.known is not None:
+                number = pin(self.recorder, value.traced, f"an operand of {ins.name}, {self.loc()}")
+                frame.stack[position] = ConstValue(number, value.source)
+                found = True
+            elif isinstance(value, TextValue) and value.source is None:
+                try:
+                    frame.stack[position] = ConstValue(self.world.pin(value))
+                except GraphBreak:
+                    continue
+                found = True
+        return found
+
+    def polyfill_caller(self) -> int | None:
+        """The step of the user's call that the innermost frames stand for, if those are polyfills: a break in there
+        is a break of that call, which then runs the C function itself."""
+        step = None
+        for frame in reversed(self.frames):
+            if not is_polyfill(frame.code):
+                break
+            step = frame.entered
+        return step
+
+    def step_to_break(self) -> int:
+        """The step at which a graph that is traced again can break, for what happens now."""
+        outer = None if self.sync_depth else self.polyfill_caller()
+        return self.step if outer is None else outer
+
+    def step_behind(self, step: int) -> int:
+        """The step of the outermost call that was made after `step` and is running; `step_to_break` where there is
+        none."""
+        found = self.step_to_break()
+        return next((callee.entered for callee in self.frames[1:] if step < callee.entered <= found), found)
+
+    def library_caller(self) -> int | None:
+        """The step of the call by which the program entered library code, if that is running. What goes on behind a
+        value that changes gets what was computed from it, and would be compiled for each: the call as a whole hides it.
+        """
+        step = None
+        for frame in reversed(self.frames[1:]):
+            if not is_library(frame.code.co_filename):
+                break
+            step = frame.entered
+        return step
+
+    def in_polyfill(self) -> bool:
+        """Whether the running frame is the body of a polyfill."""
+        return self.frames[-1].code.co_filename.startswith(_POLYFILLS)
+
+    def unwind(self, exception: ExceptionValue, base: int) -> None:
+        """Go on at the handler of an exception, or leave the loop with it."""
+        if exception.step < 0:
+            exception.step = self.step
+        while True:
+            frame = self.frames[-1]
+            ins = frame.current
+            handler = ins.handler
+            if handler is not None:
+                del frame.stack[handler.depth:]
+                if handler.push_lasti:
+                    frame.stack.append(ConstValue(ins.index))
+                frame.stack.append(exception)
+                frame.ip = handler.target
+                return
+            self.frames.pop()
+            if frame.lookup is not None and exception.tell_lookup(*frame.lookup):
+                exception.step = frame.entered  # plain Python, too, has to be the one that looks it up
+                if exception.source is not None:
+                    cause = GraphBreak("unsupported_value", "an AttributeError from outside is told what was looked up")
+                    raise Restart(frame.entered, cause)
+            if frame.generator is not None:
+                self._end_generator(frame.generator)
+                if issubclass(exception.cls, StopIteration):
+                    exception = self.stop_iteration_error(exception)
+            if len(self.frames) == base:
+                raise TracedException(exception)
+
+    # -- frames ---------------------------------------------------------------------------------------------
+
+    def push_frame(self, frame: Frame) -> None:
+        if len(self.frames) >= config.inline_depth:
+            raise GraphBreak("depth", frame.code.co_name)
+        frame.entered = self.step
+        self.frames.append(frame)
+        self.inlined.setdefault(id(frame.code), frame.code)
+
+    def leave(self, value: Value) -> None:
+        """Return `value` from the innermost frame."""
+        frame = self.frames.pop()
+        if frame.generator is not None:
+            self._end_generator(frame.generator)
+        if frame.finish is not None:
+            frame.finish(self, value)
+        elif self.frames and not (self.sync_depth and frame is self._sync_root):
+            self.frames[-1].stack.append(value)
+        self.result = value
+
+    def _end_generator(self, generator: GeneratorValue) -> None:
+        generator.frame = None
+        generator.running = False
+        self.handled = generator.outer
+
+    _sync_root: Frame | None = None
+
+    def call_sync(self, fn: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+        """Call and wait for the result, in a nested loop. For callbacks of C code only."""
+        from .calls import call
+
+        self.sync_depth += 1
+        try:
+            result = call(self, fn, args, kwargs or {})
+        finally:
+            self.sync_depth -= 1
+        return self.finish_sync(result)
+
+    def finish_sync(self, result: Any) -> Value:
+        """The value of a `call` that may have pushed a frame: runs that frame to its end."""
+        if result is not PUSHED:
+            return result
+        root_before, self._sync_root = self._sync_root, self.frames[-1]
+        base = len(self.frames) - 1
+        self.sync_depth += 1
+        try:
+            return self.run_until(base)
+        finally:
+            self.sync_depth -= 1
+            self._sync_root = root_before
+
+    # -- exceptions -----------------------------------------------------------------------------------------
+
+    def make_exception(self, cls: type[BaseException], *args: Any) -> ExceptionValue:
+        return ExceptionValue(cls, [a if isinstance(a, Value) else ConstValue(a) for a in args])
+
+    def stop_iteration_error(self, stop: ExceptionValue) -> ExceptionValue:
+        """What a StopIteration becomes that leaves a generator."""
+        replaced = self.make_exception(RuntimeError, "generator raised StopIteration")
+        replaced.cause = replaced.context = stop
+        replaced.suppress_context = True
+        replaced.step = self.step
+        return replaced
+
+    def throw(self, cls: type[BaseException], *args: Any) -> TracedException:
+        """The exception to `raise` in a handler so that the traced program raises `cls(*args)`."""
+        value = self.make_exception(cls, *args)
+        return self.raise_value(value)
+
+    def raise_value(self, value: ExceptionValue) -> TracedException:
+        if self.handled is not None and self.handled is not value:
+            _cut_context(self.handled, value)
+            value.context = self.handled
+        if value.step < 0:
+            value.step = self._user_step()
+        return TracedException(value)
+
+    def _user_step(self) -> int:
+        """The step of the user's instruction that is being executed, where polyfills stand for part of it."""
+        step = self.step
+        for frame in reversed(self.frames):
+            if not frame.code.co_filename.startswith(_POLYFILLS):
+                break
+            step = frame.entered
+        return step
+
+    def raise_real(self, error: BaseException) -> TracedException:
+        """As `throw`, for a live exception that an eager evaluation of constants raised."""
+        from ..models.builtins.exception_state import read_state
+
+        value = ExceptionValue(type(error), [self.world.const_object(a) for a in error.args])
+        if not isinstance(error, (AttributeError, NameError)):  # these are told what was looked up
+            value.members = read_state(self, error, {})
+        return self.raise_value(value)
+
+
+def _cut_context(chain: Value, value: ExceptionValue) -> None:
+    """Take `value` out of the contexts of `chain`, which is to become its context."""
+    while isinstance(chain, ExceptionValue) and chain.context is not None:
+        if chain.context is value:
+            chain.context = None
+            return
+        chain = chain.context
+
+
+_POLYFILLS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "polyfills", "")
+
+
+def stands_for_c(code: types.CodeType) -> bool:
+    """Whether code is the library's own, for what plain Python runs without a frame."""
+    return code.co_filename.startswith(_POLYFILLS)
+
+
+def is_polyfill(code: types.CodeType) -> bool:
+    """Whether code stands for a C function, and must not be seen by the program."""
+    return stands_for_c(code) and not code.co_filename.endswith("construct.py")
+
+
+def keeps_hooks(code: types.CodeType) -> bool:
+    """Whether code is of torch, which looks for the number of a hook only among those of other hooks."""
+    return code.co_filename.startswith((_TORCH, os.path.join(_POLYFILLS, "hooks.py")))
+
+
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+_LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is library code: not what a report should point at."""
+    return any(part in filename for part in _LIBRARY_PARTS) and "/site-packages/transformers" not in filename
+
+
+def _undeclared(name: str) -> Callable[[Any, Any, Ins], None]:
+    reason = DECLARED_BREAKS.get(name, "opcode")
+
+    def break_here(ex: Executor, frame: Frame, ins: Ins) -> None:
+        raise GraphBreak(reason, name)
+
+    return break_here

@@ -1,0 +1,500 @@
+"""Calls of numpy while tracing: each becomes torch calls on the tensors of the arrays.
+
+What a call returns (an array or a scalar, its dtype, its layout, whether it looks at an operand's memory) is numpy's
+own answer: the function is called on stand-ins of the same types and layouts. `polyfills/arrays.py` says how torch
+computes the numbers. Where the two cannot be brought together, or numpy itself refuses, the graph breaks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...breaks import GraphBreak
+from ...guards.source import constant
+from ...interpreter.calls import BUILTINS, as_int, record, recording
+from ...interpreter.constant_folding import NotConstant, deep_constant
+from ...interpreter.interpreter import Executor, TracedException
+from ...polyfills import arrays
+from ...polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
+from ...values.base import (
+    ConstValue,
+    DictValue,
+    ListValue,
+    PyValue,
+    RangeValue,
+    ScalarValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+from .array_values import NUMPY_DTYPES, TORCH_DTYPES, ArrayValue, errors_are_silent, is_number
+
+_aten = torch.ops.aten
+_CPU = torch.device("cpu")  # whatever the default device is
+_NUMBERS = (ConstValue, SymValue, ScalarValue)
+
+#: Arrays of constants up to this size are part of the code.
+_CONSTANT_BYTES = 1 << 16
+
+
+def refuse(what: str) -> GraphBreak:
+    return GraphBreak("numpy", what)
+
+
+def _name(function: Any) -> str:
+    owner = getattr(function, "__objclass__", None)
+    return f"{owner.__name__ if owner is not None else 'numpy'}.{getattr(function, '__name__', function)}"
+
+
+# -- arrays and tensors ---------------------------------------------------------------------------------------
+
+
+def tensor_of(ex: Executor, value: ArrayValue) -> TensorValue:
+    """The tensor of an array, as a Value."""
+    return ex.world.tensor_value(value.traced)
+
+
+def array_of_tensor(ex: Executor, value: TensorValue) -> ArrayValue:
+    """`tensor.numpy()`: a new array in the same memory."""
+    spec = value.traced.spec
+    if spec.requires_grad or spec.dtype not in TORCH_DTYPES.values() or spec.device.type != "cpu" or \
+            any(value.traced.lazy_bits) or ex.recorder.state.transforms:
+        raise refuse("Tensor.numpy() of such a tensor")
+    return ArrayValue(_alias(ex, value.traced), np.ndarray)
+
+
+def tensor_of_array(ex: Executor, value: ArrayValue) -> TensorValue:
+    """`torch.from_numpy(array)`: a new tensor in the same memory."""
+    return ex.world.tensor_value(_alias(ex, value.traced))
+
+
+def _alias(ex: Executor, traced: Any) -> Any:
+    with recording(ex, "numpy()"):
+        return ex.recorder.record(_aten.alias.default, (traced,), {})
+
+
+def constant_array(ex: Executor, array: Any) -> Value:
+    """The Value of an array or scalar that numpy made of constants, anew at each call."""
+    if is_number(array):
+        return ex.world.const_object(array)
+    if array.dtype not in TORCH_DTYPES or type(array) is not np.ndarray or array.nbytes > _CONSTANT_BYTES:
+        raise refuse(f"a constant array of {array.dtype}")
+    kept = torch.from_numpy(np.array(array, order="K"))
+    with recording(ex, "a constant array"):
+        node = ex.recorder.emit(_aten.clone.default, (ex.recorder.constant(kept),), {})
+        return ArrayValue(ex.recorder.fresh(node), np.ndarray)
+
+
+# -- numpy's own answer ---------------------------------------------------------------------------------------
+
+
+def stand_in_for(ex: Executor, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
+    """A real object with the type and layout of what a Value stands for; `made` keeps those of arrays."""
+    value = ex.world.force(value)
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, SymValue):
+        return ex.recorder.sizes.hint(value.expr)
+    if isinstance(value, ScalarValue):
+        return value.cls(1)
+    if isinstance(value, ArrayValue):
+        if id(value) not in made:
+            made[id(value)] = value, _array_like(ex, value)
+        return made[id(value)][1]
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list, torch.Size):
+        items = [stand_in_for(ex, item, made) for item in value.items]
+        return items if isinstance(value, ListValue) else tuple(items)
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {key: stand_in_for(ex, item, made) for key, item in ex.world.plain_items(value)}
+    if isinstance(value, SliceValue):
+        return slice(*(stand_in_for(ex, part, made) for part in (value.start, value.stop, value.step)))
+    if isinstance(value, RangeValue):
+        return range(*(as_int(ex, part, "range()") for part in (value.start, value.stop, value.step)))
+    if isinstance(value, PyValue) and (is_number(value.obj) or isinstance(value.obj, type)):
+        return ex.world.pin(value)
+    raise unsupported(value, "a numpy operation")
+
+
+def _array_like(ex: Executor, value: ArrayValue) -> Any:
+    """Zeros (which are good as indices) and ones, laid out as the array."""
+    spec, dtype = value.traced.spec, value.dtype
+    shape, stride = ex.recorder.sizes.hints(spec.shape), ex.recorder.sizes.hints(spec.stride)
+    fill = 1 if dtype.kind in "fcb" else 0
+    if value.is_scalar:
+        return dtype.type(fill)
+    extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
+    memory = np.full(max(extent, 1), fill, dtype)
+    return np.lib.stride_tricks.as_strided(memory, shape, [step * dtype.itemsize for step in stride])
+
+
+def asked(ex: Executor, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Numpy's answer on stand-ins; what it refuses, it may refuse itself."""
+    if not errors_are_silent(np):
+        raise refuse(f"{what} where floating-point errors raise")
+    ex.world.guards.add(constant(np, "numpy"), "python", errors_are_silent, "numpy")
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise refuse(f"{what}: {type(error).__name__}") from None
+
+
+# -- results --------------------------------------------------------------------------------------------------
+
+
+def conform(ex: Executor, what: str, result: Value, answer: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Value:
+    """What torch computed, as the object that numpy would have returned."""
+    if isinstance(answer, (tuple, list)):
+        if not isinstance(result, (TupleValue, ListValue)) or len(result.items) != len(answer):
+            raise refuse(f"{what} with several results")
+        parts = [conform(ex, what, ex.world.force(item), part, made)
+                 for item, part in zip(result.items, answer, strict=True)]
+        return TupleValue(parts) if isinstance(answer, tuple) else ListValue(parts)
+    if not isinstance(result, TensorValue) or not (is_number(answer) or type(answer) is np.ndarray):
+        raise refuse(f"{what}, which returns a {type(answer).__name__}")
+    for operand, stand_in in made.values():
+        if answer is stand_in and not operand.is_scalar:
+            return operand
+    sizes, spec = ex.recorder.sizes, result.traced.spec
+    if spec.dtype is not TORCH_DTYPES.get(answer.dtype) or sizes.hints(spec.shape) != answer.shape:
+        raise refuse(f"{what}, of which torch makes another shape or type")
+    shared = [operand for operand, stand_in in made.values() if not operand.is_scalar
+              and not is_number(answer) and np.may_share_memory(answer, stand_in)]
+    if shared:
+        stand_in = made[id(shared[0])][1]
+        _check_view(ex, what, result, answer, shared[0], stand_in)
+        return ArrayValue(_alias(ex, result.traced), np.ndarray)
+    if any(result.traced.storage is operand.traced.storage for operand, _ in made.values()) or result.traced.chain:
+        result = ex.world.tensor_value(_called(ex, torch.Tensor.clone, [result]).traced)
+        spec = result.traced.spec
+    if is_number(answer):
+        return ArrayValue(result.traced, type(answer))
+    wanted = tuple(step // answer.itemsize for step in answer.strides)
+    if _moving(spec.shape, sizes.hints(spec.stride)) != _moving(answer.shape, wanted):
+        order = sorted(range(answer.ndim), key=lambda axis: (-wanted[axis], axis))
+        result = traced_body(ex, arrays.as_laid_out, [result, TupleValue([*map(const, order)])])
+        assert isinstance(result, TensorValue)
+        if _moving(answer.shape, sizes.hints(result.traced.spec.stride)) != _moving(answer.shape, wanted):
+            raise refuse(f"{what}, of which torch makes another layout")
+    return ArrayValue(result.traced, np.ndarray)
+
+
+def _moving(shape: Any, strides: Any) -> list[Any]:
+    """The strides that address anything."""
+    return [] if 0 in shape else [s for n, s in zip(shape, strides, strict=True) if n != 1]
+
+
+def _check_view(ex: Executor, what: str, result: TensorValue, answer: Any, operand: ArrayValue, stand_in: Any) -> None:
+    """The tensor looks at the operand's memory just as numpy's array does."""
+    sizes, spec, base = ex.recorder.sizes, result.traced.spec, operand.traced.spec
+    start = answer.__array_interface__["data"][0] - stand_in.__array_interface__["data"][0]
+    strides = [step * answer.itemsize for step in sizes.hints(spec.stride)]
+    offset = (sizes.hint(spec.offset) - sizes.hint(base.offset)) * answer.itemsize
+    if not answer.flags.writeable or result.traced.storage is not operand.traced.storage or offset != start and \
+            answer.size or _moving(answer.shape, strides) != _moving(answer.shape, answer.strides):
+        raise refuse(f"{what}, which looks at memory in a way that torch does not")
+
+
+# -- operands -------------------------------------------------------------------------------------------------
+
+
+def traced_body(ex: Executor, body: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+    """Trace a body, or a function of torch's. Where torch refuses, numpy may have something else to say."""
+    try:
+        return ex.call_sync(ex.world.const_object(body), args, kwargs)
+    except TracedException:
+        raise refuse(f"numpy, where torch raises in {getattr(body, '__name__', body)}") from None
+
+
+def _called(ex: Executor, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Any:
+    return record(ex, function, args, kwargs or {})
+
+
+def check_kind(what: str, entry: Counterpart, *dtypes: Any) -> None:
+    for dtype in dtypes:
+        kind = "i" if dtype.kind == "u" else dtype.kind
+        allowed = kind in entry.kinds or kind == "f" and dtype.itemsize > 2 and "d" in entry.kinds
+        if dtype not in TORCH_DTYPES or not allowed:
+            raise refuse(f"{what} of {dtype}")
+
+
+def converted(ex: Executor, what: str, value: Value, dtype: Any, number: bool = False) -> Value:
+    """An operand as a tensor of a dtype, or, where `number` says so, perhaps as a Python number that has the value."""
+    if dtype not in TORCH_DTYPES:
+        raise refuse(f"{what}, which computes in {dtype}")
+    if isinstance(value, ArrayValue):
+        tensor = tensor_of(ex, value)
+        if value.dtype == dtype:
+            return tensor
+        _check_cast(what, value.dtype, dtype)
+        return _called(ex, torch.Tensor.to, [tensor, const(TORCH_DTYPES[dtype])])
+    if isinstance(value, PyValue) and is_number(value.obj):
+        plain = ex.world.pin(value).astype(dtype).item()
+    elif isinstance(value, ConstValue):
+        plain = dtype.type(value.value).item()
+    elif isinstance(value, (SymValue, ScalarValue)) and dtype.itemsize == 8 and \
+            dtype.kind == ("i" if value.cls is int else "f"):
+        if number:
+            return value
+        return _filled(ex, value, dtype)
+    elif isinstance(value, (SymValue, ScalarValue)) and value.cls in (int, float) and dtype == np.float32:
+        # by way of float64, as numpy does it; too large ones are infinite, which torch.full refuses
+        return _called(ex, torch.Tensor.to, [_filled(ex, value, np.dtype("float64")), const(torch.float32)])
+    else:
+        raise refuse(f"{what} with a {value.cls.__name__}")
+    if number:
+        return const(plain)
+    return _filled(ex, const(plain), dtype)
+
+
+def _filled(ex: Executor, number: Value, dtype: Any) -> Value:
+    """A number as a tensor."""
+    options: dict[str, Value] = {"dtype": const(TORCH_DTYPES[dtype]), "device": const(_CPU)}
+    return _called(ex, torch.full, [TupleValue([]), number], options)
+
+
+def _check_cast(what: str, source: Any, target: Any) -> None:
+    """Casts of numbers that the target cannot hold: what comes out differs between numpy and torch."""
+    if source.kind == "c" and target.kind != "c" or source.kind == "f" and (
+            target.kind == "u" or target.kind == "i" and target.itemsize < 4):
+        raise refuse(f"{what}: a cast from {source} to {target}")
+
+
+def _in_place(ex: Executor, what: str, target: ArrayValue, value: Value) -> Value:
+    """`target[...] = value`, of equal shapes or broadcast."""
+    value = own_copy(ex, target, value)
+    _called(ex, torch.Tensor.copy_, [tensor_of(ex, target), value])
+    return target
+
+
+def own_copy(ex: Executor, target: ArrayValue, value: Value) -> Value:
+    """A value that is to be written: numpy reads all of it first."""
+    if isinstance(value, TensorValue) and value.traced.storage is target.traced.storage:
+        return _called(ex, torch.Tensor.clone, [value])
+    return value
+
+
+# -- calls ----------------------------------------------------------------------------------------------------
+
+
+def call_array_function(
+    ex: Executor, function: Any, entry: Counterpart, args: list[Value], kwargs: dict[str, Value]
+) -> Any:
+    """A function or method of numpy's that has a counterpart."""
+    what = _name(function)
+    folded = _folded(ex, what, function, args, kwargs)
+    if folded is not None:
+        return folded
+    made: dict[int, tuple[ArrayValue, Any]] = {}
+    answer = asked(ex, what, function, *(stand_in_for(ex, a, made) for a in args),
+                    **{k: stand_in_for(ex, v, made) for k, v in kwargs.items()})
+    named = dict(kwargs)
+    out = named.pop("out", None)
+    for name in ("dtype", "order", "casting"):
+        named.pop(name, None)  # the answer shows what they do
+    if function in _DTYPE_SECOND and len(args) > _DTYPE_SECOND[function]:
+        args = args[: _DTYPE_SECOND[function]]
+    first = answer[0] if isinstance(answer, (tuple, list)) and answer else answer
+    if not isinstance(first, (np.ndarray, np.generic)):
+        raise refuse(f"{what}, which returns a {type(first).__name__}")
+    signature = inspect.signature(entry.body)
+    try:
+        bound = signature.bind(*args, **named)
+    except TypeError:
+        raise refuse(f"{what} with such arguments") from None
+    if "a" in bound.arguments:
+        bound.arguments["a"] = _as_array(ex, bound.arguments["a"])
+    given: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        given[name] = _operand(ex, what, entry, name, value, first.dtype)
+    bound.arguments.update(given)
+    check_kind(what, entry, first.dtype, *_dtypes([v for n, v in given.items() if n not in entry.converted]))
+    result = traced_body(ex, entry.body, list(bound.args), dict(bound.kwargs))
+    if isinstance(out, ArrayValue):
+        return _in_place(ex, what, out, result)
+    return conform(ex, what, result, answer, made)
+
+
+def _dtypes(values: list[Any]) -> list[Any]:
+    """Those of the tensors among a body's arguments."""
+    found = []
+    for value in values:
+        if isinstance(value, (ListValue, TupleValue)):
+            found += _dtypes(value.items)
+        elif isinstance(value, tuple):
+            found += _dtypes(list(value))
+        elif isinstance(value, TensorValue):
+            found.append(NUMPY_DTYPES[value.traced.dtype])
+    return found
+
+
+#: functions of which an optional dtype is a positional parameter behind so many others
+_DTYPE_SECOND: dict[Any, int] = {np.array: 1, np.asarray: 1, np.ascontiguousarray: 1, np.ndarray.astype: 1,
+                                 np.generic.astype: 1, np.sum: 2, np.mean: 2, np.ndarray.sum: 2, np.ndarray.mean: 2}
+
+
+def _operand(ex: Executor, what: str, entry: Counterpart, name: str, value: Any, dtype: Any) -> Any:
+    """An argument as the body takes it."""
+    if isinstance(value, tuple):  # of a parameter `*values`
+        return tuple(_operand(ex, what, entry, name, item, dtype) for item in value)
+    value = ex.world.force(value)
+    if name in entry.converted and not (isinstance(value, ConstValue) and value.value is None):
+        if isinstance(value, (ListValue, TupleValue)):
+            return type(value)([_operand(ex, what, entry, name, item, dtype) for item in value.items])
+        return converted(ex, what, value, dtype)
+    if isinstance(value, ArrayValue):
+        return tensor_of(ex, value)
+    if isinstance(value, (ListValue, TupleValue)):
+        return type(value)([_operand(ex, what, entry, name, item, dtype) for item in value.items])
+    if isinstance(value, PyValue) and is_number(value.obj):
+        return const(ex.world.pin(value).item())
+    return value
+
+
+def _folded(ex: Executor, what: str, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """What numpy makes of constants."""
+    try:
+        real = [_constant(ex, a) for a in args]
+        named = {k: _constant(ex, v) for k, v in kwargs.items()}
+    except NotConstant:
+        return None
+    return _lifted(ex, what, asked(ex, what, function, *real, **named))
+
+
+def _lifted(ex: Executor, what: str, answer: Any) -> Value:
+    if isinstance(answer, (np.ndarray, np.generic)):
+        return constant_array(ex, answer)
+    if isinstance(answer, (bool, int, float, complex, str, np.dtype, type(None))):
+        return const(answer)
+    if isinstance(answer, (tuple, list)):
+        parts = [_lifted(ex, what, part) for part in answer]
+        return TupleValue(parts) if isinstance(answer, tuple) else ListValue(parts)
+    raise refuse(f"{what}, which returns a {type(answer).__name__}")
+
+
+def _constant(ex: Executor, value: Value) -> Any:
+    if isinstance(value, PyValue) and is_number(value.obj):
+        return ex.world.pin(value)
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        return value.cls(_constant(ex, ex.world.force(v)) for v in value.items)
+    if isinstance(value, RangeValue):
+        raise NotConstant
+    return deep_constant(ex, value)
+
+
+def call_ufunc(ex: Executor, ufunc: Any, args: list[Value], kwargs: dict[str, Value], out: Value | None = None) -> Any:
+    """An elementwise function (or matmul), in the dtype that numpy computes in."""
+    what, entry = _name(ufunc), UFUNCS[ufunc.__name__]
+    named = dict(kwargs)
+    out = named.pop("out", out)
+    if len(args) == ufunc.nin + 1 and out is None:
+        out = args.pop()
+    dtype = named.pop("dtype", None)
+    if named or len(args) != ufunc.nin or out is not None and (not isinstance(out, ArrayValue) or out.is_scalar):
+        raise refuse(f"{what} with such arguments")
+    args = [_as_array(ex, a) for a in args]
+    options: dict[str, Any] = {} if dtype is None else {"dtype": _constant(ex, dtype)}
+    if out is None and not any(isinstance(a, (ArrayValue, ScalarValue, SymValue)) for a in args):
+        folded = _folded(ex, what, ufunc, args, {} if dtype is None else {"dtype": dtype})
+        if folded is not None:
+            return folded
+    made: dict[int, tuple[ArrayValue, Any]] = {}
+    stand_ins = [stand_in_for(ex, a, made) for a in args]
+    target = stand_in_for(ex, out, {}) if out is not None else None
+    answer = asked(ex, what, ufunc, *stand_ins, **options, **({} if target is None else {"out": target}))
+    if not isinstance(answer, (np.ndarray, np.generic)):
+        raise refuse(f"{what}, which returns a {type(answer).__name__}")
+    loop = _loop(what, ufunc, stand_ins, target, options)
+    check_kind(what, entry, *loop[: ufunc.nin])
+    operands = [converted(ex, what, a, d, number=bool(i) and ufunc is not np.matmul and ufunc.__name__ in _WITH_NUMBERS)
+                for i, (a, d) in enumerate(zip(args, loop, strict=False))]
+    result = traced_body(ex, entry.body, operands)
+    if out is None:
+        return conform(ex, what, result, answer, made)
+    assert isinstance(out, ArrayValue) and isinstance(result, TensorValue)
+    _check_cast(what, loop[-1], out.dtype)
+    return _in_place(ex, what, out, result)
+
+
+#: functions whose bodies take a Python number as their second operand
+_WITH_NUMBERS = frozenset({"add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod",
+                           "power", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
+
+
+def _loop(what: str, ufunc: Any, operands: list[Any], out: Any, options: dict[str, Any]) -> tuple[Any, ...]:
+    """The dtypes of the operands and of the result while numpy computes."""
+    kinds = [type(o) if type(o) in (int, float, complex) else np.asarray(o).dtype for o in operands]
+    signature = (None,) * ufunc.nin + (np.dtype(options["dtype"]),) if options else None
+    return _resolved(what, ufunc, (*kinds, None if out is None else out.dtype), signature)
+
+
+def _resolved(what: str, ufunc: Any, kinds: tuple[Any, ...], signature: Any) -> tuple[Any, ...]:
+    try:
+        return ufunc.resolve_dtypes(kinds, **({} if signature is None else {"signature": signature}))
+    except (TypeError, ValueError):
+        raise refuse(f"{what} of such types") from None
+
+
+def _as_array(ex: Executor, value: Value) -> Value:
+    """A list of numbers as the array that numpy makes of it."""
+    if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple):
+        return call_array_function(ex, np.array, FUNCTIONS["array"], [value], {})
+    return value
+
+
+def _handler(function: Any, entry: Counterpart) -> Any:
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return call_array_function(ex, function, entry, args, kwargs)
+
+    return handler
+
+
+def _ufunc_handler(ufunc: Any) -> Any:
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return call_ufunc(ex, ufunc, list(args), kwargs)
+
+    return handler
+
+
+def _folding(function: Any) -> Any:
+    """A function that is pure, and captured where its arguments are constants."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        folded = _folded(ex, _name(function), function, args, kwargs)
+        if folded is None:
+            raise refuse(f"{_name(function)} of what is no constant")
+        return folded
+
+    return handler
+
+
+_FOLDED = (np.linspace, np.eye, np.identity, np.arange, np.zeros, np.ones, np.full, np.dtype, np.issubdtype,
+           np.result_type, np.promote_types, np.can_cast, np.logspace, np.tri, np.hanning, np.hamming, np.isscalar)
+
+
+def _register() -> None:
+    for name, entry in FUNCTIONS.items():
+        function = operator.attrgetter(name)(np)
+        BUILTINS[function] = _handler(function, entry)
+    for name, entry in METHODS.items():
+        for owner in (owner for owner in (np.ndarray, np.generic) if hasattr(owner, name)):
+            BUILTINS[getattr(owner, name)] = _handler(getattr(owner, name), entry)
+    for name in UFUNCS:
+        BUILTINS[getattr(np, name)] = _ufunc_handler(getattr(np, name))
+    for function in _FOLDED:
+        BUILTINS[function] = _folding(function)
+
+
+_register()

@@ -1,0 +1,482 @@
+"""What the language does with arrays and scalars of numpy's: operators, subscripts, attributes, conversions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+import torch
+
+from ...breaks import GraphBreak
+from ...codegen.frame_code import Emitter, builds
+from ...interpreter.calls import BUILTINS, builtin, record
+from ...interpreter.operators import sym
+from ...polyfills import arrays
+from ...polyfills.arrays import FUNCTIONS, Counterpart
+from ...values.base import (
+    NONE,
+    BuiltinMethodValue,
+    ConstValue,
+    Exhausted,
+    IteratorValue,
+    ListValue,
+    PyValue,
+    ScalarValue,
+    SliceValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+from .array_calls import (
+    array_of_tensor,
+    asked,
+    call_array_function,
+    call_ufunc,
+    check_kind,
+    conform,
+    converted,
+    own_copy,
+    refuse,
+    stand_in_for,
+    tensor_of,
+    tensor_of_array,
+    traced_body,
+)
+from .array_values import TORCH_DTYPES, ArrayValue, is_number, to_array, to_scalar
+
+if TYPE_CHECKING:
+    from ...interpreter.interpreter import Executor
+
+# -- operators ------------------------------------------------------------------------------------------------
+
+#: BinaryOp name, symbol of a comparison, unary instruction -> name of the ufunc
+_OPERATORS = {
+    "ADD": "add", "SUBTRACT": "subtract", "MULTIPLY": "multiply", "TRUE_DIVIDE": "divide",
+    "FLOOR_DIVIDE": "floor_divide", "REMAINDER": "remainder", "POWER": "power", "MATRIX_MULTIPLY": "matmul",
+    "AND": "bitwise_and", "OR": "bitwise_or", "XOR": "bitwise_xor", "<": "less", "<=": "less_equal", ">": "greater",
+    ">=": "greater_equal", "==": "equal", "!=": "not_equal", "UNARY_NEGATIVE": "negative",
+    "UNARY_POSITIVE": "positive", "UNARY_INVERT": "invert",
+}
+
+
+def operate(ex: Executor, name: str, *operands: Value, inplace: bool = False) -> Any:
+    """An operator or comparison with an array or scalar among its operands."""
+    if name not in _OPERATORS or not all(_is_operand(v, operands) for v in operands):
+        raise refuse(f"operator {name} of numpy with {' and '.join(v.cls.__name__ for v in operands)}")
+    target = operands[0] if inplace and isinstance(operands[0], ArrayValue) and not operands[0].is_scalar else None
+    if inplace and not isinstance(operands[0], (ArrayValue, ConstValue, SymValue, ScalarValue)):
+        raise refuse(f"{operands[0].cls.__name__} {name}= array")
+    return call_ufunc(ex, getattr(np, _OPERATORS[name]), list(operands), {}, target)
+
+
+def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:
+    if isinstance(value, (ListValue, TupleValue)):
+        return value.cls in (list, tuple) and all(
+            v is value or isinstance(v, ArrayValue) and not v.is_scalar for v in operands)
+    if isinstance(value, ConstValue):
+        return isinstance(value.value, (bool, int, float, complex))
+    return isinstance(value, (ArrayValue, SymValue, ScalarValue)) or isinstance(value, PyValue) and is_number(value.obj)
+
+
+# -- subscripts -----------------------------------------------------------------------------------------------
+
+
+def get_item(ex: Executor, array: ArrayValue, key: Value) -> Value:
+    """`array[key]`: a view, a scalar, or what index arrays pick."""
+    made: dict[int, tuple[ArrayValue, Any]] = {}
+    stand_in, place = stand_in_for(ex, array, made), stand_in_for(ex, key, made)
+    answer = asked(ex, "ndarray.__getitem__", lambda a, k: a[k], stand_in, place)
+    check_kind("ndarray.__getitem__", _ANY_KIND, array.dtype)
+    if _is_place(array, key):
+        result = traced_body(ex, arrays.picked, [tensor_of(ex, array), tensor_of(ex, key)])
+    else:
+        result = traced_body(ex, torch.Tensor.__getitem__, [tensor_of(ex, array), _key(ex, key, masks=False)])
+    return conform(ex, "ndarray.__getitem__", result, answer, made)
+
+
+def set_item(ex: Executor, array: ArrayValue, key: Value, new: Value) -> None:
+    """`array[key] = new`."""
+    if array.is_scalar or isinstance(new, TensorValue):
+        raise refuse("ndarray.__setitem__ with a tensor, or of a scalar")
+    if isinstance(new, (ListValue, TupleValue)):
+        new = call_array_function(ex, np.array, FUNCTIONS["array"], [new], {})
+    made: dict[int, tuple[ArrayValue, Any]] = {}
+    stand_in, place, value = (stand_in_for(ex, v, made) for v in (array, key, new))
+    asked(ex, "ndarray.__setitem__", lambda a, k, v: a.__setitem__(k, v), stand_in, place, value)
+    if np.ndim(value) and any(isinstance(k, (np.ndarray, list)) for k in (place if type(place) is tuple else (place,))):
+        raise refuse("ndarray.__setitem__ of several numbers at places that may be equal")
+    tensor = own_copy(ex, array, converted(ex, "ndarray.__setitem__", new, array.dtype))
+    if _is_place(array, key):
+        traced_body(ex, arrays.placed, [tensor_of(ex, array), tensor_of(ex, key), tensor])
+    else:
+        traced_body(ex, torch.Tensor.__setitem__, [tensor_of(ex, array), _key(ex, key, masks=True), tensor])
+
+
+def _is_place(array: ArrayValue, key: Value) -> TypeGuard[ArrayValue]:
+    """Whether `array[key]` is one number, at a place that the graph computes."""
+    return isinstance(key, ArrayValue) and key.is_scalar and key.dtype.kind in "iu" and array.traced.ndim == 1
+
+
+_ANY_KIND = Counterpart(arrays.array, (), "bifc")
+
+
+def _key(ex: Executor, key: Value, masks: bool) -> Value:
+    """A subscript as a tensor takes it; index arrays only where numpy and torch mean the same."""
+    items = [ex.world.force(v) for v in key.items] if isinstance(key, TupleValue) else [key]
+    items = [call_array_function(ex, np.array, FUNCTIONS["array"], [v], {}) if isinstance(v, ListValue) else v
+             for v in items]
+    picks = [i for i, v in enumerate(items) if isinstance(v, ArrayValue)]
+    if picks and (picks[-1] - picks[0] + 1 != len(picks) or not all(
+            isinstance(v, (ArrayValue, SliceValue)) or _is_const(v, Ellipsis) for v in items)):
+        raise refuse("a subscript of index arrays and numbers, or arrays apart")
+    made = [_index(ex, v, masks) for v in items]
+    return TupleValue(made) if isinstance(key, TupleValue) else made[0]
+
+
+def _is_const(value: Value, what: Any) -> bool:
+    return isinstance(value, ConstValue) and value.value is what
+
+
+def _index(ex: Executor, value: Value, masks: bool) -> Value:
+    if isinstance(value, ArrayValue):
+        if value.is_scalar or not (value.dtype.kind in "iu" or masks and value.dtype.kind == "b"):
+            raise refuse(f"a subscript of {value.dtype}")
+        return converted(ex, "a subscript", value, np.dtype("int64") if value.dtype.kind in "iu" else value.dtype)
+    if isinstance(value, SliceValue):
+        step = value.step
+        if not (isinstance(step, ConstValue) and (step.value is None or type(step.value) is int and step.value > 0)):
+            raise refuse("a slice that runs backwards")
+        return SliceValue(*(_plain_int(ex, v) for v in (value.start, value.stop, value.step)))
+    value = _plain_int(ex, value)
+    if isinstance(value, SymValue) or isinstance(value, ConstValue) and (
+            value.value is None or value.value is Ellipsis or type(value.value) is int):
+        return value
+    raise refuse(f"a subscript that is a {value.cls.__name__}")
+
+
+def _plain_int(ex: Executor, value: Value) -> Value:
+    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
+        return const(int(ex.world.pin(value)))
+    return value
+
+
+# -- sizes, items, truth --------------------------------------------------------------------------------------
+
+
+def length(ex: Executor, array: ArrayValue) -> Value:
+    """`len(array)`."""
+    if not array.traced.ndim:
+        raise refuse("len() of a scalar")
+    return sym(array.traced.spec.shape[0])
+
+
+class ArrayIterator(IteratorValue):
+    """`iter(array)`: reads each item when it is asked for."""
+
+    __slots__ = ("index", "of")
+
+    def __init__(self, of: ArrayValue) -> None:
+        self.source = None
+        self.of = of
+        self.index = 0
+
+    def step(self, ex: Any) -> Value:
+        size = ex.recorder.sizes.specialize(self.of.traced.spec.shape[0], f"iteration at {ex.loc()}") \
+            if not isinstance(self.of.traced.spec.shape[0], int) else self.of.traced.spec.shape[0]
+        if self.index >= size:
+            raise Exhausted
+        self.index += 1
+        return get_item(ex, self.of, const(self.index - 1))
+
+
+def iterate(ex: Executor, array: ArrayValue) -> Value:
+    if not array.traced.ndim:
+        raise refuse("iteration over a scalar")
+    return ArrayIterator(array)
+
+
+def number_of(ex: Executor, array: ArrayValue) -> Value:
+    """The Python number in a scalar or an array without dimensions."""
+    if array.traced.ndim:
+        raise refuse("a number of an array")
+    return record(ex, torch.Tensor.item, [tensor_of(ex, array)], {})
+
+
+# -- attributes -----------------------------------------------------------------------------------------------
+
+
+def load_attr(ex: Executor, array: ArrayValue, name: str) -> Value:
+    """`array.name`."""
+    found = ex.world.class_lookup(array.cls, name)
+    if found in BUILTINS:
+        return BuiltinMethodValue(found, array)
+    spec, itemsize = array.traced.spec, array.dtype.itemsize
+    if name == "__class__":
+        return ex.world.const_object(array.cls)
+    if name == "shape":
+        return TupleValue([sym(size) for size in spec.shape])
+    if name == "strides" and all(type(size) is int and size > 1 for size in spec.shape):
+        return TupleValue([sym(step * itemsize) for step in spec.stride])
+    if name == "ndim":
+        return const(len(spec.shape))
+    if name == "size":
+        return sym(spec.numel)
+    if name == "nbytes":
+        return sym(spec.numel * itemsize)
+    if name == "itemsize":
+        return const(itemsize)
+    if name == "dtype":
+        return const(array.dtype)
+    if name == "real" and array.dtype.kind in "biuf" and not array.is_scalar:
+        return array
+    if name in ("T", "mT") and not array.is_scalar:
+        if name == "mT":
+            return call_array_function(ex, np.swapaxes, FUNCTIONS["swapaxes"], [array, const(-1), const(-2)], {})
+        return call_array_function(ex, np.transpose, FUNCTIONS["transpose"], [array], {})
+    raise unsupported(array, f".{name}")
+
+
+def _item(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    array = args[0]
+    if not isinstance(array, ArrayValue):
+        raise unsupported(array, ".item()")
+    if len(args) > 1 or kwargs or array.traced.spec.numel != 1:
+        raise refuse("ndarray.item() with arguments")
+    return record(ex, torch.Tensor.item, [tensor_of(ex, array)], {})
+
+
+def _tolist(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    assert isinstance(args[0], ArrayValue)
+    return record(ex, torch.Tensor.tolist, [tensor_of(ex, args[0])], {})
+
+
+def _fill(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    assert isinstance(args[0], ArrayValue)
+    if len(args) != 2 or not isinstance(args[1], (ConstValue, ScalarValue, PyValue)):
+        raise refuse("ndarray.fill() with an array")
+    set_item(ex, args[0], const(Ellipsis), args[1])
+    return NONE
+
+
+# -- to and from torch, and new arrays ------------------------------------------------------------------------
+
+
+@builtin(torch._C.TensorBase.numpy)
+def _tensor_numpy(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) != 1 or kwargs or not isinstance(args[0], TensorValue):
+        raise refuse("Tensor.numpy() with arguments")
+    return array_of_tensor(ex, args[0])
+
+
+def _array_argument(args: list[Value], kwargs: dict[str, Value]) -> ArrayValue | None:
+    return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], ArrayValue) and not args[0].is_scalar \
+        else None
+
+
+@builtin(torch.from_numpy)
+def _from_numpy(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    array = _array_argument(args, kwargs)
+    if array is None:
+        raise GraphBreak("unsupported_value", "torch.from_numpy() of what tracing does not know")
+    return tensor_of_array(ex, array)
+
+
+def tensor_from_data(ex: Executor, data: Value, dtype: torch.dtype | None, *, copies: bool = False,
+                     shares_numbers: bool = True) -> Value | None:
+    """The tensor that torch's constructors make of an array or a scalar of numpy's, None for other data: in the same
+    memory, where its dtype is not another one, unless the constructor `copies`."""
+    if not isinstance(data, ArrayValue):
+        return None
+    if data.is_scalar and dtype is not None and not (dtype.is_floating_point and data.dtype.kind != "c"):
+        return None  # refused, but for some types
+    if not shares_numbers and not data.traced.ndim or data.is_scalar:
+        copies = True
+    if dtype is not None and dtype != data.traced.dtype:
+        return record(ex, torch.Tensor.to, [tensor_of(ex, data), const(dtype)], {})
+    return record(ex, torch.Tensor.clone, [tensor_of(ex, data)], {}) if copies else tensor_of_array(ex, data)
+
+
+def _constructor(function: Any, **how: bool) -> Any:
+    """`torch.tensor` and its like, which take arrays too."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = None
+        if function is torch.tensor and args and isinstance(args[0], TensorValue):
+            found = _copy_of_tensor(ex, args, kwargs)
+        elif len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(ex, kwargs.get("device", NONE)):
+            dtype = kwargs.get("dtype", NONE)
+            if isinstance(dtype, ConstValue) and (dtype.value is None or isinstance(dtype.value, torch.dtype)):
+                found = tensor_from_data(ex, args[0], dtype.value, **how)
+        return found if found is not None else record(ex, function, args, kwargs)
+
+    return handler
+
+
+def _copy_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`torch.tensor` of a tensor: a copy without history, and a warning. None where more is asked for."""
+    from ..builtins.warned import warn
+
+    state = ex.recorder.state
+    given = {name: v for name, v in kwargs.items() if not (isinstance(v, ConstValue) and v.value is None)}
+    if len(args) > 1 or not given.keys() <= {"dtype", "device"} or state.transforms or state.device_of_factories:
+        return None
+    warn(ex, [const(_COPIED)], {})
+    source = record(ex, torch.Tensor.detach, [args[0]], {})
+    return record(ex, torch.Tensor.to, [source], {**given, "copy": const(True)}) if given else \
+        record(ex, torch.Tensor.clone, [source], {})
+
+
+_COPIED = ("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+           "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).")
+
+
+def _is_on_cpu(ex: Executor, device: Value) -> bool:
+    """Whether a constructor with this argument makes tensors on the CPU."""
+    if not isinstance(device, ConstValue):
+        return False
+    if device.value is None:
+        return ex.recorder.state.device_of_factories in (None, torch.device("cpu"))
+    return device.value in ("cpu", torch.device("cpu"))
+
+
+def _converting(function: Any) -> Any:
+    """`np.array` and its like, which take tensors too."""
+    inner = BUILTINS[function]
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        if args and isinstance(args[0], TensorValue):
+            args = [array_of_tensor(ex, args[0]), *args[1:]]
+        return inner(ex, args, kwargs)
+
+    return handler
+
+
+def _making(function: Any, value: Any) -> Any:
+    """`np.zeros` and its like with sizes that are symbols; `value` None takes the second argument."""
+    inner = BUILTINS[function]
+    place = 1 if value is not None else 2
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        sizes = args[0].items if args and isinstance(args[0], TupleValue) else args[:1]
+        if not any(isinstance(ex.world.force(v), SymValue) for v in sizes):
+            return inner(ex, args, kwargs)
+        made: dict[int, Any] = {}
+        answer = asked(ex, function.__name__, function, *(stand_in_for(ex, a, made) for a in args),
+                        **{k: stand_in_for(ex, v, made) for k, v in kwargs.items()})
+        filled = const(value) if value is not None else args[1] if len(args) > 1 else NONE
+        if answer.dtype not in TORCH_DTYPES or len(args) > place + 1 or not kwargs.keys() <= {"dtype"} or \
+                not isinstance(filled, ConstValue):
+            raise refuse(f"numpy.{function.__name__} with such arguments")
+        number = const(answer.dtype.type(filled.value).item())
+        result = traced_body(ex, arrays.filled, [args[0], number, const(TORCH_DTYPES[answer.dtype])])
+        return conform(ex, function.__name__, result, answer, made)
+
+    return handler
+
+
+def _like(value: Any) -> Any:
+    """`np.zeros_like` and its like."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        function: Any = {0: np.zeros_like, 1: np.ones_like, None: np.full_like}[value]
+        if not args or not isinstance(args[0], ArrayValue) or not kwargs.keys() <= {"dtype"} or \
+                len(args) > 2 + (value is None):
+            raise refuse(f"numpy.{function.__name__} with such arguments")
+        made: dict[int, Any] = {}
+        answer = asked(ex, function.__name__, function, *(stand_in_for(ex, a, made) for a in args),
+                        **{k: stand_in_for(ex, v, made) for k, v in kwargs.items()})
+        if not isinstance(answer, np.ndarray) or answer.dtype not in TORCH_DTYPES:
+            raise refuse(f"numpy.{function.__name__} of such an array")
+        number = converted(ex, function.__name__, const(value) if value is not None else args[1], answer.dtype)
+        shape = TupleValue([sym(size) for size in args[0].traced.spec.shape])
+        result = record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.expand, [number, shape], {})],
+                        {"memory_format": const(torch.contiguous_format)})
+        return conform(ex, function.__name__, result, answer, made)
+
+    return handler
+
+
+def _arange(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`np.arange` of integers, one of them a symbol."""
+    if not any(isinstance(a, SymValue) for a in args) or kwargs or not all(a.cls is int for a in args):
+        return _fold_arange(ex, args, kwargs)
+    answer = asked(ex, "numpy.arange", np.arange, *(stand_in_for(ex, a, {}) for a in args))
+    bounds = [const(0), *args, const(1)] if len(args) == 1 else [*args, const(1)][:3]
+    result = traced_body(ex, arrays.counted, [*bounds, const(TORCH_DTYPES[answer.dtype])])
+    return conform(ex, "numpy.arange", result, answer, {})
+
+
+def _scalar_type(cls: Any) -> Any:
+    """`np.float32(x)`."""
+    dtype = np.dtype(cls)
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        if len(args) != 1 or kwargs:
+            raise refuse(f"numpy.{cls.__name__} with such arguments")
+        value = args[0]
+        if isinstance(value, ConstValue) or isinstance(value, PyValue) and is_number(value.obj):
+            real = value.value if isinstance(value, ConstValue) else ex.world.pin(value)
+            return ex.world.const_object(asked(ex, f"numpy.{cls.__name__}", cls, real))
+        if isinstance(value, ArrayValue) and value.traced.ndim:
+            return call_array_function(ex, np.ndarray.astype, arrays.METHODS["astype"], [value, const(dtype)], {})
+        tensor = converted(ex, f"numpy.{cls.__name__}", value, dtype)
+        made = record(ex, torch.Tensor.clone, [tensor], {})
+        return ArrayValue(made.traced, cls)  # type: ignore[attr-defined]
+
+    return handler
+
+
+def _absolute(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    return call_ufunc(ex, np.absolute, list(args), kwargs)
+
+
+def _register() -> None:
+    function: Any
+    BUILTINS[torch.tensor] = _constructor(torch.tensor, copies=True)
+    BUILTINS[torch.as_tensor] = _constructor(torch.as_tensor)
+    BUILTINS[torch.asarray] = _constructor(torch.asarray, shares_numbers=False)
+    for function in (np.array, np.asarray, np.asanyarray, np.ascontiguousarray):
+        BUILTINS[function] = _converting(function)
+    for function, value in ((np.zeros, 0), (np.ones, 1), (np.full, None)):
+        BUILTINS[function] = _making(function, value)
+    for function, value in ((np.zeros_like, 0), (np.ones_like, 1), (np.full_like, None)):
+        BUILTINS[function] = _like(value)
+    BUILTINS[np.arange] = _arange
+    for owner in (np.ndarray, np.generic):
+        BUILTINS[owner.item], BUILTINS[owner.tolist] = _item, _tolist
+    BUILTINS[np.ndarray.fill] = _fill
+    for dtype in TORCH_DTYPES:
+        BUILTINS[dtype.type] = _scalar_type(dtype.type)
+        BUILTINS[dtype.type.__abs__] = _absolute
+    BUILTINS[np.ndarray.__abs__] = _absolute
+
+
+# -- code -----------------------------------------------------------------------------------------------------
+
+
+@builds(ArrayValue)
+def _build_array(emitter: Emitter, value: ArrayValue) -> None:
+    emitter.call(to_scalar if value.is_scalar else to_array, lambda: emitter._load_live(value.traced))
+    emitter.remember(value)
+
+
+@builds(ArrayIterator)
+def _build_iterator(emitter: Emitter, value: ArrayIterator) -> None:
+    emitter.call(_advanced, lambda: emitter.load(value.of), lambda: emitter.const(value.index))
+    emitter.remember(value)
+
+
+def _advanced(array: Any, count: int) -> Any:
+    """An iterator over an array, some steps in (run by compiled code)."""
+    iterator = iter(array)
+    iterator.__setstate__(count)
+    return iterator
+
+
+_fold_arange = BUILTINS[np.arange]
+_register()
+
+__all__ = ["get_item", "iterate", "length", "load_attr", "number_of", "operate", "set_item"]

@@ -1,0 +1,185 @@
+"""numpy's objects while tracing: arrays and scalars whose numbers are in tensors of the graph.
+
+An array from outside enters the graph as the tensor that `torch.from_numpy` makes of it, in the same memory, and one
+that leaves it is `tensor.numpy()`. What tracing knows only by identity (arrays of text, of objects, read-only ones,
+scalars from outside) is a `PyValue`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...capture.traced import Uncapturable
+from ...guards.source import Source, slot
+from ...values.base import CONST_TYPES, Value
+
+if TYPE_CHECKING:
+    from ...interpreter.trace_context import World
+
+try:
+    import numpy as np
+except ImportError:  # torch works without it
+    _ARRAYS: tuple[type, ...] = ()
+    _NUMBERS: tuple[type, ...] = ()
+    TORCH_DTYPES: dict[Any, torch.dtype] = {}
+    IS_CAPTURED = False
+else:
+    _ARRAYS = (np.ndarray, np.generic)
+    _NUMBERS = (np.number, np.bool_)
+    #: numpy dtypes with an equal of torch's
+    TORCH_DTYPES = {np.dtype(name): getattr(torch, name) for name in (
+        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")}
+    #: the rules of NEP 50; before them, types depended on values
+    IS_CAPTURED = int(np.__version__.split(".")[0]) >= 2
+_CANONICAL = {dtype.char: dtype for dtype in TORCH_DTYPES}
+
+#: the classes of these dtypes
+DTYPE_TYPES = tuple({type(dtype) for dtype in TORCH_DTYPES})
+CONST_TYPES.update(DTYPE_TYPES)
+NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+
+
+class ArrayValue(Value):
+    """An array, or a scalar (`cls` says which), whose numbers are in a tensor of the graph: `traced` is the recorder's
+    `TracedTensor`, for a scalar one of no dimensions in memory of its own."""
+
+    __slots__ = ("cls", "traced")
+
+    def __init__(self, traced: Any, cls: type, source: Source | None = None) -> None:
+        self.source = source
+        self.traced = traced
+        self.cls = cls
+
+    @property
+    def dtype(self) -> Any:
+        return NUMPY_DTYPES[self.traced.dtype]
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.cls is not np.ndarray
+
+
+def _as_tensor(array: Any) -> torch.Tensor | None:
+    """An array as a tensor in the same memory, None where there is none, or where it would be another kind of array."""
+    dtype, flags = array.dtype, array.flags
+    if _CANONICAL.get(dtype.char) is not dtype or not flags.writeable or not flags.aligned:
+        return None
+    try:
+        return torch.from_numpy(array)
+    except ValueError:  # strides that torch does not know
+        return None
+
+
+class _TensorOf(property):
+    """Reads an array as a tensor."""
+
+    __name__ = "tensor"
+
+
+_tensor_of = _TensorOf(_as_tensor)
+
+
+class SameNumber:
+    """Guard predicate: the same number, of the same type, bit for bit."""
+
+    def __init__(self, number: Any) -> None:
+        self.kind, self.bits, self.text = type(number), number.tobytes(), repr(number)
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) is self.kind and value.tobytes() == self.bits
+
+    def __repr__(self) -> str:
+        return f"is {self.text}"
+
+
+def errors_are_silent(numpy: Any) -> bool:
+    """Guard predicate: floating-point errors (a division by zero, an overflow) stop no program. Captured code does not
+    look for them. The answer is kept for as long as numpy's settings and the filters of warnings are the same."""
+    global _last
+    settings, (known, filters, answer) = _settings(numpy), _last
+    if settings == known and filters == warnings.filters:
+        return answer
+    answer = _look_for_errors(numpy)
+    _last = settings, list(warnings.filters), answer
+    return answer
+
+
+#: numpy's settings, the filters of warnings, and whether errors are silent with these
+_last: tuple[Any, list[Any], bool] = (None, [], False)
+
+
+def _settings(numpy: Any) -> Any:
+    """Something equal for equal settings of `numpy.errstate`: the object that holds them, where it can be had."""
+    return numpy.geterr() if _holder is None else _holder.get()
+
+
+_holder: Any = None
+with contextlib.suppress(ImportError):
+    from numpy._core import umath
+
+    _holder = getattr(umath, "_extobj_contextvar", None)
+
+
+def _look_for_errors(numpy: Any) -> bool:
+    if not set(numpy.geterr().values()) <= {"ignore", "warn"}:
+        return False
+    return not any(
+        action == "error" and issubclass(RuntimeWarning, category)
+        and (text is None or any(text.match(error) for error in _ERRORS))
+        for action, text, category, *_ in warnings.filters
+    )
+
+
+_ERRORS = tuple(f"{error} encountered in" for error in ("divide by zero", "overflow", "underflow", "invalid value"))
+
+
+def wrap_array(world: World, obj: Any, source: Source) -> ArrayValue | None:
+    """The Value of an array from outside, or None where no tensor can stand for it."""
+    if not IS_CAPTURED or type(obj) is not np.ndarray:
+        return None
+    tensor = _as_tensor(obj)
+    if tensor is None:
+        return None
+    try:
+        traced = world.input_tensor(tensor, slot(source, _tensor_of))
+    except Uncapturable:
+        return None
+    return ArrayValue(traced, np.ndarray, source)
+
+
+def is_array_source(source: Source) -> bool:
+    """Whether this is where the tensor of an array from outside is found."""
+    return source.step[1] is _tensor_of
+
+
+def to_array(tensor: torch.Tensor) -> Any:
+    """What compiled code makes of the tensor of an array."""
+    return tensor.numpy()
+
+
+def to_scalar(tensor: torch.Tensor) -> Any:
+    """What compiled code makes of the tensor of a scalar."""
+    return tensor.numpy()[()]
+
+
+def is_array(obj: Any) -> bool:
+    """Whether this is an array, whose contents may change, or a scalar of a type that is no number."""
+    return issubclass(type(obj), _ARRAYS) and not issubclass(type(obj), _NUMBERS)  # asks no object for its class
+
+
+def evaluate_strictly(function: Any, numbers: list[Any]) -> Any:
+    """A function of scalars; NotImplemented where numpy would warn of the result."""
+    with np.errstate(all="raise"):
+        try:
+            return function(*numbers)
+        except FloatingPointError:
+            return NotImplemented
+
+
+def is_number(obj: Any) -> bool:
+    """Whether this is an (immutable) scalar of a numeric type or bool."""
+    return issubclass(type(obj), _NUMBERS)

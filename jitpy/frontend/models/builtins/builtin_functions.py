@@ -1,0 +1,751 @@
+"""Builtin functions, and C functions of the standard library that need to know about Values."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import math
+import operator
+import sys
+import types
+import typing
+from typing import Any
+
+import torch
+
+from ....ir.algebra import sympy
+from ...breaks import GraphBreak
+from ...codegen.resume import origin_code
+from ...guards.guard_set import MISSING
+from ...guards.source import attr
+from ...interpreter import attributes
+from ...interpreter.attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr
+from ...interpreter.calls import (
+    BUILTINS,
+    as_int,
+    builtin,
+    call,
+    inline_library,
+    number_value,
+    own_methods,
+    record,
+    recording,
+    to_payload,
+)
+from ...interpreter.constant_folding import fold, fold_deep
+from ...interpreter.interpreter import Executor, Frame, TracedException
+from ...interpreter.module_attributes import module_getattribute
+from ...interpreter.operators import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    as_number,
+    binary,
+    compare,
+    constant_of,
+    fold_constants,
+    length,
+    numpy_operations,
+    same_object,
+    sym,
+    truth,
+    unary,
+)
+from ...interpreter.subscripts import contains, delete_item, get_item, set_item
+from ...polyfills import ORIGINALS, builtins_, construct
+from ...polyfills.classes import make_type
+from ...values.base import (
+    CONST_TYPES,
+    FALSE,
+    NONE,
+    BoxedValue,
+    ClassValue,
+    ConstValue,
+    DictValue,
+    ExceptionValue,
+    Exhausted,
+    FunctionValue,
+    GeneratorValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SetValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+    type_name,
+    unsupported,
+)
+from ..arrays.array_values import ArrayValue, is_number
+from .generators import resume_sync
+from .iteration import get_iter, next_sync
+from .plain_parts import plain_part, whole_plain_part
+from .symbolic_text import TextValue, is_made_of_numbers, text
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+# -- types --------------------------------------------------------------------------------------------------
+
+
+@builtin(type)
+def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1:
+        return call(ex, ex.world.const_object(make_type), args, kwargs)
+    return ex.world.const_object(shown_class(args[0]))
+
+
+def shown_class(value: Value) -> type:
+    """A value's class; a class of `polyfills/` stands for one of C that programs must not find different."""
+    if isinstance(value, ObjectValue) and value.cls in ORIGINALS:
+        raise unsupported(value, "a question for its class")
+    return value.cls
+
+
+@builtin(callable, builtins_.callable)
+def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, PyValue):
+        return const(callable(ex.world.pin(value)))
+    return const(ex.world.class_lookup(value.cls, "__call__") is not MISSING)
+
+
+# -- attributes ---------------------------------------------------------------------------------------------
+
+
+def _name(ex: Executor, value: Value) -> str:
+    value = plain_part(ex, value, "__hash__", "__eq__")
+    if isinstance(value, ConstValue) and isinstance(value.value, str):
+        return value.value
+    if isinstance(value, BoxedValue) and value.base is str:
+        raise unsupported(value, "the name of an attribute")
+    if isinstance(value, PyValue) and type(value.obj) is str:
+        return ex.world.pin(value)
+    raise ex.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
+
+
+@builtin(getattr)
+def builtin_getattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(ex, args[1])
+    if len(args) == 2:
+        return load_attr(ex, args[0], name)
+    try:
+        return ex.finish_sync(load_attr(ex, args[0], name))
+    except TracedException as error:
+        if issubclass(error.value.cls, AttributeError):
+            return args[2]
+        raise
+
+
+@builtin(hasattr)
+def builtin_hasattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(has_attr(ex, args[0], _name(ex, args[1])))
+
+
+@builtin(setattr)
+def builtin_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(args[1], BoxedValue):
+        raise unsupported(args[1], "the name of an attribute that is set")  # the key is the instance itself
+    ex.finish_sync(store_attr(ex, args[0], _name(ex, args[1]), args[2]))
+    return NONE
+
+
+@builtin(delattr)
+def builtin_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(delete_attr(ex, args[0], _name(ex, args[1])))
+    return NONE
+
+
+@builtin(object.__setattr__)
+def object_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(attributes.object_setattr(ex, args[0], _name(ex, args[1]), args[2]))
+    return NONE
+
+
+@builtin(object.__delattr__)
+def object_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(attributes.object_delattr(ex, args[0], _name(ex, args[1])))
+    return NONE
+
+
+@builtin(object.__getattribute__)
+def _object_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(ex, args[1])
+    try:
+        return object_getattribute(ex, args[0], name)
+    except attributes._NoAttribute:
+        raise attributes.attribute_error(ex, args[0], name) from None
+
+
+@builtin(types.ModuleType.__getattribute__)
+def _module_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return module_getattribute(ex, args[0], _name(ex, args[1]))
+
+
+@builtin(vars)
+def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return builtin_locals(ex, args, kwargs)
+    if not isinstance(args[0], PyValue) and not has_attr(ex, args[0], "__dict__"):
+        raise ex.throw(TypeError, "vars() argument must have __dict__ attribute")
+    return load_attr(ex, args[0], "__dict__")
+
+
+@builtin(locals)
+def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    frame = ex.frame
+    if frame.namespace is not None:
+        return frame.namespace
+    if _looks_again(frame):
+        raise GraphBreak("frame_access", "", tail=True)
+    made = DictValue()
+    code = origin_code(frame.code)
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        found: Any = frame.locals.get(name)
+        if found is None and name in frame.cells:
+            found = ex.world.cell_content(frame.cells[name])
+        if isinstance(found, Value) and not name.startswith("."):
+            ex.world.dict_set(made, name, found, const(name))
+    return made
+
+
+def _looks_again(frame: Frame) -> bool:
+    """Whether the program may ask for the variables once more: up to Python 3.12 a frame has one dict of them, which is
+    brought up to date then."""
+    if sys.version_info >= (3, 13):
+        return False
+    here = frame.current.index
+    return any(0 <= ins.target <= here or ins.name in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and
+               (ins.arg[1] if isinstance(ins.arg, tuple) else ins.arg) in _LOOKS
+               for ins in frame.instructions[here + 1:])
+
+
+#: what looks at the variables of the frame that it is called in
+_LOOKS = frozenset(("locals", "vars", "dir", "exec", "eval", "_getframe", "currentframe"))
+
+
+@builtin(globals)
+def builtin_globals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return ex.frame.globals
+
+
+@builtin(dir)
+def builtin_dir(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if args or kwargs:
+        raise GraphBreak("frame_access", "")
+    return call(ex, ex.world.const_object(sorted), [builtin_locals(ex, args, kwargs)], {})
+
+
+@builtin(exec, eval, __import__, breakpoint, input, compile)
+def _frame_access(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("frame_access", "", tail=True)  # the names that they look at are those of the frame's own code
+
+
+# -- numbers ------------------------------------------------------------------------------------------------
+
+
+@builtin(len)
+def builtin_len(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return length(ex, args[0])
+
+
+def _plain_number(ex: Executor, value: Value) -> Value:
+    """The Python number in a scalar of numpy's; other Values as they are."""
+    return numpy_operations().number_of(ex, value) if isinstance(value, ArrayValue) else value
+
+
+@builtin(bool)
+def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return FALSE
+    value = _plain_number(ex, args[0])
+    if isinstance(value, ScalarValue):
+        with recording(ex, "bool"):
+            return number_value(ex.recorder.scalar_op(bool, value.traced))
+    if isinstance(value, TensorValue):
+        own_methods(ex, value, "__bool__")
+        return record(ex, torch.Tensor.__bool__, [value], {})
+    return const(truth(ex, value))
+
+
+@builtin(int)
+def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        value = _plain_number(ex, args[0])
+        if isinstance(value, SymValue):
+            return value
+        if isinstance(value, ScalarValue):
+            with recording(ex, "int"):
+                return number_value(ex.recorder.scalar_op(int, value.traced))
+        if isinstance(value, TensorValue):
+            own_methods(ex, value, "__int__")
+            return record(ex, torch.Tensor.__int__, [value], {})
+        if isinstance(value, ObjectValue):
+            for name in ("__int__", "__index__"):
+                hook = ex.world.class_lookup(value.cls, name)
+                if isinstance(hook, types.FunctionType):
+                    return checked_call(ex, hook, int, f"{name} returned non-int (type %s)", value)
+                if hook is not MISSING:
+                    return call(ex, load_attr(ex, value, name), [], {})
+    return fold(ex, int, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(float)
+def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        value = _plain_number(ex, as_number(ex, args[0]))
+        if isinstance(value, ScalarValue):
+            with recording(ex, "float"):
+                return number_value(ex.recorder.scalar_op(float, value.traced))
+        if isinstance(value, TensorValue):
+            own_methods(ex, value, "__float__")
+            return record(ex, torch.Tensor.__float__, [value], {})
+        hook = ex.world.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
+        if isinstance(hook, types.FunctionType):
+            message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
+            return checked_call(ex, hook, float, message, value)
+        if hook is not MISSING:
+            return call(ex, load_attr(ex, value, "__float__"), [], {})
+    return fold(ex, float, [const(constant_of(ex, a)) for a in args], {})
+
+
+@builtin(complex)
+def builtin_complex(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return fold(ex, complex, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(abs)
+def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, TensorValue):
+        own_methods(ex, value, "__abs__")
+        return record(ex, torch.abs, [value], {})
+    if isinstance(value, SymValue):
+        negative = ex.world.sizes.decide(value.expr < 0, f"abs() at {ex.loc()}")
+        return sym(-value.expr) if negative else value
+    if isinstance(value, ScalarValue):
+        with recording(ex, "abs"):
+            return number_value(ex.recorder.scalar_op(abs, value.traced))
+    if isinstance(value, ConstValue):
+        return fold(ex, abs, args, kwargs)
+    if ex.world.class_lookup(value.cls, "__abs__") is MISSING:
+        raise ex.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
+    return call(ex, load_attr(ex, value, "__abs__"), [], {})
+
+
+@builtin(round)
+def builtin_round(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0] if args else kwargs["number"]
+    if isinstance(value, (TensorValue, ObjectValue)) and ex.world.class_lookup(value.cls, "__round__") is MISSING:
+        raise ex.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
+    if isinstance(value, ScalarValue):
+        with recording(ex, "round"):
+            return number_value(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
+    if isinstance(value, ObjectValue):
+        return call(ex, load_attr(ex, value, "__round__"), args[1:], {})
+    return fold(ex, round, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+@builtin(pow)
+def builtin_pow(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2 and not kwargs:
+        return binary(ex, "POWER", args[0], args[1])
+    return fold(ex, pow, [const(constant_of(ex, a)) for a in args],
+                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+
+
+def checked_call(ex: Executor, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
+    """Call a special method; a TypeError with this text about what it returned, where that is of another type."""
+    body = ex.world.const_object(construct.checked)
+    return call(ex, body, [ex.world.const_object(kind), const(message), ex.world.const_object(method), *args], {})
+
+
+@builtin(hash)
+def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    hasher = ex.world.class_lookup(value.cls, "__hash__")
+    if isinstance(hasher, types.FunctionType):
+        body = ex.world.const_object(construct.checked_hash)
+        return call(ex, body, [ex.world.const_object(hasher), value], {})
+    value = plain_part(ex, value, "__hash__")
+    if isinstance(value, SymValue):
+        value = const(as_int(ex, value, "hash()"))
+    if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
+        value = TupleValue(value.items)
+    if isinstance(value, (ConstValue, TupleValue)):
+        return fold_constants(ex, hash, constant_of(ex, value))
+    if isinstance(value, SetValue) and hasher is frozenset.__hash__:
+        return const(hash(frozenset(constant_of(ex, item) for item in value.items.values())))
+    if hasher is None:
+        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+    raise unsupported(value, "hash()")
+
+
+@builtin(id)
+def builtin_id(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)) and \
+            not isinstance(value, ClassValue):
+        return const(id(ex.world.pin(value)))
+    found = ex.world.pin_instance(value)
+    if found is None:
+        raise unsupported(value, "id()")
+    return const(id(found))
+
+
+def _folding(function: Any) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        return fold(ex, function, [const(constant_of(ex, a)) for a in args], {})
+
+    return handler
+
+
+for _function in (ord, chr, bin, hex, oct, ascii):
+    BUILTINS[_function] = _folding(_function)
+
+
+#: what functions of `math` ask of numbers
+_CONVERSIONS = ("__float__", "__index__", "__floor__", "__ceil__", "__trunc__")
+
+
+def _math(function: Any) -> Any:
+    """A function of `math`: on constants it is evaluated, on computed numbers it becomes part of the graph."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if any(isinstance(a, TensorValue) for a in args):
+            args = [ex.finish_sync(builtin_float(ex, [a], {})) if isinstance(a, TensorValue) else a for a in args]
+        args = [as_number(ex, plain_part(ex, a, *_CONVERSIONS)) for a in args]
+        if any(isinstance(a, ScalarValue) for a in args):
+            with recording(ex, f"math.{function.__name__}"):
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
+            with recording(ex, "math.sqrt"):  # of a size: the usual scale of attention
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        if all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            plain = [const(as_int(ex, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a for a in args]
+            return fold(ex, function, plain, kwargs)
+        from ...polyfills.registry import POLYFILLS
+
+        if function in POLYFILLS:
+            return call(ex, ex.world.const_object(POLYFILLS[function]), args, kwargs)
+        for a in args:
+            if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
+                return call(ex, load_attr(ex, a, f"__{function.__name__}__"), [], {})
+        folded = fold_deep(ex, function, args, kwargs)
+        if folded is not None:
+            return folded
+        raise unsupported(args[0], f"math.{function.__name__}()")
+
+    return handler
+
+
+for _function in vars(math).values():
+    if isinstance(_function, types.BuiltinFunctionType):
+        BUILTINS[_function] = _math(_function)
+
+
+def _extremum(symbol: str, body_name: str) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not kwargs and len(args) >= 2 and all(isinstance(a, (ConstValue, SymValue)) for a in args):
+            if any(isinstance(a, SymValue) and ex.world.sizes.is_unbacked(a.expr) for a in args) and \
+                    all(issubclass(a.cls, int) for a in args):
+                extremum = sympy.Max if body_name == "max" else sympy.Min
+                return sym(extremum(*(to_payload(ex, a) for a in args)))
+            best = args[0]
+            for other in args[1:]:
+                if truth(ex, compare(ex, symbol, other, best)):
+                    best = other
+            return best
+        if not kwargs and len(args) >= 2 and any(isinstance(a, ScalarValue) for a in args) and \
+                all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
+            with recording(ex, body_name):
+                function = getattr(builtins, body_name)
+                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+        from ...polyfills import builtins_
+
+        return call(ex, ex.world.const_object(getattr(builtins_, body_name)), args, kwargs)
+
+    return handler
+
+
+BUILTINS[max] = _extremum(">", "max")
+BUILTINS[min] = _extremum("<", "min")
+
+
+# -- iteration ----------------------------------------------------------------------------------------------
+
+
+@builtin(iter)
+def builtin_iter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        from ...polyfills.builtins_ import iterate_call
+
+        return call(ex, ex.world.const_object(iterate_call), args, {})
+    return get_iter(ex, args[0])
+
+
+@builtin(next)
+def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        return resume_sync(ex, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(ex, args[0])
+    except Exhausted as end:
+        if len(args) > 1:
+            return args[1]
+        returned = end.value is not None and not (isinstance(end.value, ConstValue) and end.value.value is None)
+        raise ex.throw(StopIteration, *([end.value] if returned else [])) from None
+
+
+# -- text ---------------------------------------------------------------------------------------------------
+
+
+def formatting_constant(ex: Executor, value: Value) -> Any:
+    """The real object to format, where it is made of constants."""
+    if isinstance(value, PyValue) and is_number(value.obj):
+        return ex.world.pin(value)
+    if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
+        raise unsupported(value, "formatting")
+    if isinstance(value, ClassValue) and type(value.obj) is not type:
+        raise unsupported(value, "formatting")
+    return constant_of(ex, value)
+
+
+def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
+    """`str(value)` or `repr(value)`."""
+    if isinstance(value, ConstValue):
+        return fold(ex, function, [value], {})
+    if is_made_of_numbers(value):
+        return value if function is str and isinstance(value, TextValue) else text(ex, function, value)
+    name = "__str__" if function is str else "__repr__"
+    found = ex.world.class_lookup(value.cls, name)
+    if found is object.__str__:
+        found = ex.world.class_lookup(value.cls, "__repr__")
+    if isinstance(found, types.FunctionType):
+        return checked_call(ex, found, str, f"{name} returned non-string (type %s)", value)
+    if isinstance(value, ExceptionValue):
+        from .type_calls import exception_text
+
+        return exception_text(ex, value, function)
+    if isinstance(value, BoxedValue):
+        return to_str(ex, value.plain, function)
+    if isinstance(value, TupleValue) and found is tuple.__repr__:
+        value = TupleValue(value.items)
+    if isinstance(value, ListValue) and found is list.__repr__:
+        value = ListValue(value.items)
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        listed = _shown_by_parts(ex, value)
+        if listed is not None:
+            return const(listed)
+    if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
+        shown = formatting_constant(ex, value)
+        try:
+            return const(function(shown))
+        except Exception as error:
+            raise ex.raise_real(error) from None
+    if isinstance(value, SetValue) and value.real is not None and not value.log and \
+            all(type(item) in CONST_TYPES for item in value.real):
+        shown = function(value.real)  # in an order that only the real set has
+        ex.world.guard(value.source, "python", _ShownAs(function, shown))
+        return const(shown)
+    if isinstance(value, SetValue) and value.source is None and found in (set.__repr__, frozenset.__repr__):
+        items = ", ".join(repr(constant_of(ex, value.items[key])) for key in value.twin)
+        listed = f"{{{items}}}" if items else ""
+        return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
+    raise unsupported(value, f"{function.__name__}()")
+
+
+def _shown_by_parts(ex: Executor, value: TupleValue | ListValue, depth: int = 0) -> str | None:
+    """`repr` of a list or tuple with instances in it; None where there are none, or where it is not known."""
+    items = [ex.world.force(item) for item in value.items]
+    nested = [item for item in items if isinstance(item, (TupleValue, ListValue)) and item.cls in (tuple, list)]
+    if depth > 8 or not nested and not any(isinstance(item, ObjectValue) for item in items):
+        return None
+    parts = []
+    for item in items:
+        shown: Value | str | None = _shown_by_parts(ex, item, depth + 1) if item in nested else None  # type: ignore
+        if shown is None:
+            shown = ex.finish_sync(to_str(ex, item, repr))
+            if not isinstance(shown, ConstValue):
+                return None
+            shown = shown.value
+        parts.append(shown)
+    if value.cls is list:
+        return f"[{', '.join(parts)}]"
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+
+class _ShownAs:
+    """Guard predicate: an object has this text."""
+
+    def __init__(self, function: Any, text: str) -> None:
+        self.function = function
+        self.text = text
+
+    def __call__(self, obj: Any) -> bool:
+        return self.function(obj) == self.text
+
+
+@builtin(str)
+def builtin_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return const("")
+    if len(args) > 1:
+        return fold(ex, str, [const(constant_of(ex, a)) for a in args], {})
+    return to_str(ex, args[0])
+
+
+@builtin(repr)
+def builtin_repr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return to_str(ex, args[0], repr)
+
+
+@builtin(format)
+def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    spec = args[1] if len(args) > 1 else const("")
+    hook = ex.world.class_lookup(args[0].cls, "__format__")
+    if isinstance(hook, types.FunctionType):
+        return checked_call(ex, hook, str, "__format__ must return a str, not %s", args[0], spec)
+    if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
+        return to_str(ex, args[0])
+    value, spec = plain_part(ex, args[0], "__format__"), whole_plain_part(ex, spec)
+    if is_made_of_numbers(value) or is_made_of_numbers(spec):
+        return text(ex, format, value, spec)
+    formatted, how = formatting_constant(ex, value), constant_of(ex, spec)
+    try:
+        return const(format(formatted, how))
+    except Exception as error:
+        raise ex.raise_real(error) from None
+
+
+# -- frames -------------------------------------------------------------------------------------------------
+
+
+@builtin(sys._getframe)
+def look_at_frames(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    raise GraphBreak("frame_access", "", tail=True)
+
+
+# -- operator -----------------------------------------------------------------------------------------------
+
+
+def _binary_function(name: str, inplace: bool) -> Any:
+    return lambda ex, args, kwargs: binary(ex, name, args[0], args[1], inplace)
+
+
+for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
+    BUILTINS[_function] = _binary_function(_name_, False)
+    BUILTINS[getattr(operator, _inplace)] = _binary_function(_name_, True)
+for _symbol, (_function, _dunder, _reflected) in COMPARE.items():
+    BUILTINS[_function] = (lambda symbol: lambda ex, args, kwargs: compare(ex, symbol, args[0], args[1]))(_symbol)
+for _name_, (_function, _dunder) in UNARY.items():
+    BUILTINS[_function] = (lambda name: lambda ex, args, kwargs: unary(ex, name, args[0]))(_name_)
+BUILTINS[operator.abs] = builtin_abs
+
+
+@builtin(operator.getitem)
+def operator_getitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return get_item(ex, args[0], args[1])
+
+
+@builtin(operator.setitem)
+def operator_setitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(set_item(ex, *args))
+    return NONE
+
+
+@builtin(operator.delitem)
+def operator_delitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.finish_sync(delete_item(ex, *args))
+    return NONE
+
+
+@builtin(operator.contains)
+def operator_contains(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return contains(ex, args[0], args[1])
+
+
+@builtin(operator.not_)
+def operator_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(not truth(ex, args[0]))
+
+
+@builtin(operator.truth)
+def operator_truth(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(truth(ex, args[0]))
+
+
+@builtin(operator.is_)
+def operator_is(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(same_object(ex, args[0], args[1]))
+
+
+@builtin(operator.is_not)
+def operator_is_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return const(not same_object(ex, args[0], args[1]))
+
+
+@builtin(operator.index)
+def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    if isinstance(value, SymValue):
+        return value
+    if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
+        hook = ex.world.class_lookup(value.cls, "__index__")
+        if isinstance(hook, types.FunctionType):
+            return checked_call(ex, hook, int, "__index__ returned non-int (type %s)", value)
+        if hook is not MISSING:
+            return call(ex, load_attr(ex, value, "__index__"), [], {})
+    return const(int(as_int(ex, value, "operator.index")))
+
+
+# -- library ------------------------------------------------------------------------------------------------
+
+
+@builtin(torch._C._log_api_usage_once)
+def log_api_usage(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return NONE
+
+
+@builtin(typing.cast)
+def typing_cast(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    return args[1]
+
+
+def _is_generic(ex: Executor, function: FunctionValue) -> bool:
+    if sys.version_info < (3, 12):
+        return False
+    parameters = ex.finish_sync(load_attr(ex, function, "__type_params__"))
+    return not isinstance(parameters, TupleValue) or bool(parameters.items)
+
+
+@builtin(functools.update_wrapper)
+def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
+    names = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
+    wrapper, wrapped = names["wrapper"], names["wrapped"]
+    usual = constant_of(ex, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
+    usual = usual and ("updated" not in names or constant_of(ex, names["updated"]) == functools.WRAPPER_UPDATES)
+    if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
+            and wrapper.source is None and not _is_generic(ex, wrapped)):
+        return inline_library(ex, functools.update_wrapper, args, kwargs)
+    wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
+    wrapper.doc = ex.finish_sync(load_attr(ex, wrapped, "__doc__"))
+    real = wrapped.real
+    if wrapped.annotations is not None:
+        wrapper.annotations = ex.finish_sync(load_attr(ex, wrapped, "__annotations__"))
+    elif real is not None and wrapped.source is not None:
+        wrapper.annotations = ex.world.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
+    target = attributes.instance_attrs(ex, wrapper)
+    source = attributes.instance_attrs(ex, wrapped)
+    assert target is not None and source is not None
+    for key, item in ex.world.dict_items(source):
+        ex.world.dict_set(target, key, item, const(key))
+    ex.world.dict_set(target, "__wrapped__", wrapped, const("__wrapped__"))
+    return wrapper

@@ -1,0 +1,369 @@
+"""Functions under `functools.lru_cache`: what is cached is read without a call, and each call is counted when it runs.
+
+The cache itself is state that eager code sees (`cache_info()`, which object comes back, when an old one goes), so the
+compiled code calls the real function once for each call traced, before it changes anything. The result is known:
+
+- a hit gives the cached object, and a guard says that it is still the one;
+- a miss whose body makes a constant without any effect, of a state not changed yet, gives that constant, cached
+  meanwhile or not;
+- a miss whose body makes another object without any effect becomes a hit: tracing calls the real function, and the
+  next call that runs is taken for it (see `_Called`);
+- a miss whose body does nothing with its arguments but log them (`warning_once`) gives the constant that it makes, as
+  long as nothing was printed or logged before: compiled code calls it in front of all else that is;
+- any other miss breaks the graph, until the first call has filled the cache.
+
+Of numbers that change at each call nobody knows what is cached for them. There the body is traced, if it has no effect,
+as if it were cached nowhere; such calls are not counted. Where such a result is changed, or an object of it leaves the
+graph, so that the program could tell it from the cached one, the graph breaks at the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import enum
+import functools
+import gc
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .... import logs
+from ....runtime.lifetimes import held
+from ...breaks import GraphBreak
+from ...guards.source import ConstSource, GlobalsSource, Source
+from ...interpreter.calls import builtin, call
+from ...interpreter.hash_keys import hashed_fields, key_of
+from ...interpreter.interpreter import Executor, TracedException
+from ...interpreter.plain_classes import compares_by_program
+from ...values.base import (
+    CONST_TYPES,
+    ConstValue,
+    DictValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SetValue,
+    SymValue,
+    TupleValue,
+    Value,
+)
+from ..tensors.higher_order import state_of
+
+MISSING: Any = object()
+_WRAPPER: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined]
+#: where the links of bounded caches have their results: behind two links, a hash and the key
+_RESULT_OFFSET = object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_void_p)
+#: the calls that tracing made in place of the next ones that run: keys by wrapper
+_MADE_AHEAD: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What one executor knows: results by wrapper and key, the wrappers that a call may add an entry to, and the
+    results that were computed in place of what is cached: each with its parts, and the step of its call."""
+
+    results: dict[Any, Value] = field(default_factory=dict)
+    growing: set[Any] = field(default_factory=set)
+    computed: list[tuple[Value, list[Value], int]] = field(default_factory=list)
+
+
+_TRACES: weakref.WeakKeyDictionary[Executor, _Trace] = weakref.WeakKeyDictionary()
+
+
+def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`fn(*args, **kwargs)` for a function under `lru_cache`."""
+    wrapper = ex.world.pin(fn)
+    source = fn.source or ConstSource(held(wrapper), fn.describe())
+    what = f"{fn.describe()}, which is cached"
+    plain = tuple(_plain(ex, a, what) for a in args)
+    named = {k: _plain(ex, v, what) for k, v in kwargs.items()}
+    entry = CacheEntry(wrapper, plain, named)
+    trace = _TRACES.setdefault(ex, _Trace())
+    place = (id(wrapper), entry.key)
+    if _changes((plain, tuple(named.values()))):
+        if place not in trace.results:
+            value = trace.results[place] = _without_effects(ex, wrapper, args, kwargs, what)
+            parts = list(_parts(value))
+            trace.computed.append((value, parts, ex.step))
+            ex.uncached.update((id(part), part) for part in parts if isinstance(part, ObjectValue))
+        return trace.results[place]
+    known = trace.results.get(place)
+    if known is None:
+        known = trace.results[place] = _cached(ex, trace, entry, source, (args, kwargs), (plain, named), what)
+    function = _Called(wrapper, entry.key) if entry.key in _MADE_AHEAD.get(wrapper, ()) else wrapper
+    ex.early_calls.append((function, list(args), dict(kwargs)))
+    ex.world.writes += 1
+    return known
+
+
+def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, traced: Any, plain: Any,
+            what: str) -> Value:
+    """The result that the cache has for the arguments, or will have; guarded."""
+    result = entry.peek()
+    may_miss = result is MISSING
+    if may_miss and (said := _said(ex, entry.wrapper, traced, what)) is not None:
+        result = said.value
+    elif may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
+        try:
+            value = _without_effects(ex, entry.wrapper, *traced, what)
+        except GraphBreak as error:
+            logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
+            value = None
+        if isinstance(value, ConstValue):
+            result = value.value
+        elif value is not None and not any(map(_is_likeness, (*plain[0], *plain[1].values()))):
+            result = _call_ahead(entry, plain)
+            may_miss = False
+    if result is MISSING:
+        refused = GraphBreak("unsupported_call", f"{what} for the first time")
+        refused.guards = [(source, "python", entry.holding(MISSING))]
+        raise refused
+    if entry.wrapper in trace.growing and not _is_constant(result):
+        raise GraphBreak("unsupported_call", f"{what}: an earlier call may have replaced the cached object")
+    if entry.bounded and may_miss:
+        trace.growing.add(entry.wrapper)
+    ex.world.guard(source, "python", entry.holding(result, may_miss))
+    return ex.world.const_object(result)
+
+
+def _call_ahead(entry: CacheEntry, plain: Any) -> Any:
+    """Fill the cache, as the program is about to do."""
+    args, kwargs = plain
+    entry.wrapper(*args, **kwargs)
+    _MADE_AHEAD.setdefault(entry.wrapper, set()).add(entry.key)
+    return entry.peek()
+
+
+class _Called:
+    """A cached function whose next call has been made already."""
+
+    def __init__(self, wrapper: Any, key: Any) -> None:
+        self.wrapper = wrapper
+        self.key = key
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        ahead = _MADE_AHEAD.get(self.wrapper, set())
+        if self.key in ahead:
+            ahead.discard(self.key)
+        else:
+            self.wrapper(*args, **kwargs)
+
+
+def _said(ex: Executor, wrapper: Any, traced: Any, what: str) -> ConstValue | None:
+    """What the body makes if all that it does is to log something, whatever the program has changed so far."""
+    args, kwargs = traced
+    given = [*args, *kwargs.values()]
+    if ex.host_calls or not _reads_arguments_only(wrapper.__wrapped__) or \
+            any(one is changed for one in given for changed in ex.world.dirty):
+        return None
+    try:
+        value = _without_effects(ex, wrapper, args, kwargs, what, may_log=True)
+    except GraphBreak as error:
+        logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
+        return None
+    return value if isinstance(value, ConstValue) else None
+
+
+def _reads_arguments_only(function: Any) -> bool:
+    """Whether a function looks at nothing but its arguments."""
+    if not isinstance(function, types.FunctionType) or function.__code__.co_freevars:
+        return False
+    return not any(one.opname in _READING_ELSEWHERE for one in dis.get_instructions(function.__code__))
+
+
+_READING_ELSEWHERE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "LOAD_BUILD_CLASS", "MAKE_FUNCTION")
+
+
+def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str,
+                     may_log: bool = False) -> Value:
+    """What the body makes without changing anything, and without a tensor. What it logs is left to the real call."""
+    before, queued = (len(ex.recorder.graph.nodes), state_of(ex)), len(ex.early_calls)
+    try:
+        value = ex.finish_sync(call(ex, ex.world.const_object(wrapper.__wrapped__), args, kwargs))
+    except TracedException as error:
+        raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
+    finally:
+        del ex.early_calls[queued:]  # the cached calls in the body are made by the call itself
+        if may_log:
+            ex.host_calls.clear()
+    if before != (len(ex.recorder.graph.nodes), state_of(ex)):
+        raise GraphBreak("unsupported_call", f"{what} and has an effect, or makes a tensor")
+    return value
+
+
+def changed_result(ex: Executor, leaves: Callable[[Value], bool]) -> int | None:
+    """The step of a call whose result was computed in place of a cached object that the program changed, or that
+    `leaves` the graph."""
+    trace = _TRACES.get(ex)
+    for value, parts, step in trace.computed if trace is not None else ():
+        now = list(_parts(value))
+        if len(now) != len(parts) or any(a is not b for a, b in zip(now, parts, strict=True)):
+            return step
+        if any(isinstance(part, ObjectValue) and leaves(part) for part in parts):
+            return step
+    return None
+
+
+def _parts(value: Any) -> Iterator[Value]:
+    """A value and what it holds."""
+    if not isinstance(value, Value):
+        return
+    yield value
+    held: list[Any] = []
+    if isinstance(value, (ListValue, TupleValue)):
+        held += value.items
+    elif isinstance(value, (DictValue, SetValue)):
+        held += (value.vals if isinstance(value, DictValue) else value.items).values()
+    if isinstance(value, ObjectValue):
+        held += [value.attrs, *(value.slots or {}).values()]
+    for item in held:
+        yield from _parts(item)
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number that changes, as an argument: the same if it is the same value of the graph."""
+
+    kind: type
+    what: Any
+
+
+def _plain(ex: Executor, value: Value, what: str) -> Any:
+    """The real argument: a constant, an object of a module, known by identity, or a tuple of such."""
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, SymValue):
+        return _Number(int, value.expr)
+    if isinstance(value, ScalarValue):
+        spec = value.traced.spec
+        return _Number(spec.kind, value.traced.node if spec.expr is None else spec.expr)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return tuple(_plain(ex, ex.world.force(item), what) for item in value.items)
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)) and \
+            not compares_by_program(type(value.obj)):
+        return ex.world.pin(value)
+    if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
+        return key_of(ex, value)
+    if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
+            type(value.real).__hash__ is object.__hash__:
+        if _is_argument(value.source):
+            real = ex.world.pin_instance(value)
+        else:
+            real = value.real
+            ex.world.guard(value.source, "id", real)
+        if real is not None:
+            return real
+    raise GraphBreak("unsupported_call", f"{what}, with {value.describe()}")
+
+
+def _is_likeness(plain: Any) -> bool:
+    """Whether a key stands for another object, which the function must not see."""
+    return hashed_fields(type(plain)) is not None or isinstance(plain, tuple) and any(map(_is_likeness, plain))
+
+
+def _changes(plain: Any) -> bool:
+    return isinstance(plain, _Number) or isinstance(plain, tuple) and any(map(_changes, plain))
+
+
+def _is_argument(source: Source) -> bool:
+    """Whether a path starts at an argument or a closure: such objects are many, and one entry each would be wasted."""
+    base: Source | None = source
+    while base is not None:
+        if isinstance(base, (ConstSource, GlobalsSource)):
+            return False
+        base = base.base
+    return True
+
+
+def _is_constant(obj: Any) -> bool:
+    return type(obj) in CONST_TYPES
+
+
+class CacheEntry:
+    """One key of one cache."""
+
+    def __init__(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.wrapper = wrapper
+        parameters = wrapper.cache_parameters()
+        self.bounded = parameters["maxsize"] is not None
+        held = gc.get_referents(wrapper)
+        at = max(i for i, obj in enumerate(held) if obj is wrapper.__wrapped__)
+        self.cache: dict[Any, Any] = held[at - 1]
+        mark = held[at + 1]
+        self.key = self._make_key(args, kwargs, parameters["typed"], mark)
+        self.link_is_known = _links_are_known()
+
+    def _make_key(self, args: tuple[Any, ...], kwargs: dict[str, Any], typed: bool, mark: Any) -> Any:
+        if not typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
+            return args[0]
+        key = (*args, mark, *(x for pair in kwargs.items() for x in pair)) if kwargs else args
+        return (*key, *map(type, args), *map(type, kwargs.values())) if typed else key
+
+    def peek(self) -> Any:
+        """The cached object or MISSING; the cache does not notice."""
+        found = self.cache.get(self.key, MISSING)
+        if found is MISSING or not self.bounded:
+            return found
+        if self.link_is_known:
+            return ctypes.py_object.from_address(id(found) + _RESULT_OFFSET).value
+        return self._listed()
+
+    def _listed(self) -> Any:
+        """The result of an entry of a bounded cache."""
+        held = gc.get_referents(self.wrapper)  # (key, result) of each entry, then the cache, the function, ...
+        for i, obj in enumerate(held):
+            if obj is self.cache:
+                break
+            if type(obj) is type(self.key) and obj == self.key:
+                return held[i + 1]
+        return MISSING
+
+    def holding(self, result: Any, may_miss: bool = False) -> Holds:
+        return Holds(self, result, may_miss)
+
+
+@functools.cache
+def _links_are_known() -> bool:
+    """Whether links of bounded caches look as expected: checked on one that is at hand."""
+    mark = object()
+    probe = functools.lru_cache(2)(lambda n: mark)
+    probe(1)
+    held = gc.get_referents(probe)
+    cache = next(obj for obj in held if type(obj) is dict and 1 in obj)
+    link = cache[1]
+    if type(link).__basicsize__ < _RESULT_OFFSET + ctypes.sizeof(ctypes.c_void_p):
+        return False
+    return ctypes.c_void_p.from_address(id(link) + _RESULT_OFFSET).value == id(mark)
+
+
+class Holds:
+    """Guard predicate: the cache holds this object, or an equal constant of the same type."""
+
+    def __init__(self, entry: CacheEntry, result: Any, may_miss: bool) -> None:
+        self.entry = entry
+        self.result = result
+        self.may_miss = may_miss
+
+    def __call__(self, wrapper: Any) -> bool:
+        if wrapper is not self.entry.wrapper:
+            return False
+        found = self.entry.peek()
+        if found is self.result:
+            return True
+        if found is MISSING:
+            return self.may_miss
+        return type(found) is type(self.result) and _is_constant(found) and found == self.result
+
+    def __repr__(self) -> str:
+        return "is not cached" if self.result is MISSING else f"has {self.result!r} cached"
+
+
+@builtin(_WRAPPER.cache_info, _WRAPPER.cache_clear)
+def cache_info(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    raise GraphBreak("unsupported_call", "a look into the cache of a function")

@@ -1,0 +1,125 @@
+"""What an exception holds besides its arguments (`OSError.errno`, `SystemExit.code`, `AttributeError.name`, ...), and
+how its class in C fills that: a real instance is made, with marks in place of what tracing does not know."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ...breaks import GraphBreak
+from ...interpreter.calls import builtin
+from ...interpreter.interpreter import Executor
+from ...values.base import NONE, ConstValue, ExceptionValue, Identity, TupleValue, Value, unsupported
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+@functools.cache
+def base_in_c(cls: type) -> Any:
+    """The class in C that an exception class derives from."""
+    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
+_HEAP_TYPE = 1 << 9
+
+
+@functools.cache
+def descriptors_of(base: type) -> dict[str, Any]:
+    """The descriptors of what exceptions of a class in C hold besides what all exceptions do."""
+    own = [one for one in base.__mro__ if issubclass(one, BaseException) and one not in _PLAIN]
+    return {name: found for one in own for name, found in vars(one).items()
+            if type(found) in (types.MemberDescriptorType, types.GetSetDescriptorType) and not name.startswith("__")
+            and name != "characters_written"}
+
+
+#: those that hold nothing, or that `ExceptionValue.group` is for
+_PLAIN = (BaseException, BaseExceptionGroup, ExceptionGroup)
+
+
+#: classes whose instances say more than their arguments
+TALKERS = (KeyError, ImportError, OSError, SyntaxError, UnicodeError)
+
+
+def state_names(cls: type) -> dict[str, Any]:
+    return descriptors_of(base_in_c(cls))
+
+
+def _mark(value: Value) -> Any:
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return tuple(_mark(item) for item in value.items)
+    return Identity(value)
+
+
+def _unmark(ex: Executor, found: Any) -> Value:
+    if isinstance(found, Identity):
+        return found.value
+    if type(found) is tuple:
+        return TupleValue([_unmark(ex, item) for item in found])
+    return ex.world.const_object(found)
+
+
+def _in_c(ex: Executor, what: str, function: Callable[..., Any], *args: Any, marked: Args, kwargs: Kwargs) -> Any:
+    """Call C with marks in place of Values."""
+    given = {name: _mark(value) for name, value in kwargs.items()}
+    try:
+        return function(*args, *(_mark(value) for value in marked), **given)
+    except (TypeError, ValueError, SystemError) as error:
+        if all(isinstance(value, ConstValue) for value in (*marked, *kwargs.values())):
+            raise ex.raise_real(error) from None
+        raise GraphBreak("unsupported_call", what) from None
+
+
+def read_state(ex: Executor, real: BaseException, kwargs: Kwargs) -> dict[str, Value]:
+    """What a real exception holds besides its arguments. None is nothing, unless it was given by name."""
+    found = {name: descriptor.__get__(real) for name, descriptor in state_names(type(real)).items()}
+    return {name: _unmark(ex, one) for name, one in found.items() if one is not None or name in kwargs}
+
+
+def new_exception(ex: Executor, cls: type, args: Args, kwargs: Kwargs) -> ExceptionValue:
+    """What `__new__` in C makes."""
+    if not state_names(cls):
+        return ExceptionValue(cls, list(args))
+    args = [ex.world.force(value) for value in args]
+    real = _in_c(ex, f"{cls.__name__}()", base_in_c(cls).__new__, cls, marked=args, kwargs=kwargs)
+    made = ExceptionValue(type(real), [_unmark(ex, one) for one in BaseException.args.__get__(real)])  # type: ignore[attr-defined]
+    made.members = read_state(ex, real, kwargs)
+    return made
+
+
+_CLASSES = [found for found in vars(builtins).values() if isinstance(found, type) and issubclass(found, BaseException)]
+
+
+@builtin(*{found.__init__ for found in _CLASSES})
+def init_exception(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """`__init__` in C."""
+    made = args[0]
+    if not isinstance(made, ExceptionValue) or made.source is not None:
+        raise unsupported(made, ".__init__()")
+    cls, base = made.cls, base_in_c(made.cls)
+    in_python = [isinstance(found, types.FunctionType) for found in (cls.__new__, cls.__init__)]
+    if issubclass(cls, OSError) and in_python != [False, True]:
+        return NONE  # `__new__` has done it
+    given = [ex.world.force(value) for value in args[1:]]
+    if kwargs or state_names(cls):
+        real = base.__new__(cls)
+        _in_c(ex, f"{cls.__name__}.__init__()", base.__init__, real, marked=given, kwargs=kwargs)
+        made.members = read_state(ex, real, kwargs)
+    made.args = given
+    ex.world.writes += 1
+    return NONE
+
+
+def live_copy(ex: Executor, value: ExceptionValue, constant_of: Callable[[Executor, Value], Any], whole: bool) -> Any:
+    """A real exception of the class in C, with the arguments of one (and, where `whole`, its state), all constants."""
+    base = base_in_c(value.cls)
+    made = base.__new__(base)
+    made.args = tuple(constant_of(ex, one) for one in value.args)
+    for name, member in value.members.items() if whole else ():
+        setattr(made, name, constant_of(ex, member))
+    return made

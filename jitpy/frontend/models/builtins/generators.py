@@ -1,0 +1,272 @@
+"""Generators made while tracing: resuming, sending, throwing, closing.
+
+A generator has its own view of the exception being handled: `enter` and `suspend` switch `Executor.handled` as CPython
+switches its stack of exception states.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ...breaks import GraphBreak
+from ...bytecode.code import Ins
+from ...guards.guard_set import MISSING
+from ...interpreter.calls import builtin
+from ...interpreter.interpreter import PUSHED, Executor, Frame, TracedException
+from ...values.base import NONE, ConstValue, ExceptionValue, ExcInfoValue, Exhausted, GeneratorValue, PyValue, Value
+
+_CLOSE_RETURNS = sys.version_info >= (3, 13)
+
+
+def enter(ex: Executor, generator: GeneratorValue) -> None:
+    """Push the suspended frame of a generator."""
+    assert generator.frame is not None
+    generator.running = True
+    generator.outer = ex.handled
+    if generator.handled is not None:
+        ex.handled = generator.handled
+    ex.world.writes += 1
+    ex.push_frame(generator.frame)
+
+
+def suspend(ex: Executor, frame: Frame) -> None:
+    """Take the frame of a generator that yields off the frames."""
+    generator = frame.generator
+    assert generator is not None
+    ex.frames.pop()
+    generator.running = False
+    handling = any(isinstance(v, ExcInfoValue) for v in frame.stack)
+    generator.handled = ex.handled if handling else None
+    ex.handled = generator.outer
+
+
+def delegate_of(frame: Frame) -> Value | None:
+    """The iterator to which a suspended frame delegates (`yield from`)."""
+    at = frame.ip - 1
+    if at > 0 and frame.instructions[at].name == "YIELD_VALUE" and frame.instructions[at - 1].name == "SEND":
+        return frame.stack[-1]
+    return None
+
+
+def is_guarded(frame: Frame) -> bool:
+    """Whether a suspended frame is inside `try` or `with` such that closing it runs code of its own."""
+    handler = frame.current.handler
+    while handler is not None:
+        target = frame.instructions[handler.target]
+        if target.name == "CLEANUP_THROW":
+            handler = target.handler
+            continue
+        if target.name == "CALL_INTRINSIC_1" and target.arg.name == "INTRINSIC_STOPITERATION_ERROR":
+            return False
+        raised_again = _raises_close_again(frame, handler.target)
+        if raised_again is None:
+            return True
+        handler = raised_again.handler
+    return False
+
+
+def _raises_close_again(frame: Frame, at: int) -> Ins | None:
+    """The `RERAISE` to which a handler comes with GeneratorExit, where all that it does is to look for other types."""
+    instructions = frame.instructions
+    if instructions[at].name in ("PUSH_EXC_INFO", "COPY"):
+        at += 1
+    while instructions[at].name == "LOAD_GLOBAL" and instructions[at + 1].name == "CHECK_EXC_MATCH":
+        kind, test = _builtin_class(frame, instructions[at].arg[1]), instructions[at + 2]
+        if kind is None or issubclass(GeneratorExit, kind) or not test.name.endswith("_IF_FALSE"):
+            return None
+        at = test.target
+    if instructions[at].name == "POP_EXCEPT":
+        at += 1
+    return instructions[at] if instructions[at].name == "RERAISE" else None
+
+
+def _builtin_class(frame: Frame, name: str) -> type | None:
+    """The builtin class of that name, None where the module has another thing of that name."""
+    found = vars(builtins).get(name)
+    return found if isinstance(found, type) and name not in (frame.globals.real or {}) else None
+
+
+def abandoned(ex: Executor) -> list[GeneratorValue]:
+    """Generators left in a `try` or `with`: eager closes those that nothing refers to when it drops them."""
+    return [g for g in ex.generators if g.frame is not None and not g.running and is_guarded(g.frame)]
+
+
+def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
+    """Push the generator's frame so that it runs to its next yield; raises `Exhausted` if it has finished.
+
+    The yielded value appears on the caller's stack. What happens when it returns is up to the frame's `finish`.
+    """
+    frame = generator.frame
+    if generator.running:
+        raise ex.throw(ValueError, "generator already executing")
+    if frame is None:
+        raise Exhausted
+    if not generator.started:
+        if not (isinstance(sent, ConstValue) and sent.value is None):
+            raise ex.throw(TypeError, "can't send non-None value to a just-started generator")
+        generator.started = True
+        ex.generators.append(generator)
+    else:
+        frame.push(sent)
+    enter(ex, generator)
+    return PUSHED
+
+
+def stop_iteration(ex: Executor, value: Value) -> None:
+    """`finish` of a generator frame resumed by `next` or `send`: its return raises StopIteration."""
+    args = [] if isinstance(value, ConstValue) and value.value is None else [value]
+    raise ex.raise_value(ExceptionValue(StopIteration, args))
+
+
+class _Finished(Exception):
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+def resume_sync(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Value:
+    """The next yielded value, waiting for it; raises `Exhausted` when the generator returns."""
+    frame = generator.frame
+
+    def finished(ex: Executor, value: Value) -> None:
+        raise _Finished(value)
+
+    if frame is not None and not generator.running:
+        frame.finish = finished
+    try:
+        return ex.finish_sync(resume(ex, generator, sent))
+    except _Finished as finished_with:
+        raise Exhausted(finished_with.value) from None
+
+
+def _generator(ex: Executor, args: list[Value], what: str) -> GeneratorValue:
+    if not args or not isinstance(args[0], GeneratorValue):
+        raise GraphBreak("opaque_iterator", what)
+    return args[0]
+
+
+@builtin(types.GeneratorType.send)
+def generator_send(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    generator = _generator(ex, args, "send")
+    if generator.frame is not None and not generator.running:
+        generator.frame.finish = stop_iteration
+    try:
+        return resume(ex, generator, args[1])
+    except Exhausted:
+        raise ex.throw(StopIteration) from None
+
+
+@builtin(types.GeneratorType.__next__)
+def generator_next(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    return generator_send(ex, [args[0], NONE], {})
+
+
+@builtin(types.GeneratorType.throw)
+def generator_throw(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    generator = _generator(ex, args, "throw")
+    exception = args[1]
+    if isinstance(exception, PyValue) and isinstance(exception.obj, type) and \
+            issubclass(exception.obj, BaseException):
+        from ...interpreter.calls import call
+
+        given = args[2] if len(args) > 2 else NONE
+        if isinstance(given, ExceptionValue):
+            exception = given
+        else:
+            exception = ex.finish_sync(call(ex, exception, [] if given is NONE else [given], {}))
+    if not isinstance(exception, ExceptionValue):
+        raise ex.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
+                                  f"{exception.cls.__name__}")
+    frame = generator.frame
+    if generator.running:
+        raise ex.throw(ValueError, "generator already executing")
+    if frame is None:
+        raise ex.raise_value(exception)
+    if not generator.started:
+        generator.frame = None
+        raise ex.raise_value(exception)
+    _check_delegates(ex, frame)
+    throw_into(ex, generator, exception, stop_iteration)
+
+
+def _check_delegates(ex: Executor, frame: Frame) -> None:
+    """Break, before anything is done, at a chain of `yield from` that ends in an iterator with a `throw` of its own."""
+    delegate = delegate_of(frame)
+    while isinstance(delegate, GeneratorValue) and delegate.frame is not None:
+        delegate = delegate_of(delegate.frame)
+    if delegate is not None and not isinstance(delegate, GeneratorValue):
+        if isinstance(delegate, PyValue) or any(ex.world.class_lookup(delegate.cls, name) is not MISSING
+                                                for name in ("throw", "close", "__getattr__")):
+            raise GraphBreak("generator", f"throw() to {delegate.describe()}")
+
+
+def throw_into(ex: Executor, generator: GeneratorValue, exception: ExceptionValue,
+               finish: Callable[[Executor, Value], None]) -> None:
+    """Push a suspended generator, and those that it delegates to, and raise at the innermost yield."""
+    frame = generator.frame
+    assert frame is not None
+    delegate = delegate_of(frame)
+    leaves = issubclass(exception.cls, GeneratorExit)
+    if leaves and isinstance(delegate, GeneratorValue):
+        try:
+            close(ex, delegate)
+        except TracedException as error:
+            exception = error.value
+    frame.finish = finish
+    enter(ex, generator)
+    if not leaves and isinstance(delegate, GeneratorValue) and delegate.frame is not None:
+        from ...bytecode.flow_opcodes import send_end
+
+        frame.ip -= 1  # as if SEND had called the delegate
+        throw_into(ex, delegate, exception, send_end)
+    # The exception appears at the yield: unwind from the generator's own frame.
+    raise ex.raise_value(exception)
+
+
+@builtin(types.GeneratorType.close)
+def generator_close(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    generator = _generator(ex, args, "close")
+    if generator.running:
+        raise ex.throw(ValueError, "generator already executing")
+    if generator.frame is not None:
+        _check_delegates(ex, generator.frame)
+    return close(ex, generator)
+
+
+def close(ex: Executor, generator: GeneratorValue) -> Value:
+    """`generator.close()`: GeneratorExit at its yield, to the end of what that runs."""
+    frame = generator.frame
+    if frame is None:
+        return NONE
+    ex.world.writes += 1
+    if not generator.started or not is_guarded(frame) and delegate_of(frame) is None:
+        generator.frame = None
+        return NONE
+    base = len(ex.frames)
+
+    def finished(ex: Executor, value: Value) -> None:
+        raise _Finished(value)
+
+    root_before, ex._sync_root = ex._sync_root, frame
+    ex.sync_depth += 1
+    try:
+        try:
+            throw_into(ex, generator, ex.make_exception(GeneratorExit), finished)
+        except TracedException as error:
+            ex.unwind(error.value, base)
+        ex.run_until(base)
+    except _Finished as done:
+        return done.value if _CLOSE_RETURNS else NONE
+    except TracedException as error:
+        if len(ex.frames) > base:
+            raise
+        if issubclass(error.value.cls, (GeneratorExit, StopIteration)):
+            return NONE
+        raise
+    finally:
+        ex.sync_depth -= 1
+        ex._sync_root = root_before
+    raise ex.throw(RuntimeError, "generator ignored GeneratorExit")

@@ -1,0 +1,385 @@
+"""Containers from outside that change without being read: `self.history.append(loss)`, `cache[key] = y`, `len(seen)`.
+
+Reading a list's items fixes its length, so that code compiled for a list that grows would fit no later call. An
+`UnreadList` stands for the items of a list or deque until something asks for all of them. It knows both ends as far
+as tracing read, changed or made them; what lies between is whatever the real one holds then, however much that is.
+A length that changed from call to call is a symbol of the capture.
+
+Changes are noted as calls of the methods of `list` (`ListValue.log`), and replayed by those on the real list.
+The world is referred to weakly: it, and the arguments that it holds, go with the capture.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import operator
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ....ir.algebra import sympy
+from ...guards.observations import MANY
+from ...guards.source import ConstSource, LocalSource, Source, index, slot
+from ...interpreter.plain_classes import compares_by_program
+from ...values.base import (
+    CONST_TYPES,
+    ConstValue,
+    DictValue,
+    Lazy,
+    ListValue,
+    Missing,
+    SetValue,
+    StandInValue,
+    SymValue,
+    TupleValue,
+    Value,
+    const,
+)
+
+if TYPE_CHECKING:
+    from ...interpreter.trace_context import World
+
+#: how far from an end an item is read without reading them all
+_NEAR = 16
+_LENGTHS = {kind: property(kind.__len__) for kind in (list, dict, set, frozenset, collections.deque)}
+
+
+class Length:
+    """The number of items of a real container. `value` is a plain int once a guard fixes it."""
+
+    def __init__(self, world: World, source: Source, kind: type, size: int) -> None:
+        self.world: World = weakref.proxy(world)
+        self.source = source
+        self.size = size
+        self._path = slot(source, _LENGTHS[kind])
+        self.changes = world.number_changes(self._path, size)
+        self._symbol: sympy.Symbol | None = None
+
+    def read(self) -> Any:
+        """An int, or a symbol where it changed from call to call."""
+        if not self.changes:
+            return self.fix()
+        if self._symbol is None:
+            self._symbol = self.world.recorder.int_input(self.size, self._path)
+        return self.world.sizes.canonical(self._symbol)
+
+    def fix(self) -> int:
+        """The length in this call, guarded."""
+        self.world.need(self._path.key(), self.size, f"all of {self.source}")
+        self.world.guard(self.source, "len", self.size)
+        if self._symbol is not None:
+            self.world.sizes.specialize(self._symbol, f"len({self.source})")
+        self.changes = False
+        return self.size
+
+
+class UnreadList:
+    """The items of a real list or deque: `front`, then items `start` to `-stop` of the real one, then `back`."""
+
+    def __init__(self, world: World, real: Any, source: Source, path: Source | None = None) -> None:
+        self.world: World = weakref.proxy(world)
+        self.real = real
+        self.kind = list if isinstance(real, list) else collections.deque
+        self.source = source
+        #: a path to a sequence of all items, and of their number, where `source` does not do
+        self.path = path or source
+        self.length = Length(world, source, self.kind, len_of(real))
+        self.front: list[Any] = []
+        self.back: list[Any] = []
+        self.start = self.stop = 0
+
+    def read_all(self) -> list[Any]:
+        """All items; how many there are is guarded."""
+        count = self.length.fix()
+        if self.path is not self.source:
+            self.world.guard(self.path, "len", count)
+        middle = range(self.start, count - self.stop)
+        return [*self.front, *(Lazy(self.kind.__getitem__(self.real, i), index(self.path, i)) for i in middle),
+                *self.back]
+
+    def count(self) -> Any:
+        """How many items there are now: an int or an expression."""
+        return self.length.read() - self.start - self.stop + len(self.front) + len(self.back)
+
+    def reach(self, i: int) -> bool:
+        """Whether item `i` lies in `front` (`i >= 0`) or `back`, after reading from the real list as far as need be."""
+        if not -_NEAR <= i < _NEAR:
+            return False
+        while not -len(self.back) <= i < len(self.front):
+            taken = self.start + self.stop
+            if taken >= self.length.size or not self.length.changes:
+                return False
+            self.world.sizes.decide(sympy.Gt(self.length.read(), taken), f"{self.source} has an item {i}")
+            if i >= 0:
+                self.front.append(self._item(self.start))
+                self.start += 1
+            else:
+                self.stop += 1
+                self.back.insert(0, self._item(-self.stop))
+        return True
+
+    def _item(self, i: int) -> Lazy:
+        path = index(self.source, i) if self.kind is list else slot(self.source, _item_of_deque(i))
+        return Lazy(self.kind.__getitem__(self.real, i), path)
+
+    def side(self, i: int) -> list[Any]:
+        """The end that has item `i`, which is within reach: index it by `i`."""
+        return self.front if i >= 0 else self.back
+
+    def change(self, method: str, args: tuple[Any, ...]) -> bool:
+        """Do what a method of list does; False where that takes all items."""
+        if method in ("append", "extend"):
+            getattr(self.back, method)(*args)
+        elif method == "insert" and args[0] == 0:
+            self.front.insert(0, args[1])
+        elif method in ("pop", "__setitem__", "__delitem__") and type(args[0]) is int and self.reach(args[0]):
+            getattr(self.side(args[0]), method)(*args)
+        else:
+            return False
+        return True
+
+
+def len_of(real: Any) -> int:
+    """The number of items, by the container's own count."""
+    return next(int(kind.__len__(real)) for kind in _LENGTHS if isinstance(real, kind))
+
+
+@functools.cache
+def _item_of_deque(i: int) -> property:
+    return property(operator.itemgetter(i))
+
+
+def change_list(world: World, target: ListValue, method: str, *args: Any) -> None:
+    """Call a method of list that changes it. Positions are ints within range; other arguments Values (or Lazy)."""
+    if target.unread is None or not target.unread.change(method, args):
+        getattr(list, method)(target.items, *args)
+    world.writes += 1
+    if target.source is not None or target.owner is not None:
+        target.log.append((method, args))
+    if target.source is not None:
+        world.touch(target)
+    elif target.owner is not None:
+        change_owner(world, target.owner)
+
+
+def change_owner(world: World, owner: StandInValue) -> None:
+    """Note that the hidden list of a stand-in was changed by a logged call."""
+    if not hasattr(owner.body, "changes"):
+        owner.dirty = True
+    if owner.source is not None:
+        world.touch(owner)
+
+
+def list_item(world: World, target: Any, i: int) -> Value | None:
+    """Item `i` of a list or tuple, or None where there is none."""
+    unread = target.unread if isinstance(target, ListValue) else None
+    if unread is not None and unread.reach(i):
+        items = unread.side(i)
+    else:
+        items = target.items
+        if not -len(items) <= i < len(items):
+            return None
+    value = items[i] = world.force(items[i])
+    return value
+
+
+def has_item(target: ListValue, i: int) -> bool:
+    """Whether a list has an item `i`."""
+    return target.unread is not None and target.unread.reach(i) or -len(target.items) <= i < len(target.items)
+
+
+def number_of_items(world: World, target: Any) -> Value:
+    """`len` of a builtin container, by its own count."""
+    if isinstance(target, ListValue) and target.unread is not None:
+        count = target.unread.count()
+    elif isinstance(target, DictValue):
+        count = _dict_count(world, target)
+    elif isinstance(target, SetValue) and target.unread is not None:
+        count = target.unread.count(target)
+    else:
+        count = len(target.items)
+    return const(int(count)) if isinstance(count, int) or count.is_Integer else SymValue(count)
+
+
+def _dict_count(world: World, target: DictValue) -> Any:
+    if not target.complete and target.source is not None:
+        world.settle_keys(target)
+        if target.length is None:
+            target.length = Length(world, target.source, dict, len_of(target.real_dict))
+        count = target.length.read()
+        for key in dict.fromkeys(key for key, _ in target.log):
+            before = dict.__contains__(target.real_dict, key)
+            world.guard(target.source, "haskey" if before else "nokey", key)
+            count += (not isinstance(target.vals.get(key), Missing)) - before
+        return count
+    return len(world.dict_items(target))
+
+
+def is_symbolic(key: Value) -> bool:
+    """Whether a dict key or set element is a symbolic number or a tuple with one, the rest constants."""
+    if isinstance(key, TupleValue) and key.cls is tuple:
+        return any(map(is_symbolic, key.items)) and all(is_symbolic(k) or isinstance(k, ConstValue) for k in key.items)
+    return isinstance(key, SymValue)
+
+
+def fixed_key(world: World, key: Value) -> Any:
+    """The real key of a symbolic one in this call, guarded."""
+    if isinstance(key, TupleValue):
+        return tuple(fixed_key(world, k) for k in key.items)
+    if isinstance(key, SymValue):
+        return world.specialize(key.expr, "a key")
+    assert isinstance(key, ConstValue)
+    return key.value
+
+
+class SymbolicKey:
+    """Stands for a symbolic key in a `DictValue` until it is settled."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class UnreadSet:
+    """A set from outside of which tracing knows what it asked for: `known` says of some keys whether they are in it.
+
+    Until all items are asked for, it is changed by `add` and `discard` only. The last `unsettled` changes are of
+    elements that are not known exactly.
+    """
+
+    def __init__(self, world: World, real: Any, source: Source) -> None:
+        self.world: World = weakref.proxy(world)
+        self.real = plain_set(real)
+        self.source = source
+        self.length = Length(world, source, set if isinstance(real, set) else frozenset, len_of(real))
+        self.known: dict[Any, bool] = {}
+        self.unsettled = 0
+        self._held: dict[Any, bool] = {}
+
+    def read_all(self, value: SetValue) -> None:
+        """Give a `SetValue` its items; a guard fixes them."""
+        self.settle(value)
+        self.length.fix()
+        kinds = {e: type(e) for e in self.real}
+        value.same = SameSet(frozenset(self.real), kinds, tuple(self.real))
+        self.world.guards.add(self.source, "python", value.same, self.world.why)
+        value.items = {e: self.world.const_object(e) for e in self.real}
+        for method, _, (element,) in value.log:
+            key = element.value  # type: ignore[attr-defined]
+            if (key in value.items) is (method == "add"):
+                continue
+            getattr(value.own_twin(), method)(key)
+            if method == "add":
+                value.items[key] = element
+            else:
+                del value.items[key]
+
+    def settle(self, value: SetValue) -> None:
+        """Fix the symbolic elements that were added."""
+        first, self.unsettled = len(value.log) - self.unsettled, 0
+        for i in range(first, len(value.log)):
+            method, kind, (element,) = value.log[i]
+            key = fixed_key(self.world, element)
+            value.log[i] = method, kind, [self.world.const_object(key)]
+            self.known[key] = True
+
+    def holds(self, value: SetValue, key: Any) -> bool:
+        """Whether the set has a constant, now."""
+        self.settle(value)
+        if key not in self.known:
+            self.known[key] = self._held_before(key)
+        return self.known[key]
+
+    def count(self, value: SetValue) -> Any:
+        """How many elements there are now: an int or an expression."""
+        self.settle(value)
+        count = self.length.read()
+        for key, found in self.known.items():
+            count += found - self._held_before(key)
+        return count
+
+    def change(self, value: SetValue, method: str, element: Value) -> bool:
+        """Do `add` or `discard`; False where that takes all items."""
+        if method == "add" and is_symbolic(element):
+            self.unsettled += 1
+        elif isinstance(element, ConstValue):
+            self.settle(value)
+            if self.known.get(element.value) is (method == "add"):
+                return True
+            self.known[element.value] = method == "add"
+        else:
+            return False
+        self.world.writes += 1
+        value.log.append((method, type(None), [element]))
+        self.world.touch(value)
+        return True
+
+    def _held_before(self, key: Any) -> bool:
+        """Whether the real set has a constant; guarded."""
+        found = self._held.get(key)
+        if found is None:
+            found = self._held[key] = key in self.real
+            self.world.guards.add(self.source, "python", _Holds(key, found), self.world.why)
+        return found
+
+
+def plain_set(real: Any) -> Any:
+    """A set of an exact type with the elements of another one, whose class may have methods of its own."""
+    kind = set if isinstance(real, set) else frozenset
+    return real if type(real) is kind else kind(real)  # which asks no method of a set
+
+
+def is_set_key(element: Any) -> bool:
+    """Whether tracing can tell elements of this kind apart."""
+    kind = type(element)
+    return kind in CONST_TYPES or isinstance(element, (type, enum.Enum)) and not compares_by_program(kind)
+
+
+class SameSet:
+    """Guard predicate: the set holds exactly these constants."""
+
+    def __init__(self, snapshot: frozenset[Any], kinds: dict[Any, type], order: tuple[Any, ...]) -> None:
+        self.snapshot = snapshot
+        self.kinds = kinds
+        self.order = order
+        self.in_order = False  # whether its order was looked at
+
+    def __call__(self, value: Any) -> bool:
+        value = plain_set(value)
+        return (len(value) == len(self.snapshot) and all(map(is_set_key, value))
+                and value == self.snapshot and all(self.kinds[e] is type(e) for e in value)
+                and (not self.in_order or tuple(value) == self.order))
+
+    def __repr__(self) -> str:
+        return f"equals {set(self.snapshot)!r}"
+
+
+class _Holds:
+    """Guard predicate: whether a set has a constant."""
+
+    def __init__(self, key: Any, expected: bool) -> None:
+        self.key = key
+        self.expected = expected
+
+    def __call__(self, value: Any) -> bool:
+        return (self.key in plain_set(value)) is self.expected
+
+    def __repr__(self) -> str:
+        return f"{'has' if self.expected else 'has no'} {self.key!r}"
+
+
+# -- texts and tuples, which grow into others -----------------------------------------------------------------
+
+
+def is_changing_text(world: World, obj: str, source: Source) -> bool:
+    """Whether a text was another one at each call."""
+    # what lies on the stack of a resume function was computed by the instruction before it
+    computed = isinstance(source, LocalSource) and source.name.startswith("___s")
+    return world.history.is_needed_often(source.key(), hash(obj), 1 if computed else MANY)
+
+
+def has_changing_length(world: World, obj: tuple[Any, ...], source: Source) -> bool:
+    """Whether a tuple grows from call to call. (How many arguments a function has is another matter.)"""
+    if isinstance(source, ConstSource) or isinstance(source, LocalSource) and source.is_star:
+        return False
+    return world.history.is_needed_often((source.key(), "length"), len(obj)) and world.may_break

@@ -1,0 +1,349 @@
+"""Effects on the outside: what is printed and logged (warnings: `warned.py`).
+
+Compiled code makes these calls behind the graph, in the program's order. Those that look at their callers are told what
+these were."""
+
+from __future__ import annotations
+
+import enum
+import io
+import logging
+import sys
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from ...breaks import GraphBreak, Restart
+from ...codegen.resume import origin_code
+from ...guards.source import attr, constant, item
+from ...interpreter.calls import builtin, record
+from ...interpreter.interpreter import Executor, Frame, stands_for_c
+from ...values.base import (
+    CONST_TYPES,
+    NONE,
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    ListValue,
+    ObjectValue,
+    PyValue,
+    ScalarValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    const,
+)
+from .symbolic_text import TextValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+def host_call(function: Any) -> Any:
+    """A call whose result does not matter and whose effect is on the outside: carried out after the graph, in order."""
+
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        frozen = [freeze(ex, a) for a in args]
+        ex.host_calls.append((function, frozen, {k: freeze(ex, v) for k, v in kwargs.items()}))
+        ex.world.writes += 1
+        return NONE
+
+    return handler
+
+
+def freeze(ex: Executor, value: Value) -> Value:
+    """The value as it is now, so that a later change does not show in a deferred call."""
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
+        return value
+    if isinstance(value, TensorValue):
+        return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
+            if not value.traced.spec.requires_grad else _refuse(value)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return TupleValue([freeze(ex, ex.world.force(v)) for v in value.items], None, value.cls)
+    if isinstance(value, ListValue) and value.cls is list:
+        return ListValue([freeze(ex, ex.world.force(v)) for v in value.items])
+    if isinstance(value, DictValue) and value.cls is dict:
+        made = DictValue()
+        for key, item in ex.world.dict_items(value):
+            ex.world.dict_set(made, key, freeze(ex, item), ex.world.dict_key_value(value, key))
+        return made
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
+        return value
+    return _refuse(value)
+
+
+def _refuse(value: Value) -> Any:
+    raise GraphBreak("unsupported_call", f"an effect on the outside that shows {value.describe()}")
+
+
+_print = host_call(print)
+
+
+@builtin(print)
+def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
+        raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
+    if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \
+            any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs) or \
+            "file" in kwargs and not hasattr(kwargs["file"].cls, "write") and kwargs["file"].cls is not type(None):
+        raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
+    if "file" not in kwargs or kwargs["file"].cls is type(None):
+        goes_through(ex, [(sys, "stdout")], GraphBreak("unsupported_call", "print() before sys.stdout becomes another"))
+        _keep_unseen(ex)
+    return _print(ex, args, kwargs)
+
+
+def _writes_in_c(module: Any) -> bool:
+    """Guard predicate: no code of the program's sees what is printed."""
+    stream = module.stdout
+    return stream is None or isinstance(stream, (io.TextIOWrapper, io.StringIO)) and \
+        not isinstance(type(stream).write, types.FunctionType)
+
+
+class _SameStdout:
+    """Guard predicate: what is printed goes to that object."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = weakref.ref(stream)
+
+    def __call__(self, module: Any) -> bool:
+        return module.stdout is self.stream()
+
+
+def _keep_unseen(ex: Executor) -> None:
+    """What is printed is written behind the graph: where that runs code in Python, the program must not look at the
+    stream or at what it holds."""
+    stream, source = sys.stdout, constant(sys, "sys")
+    if _writes_in_c(sys):
+        ex.world.guard(source, "python", _writes_in_c)
+        return
+    refused = GraphBreak("unsupported_call", "print() to an object of the program's")
+    attributes = getattr(stream, "__dict__", {})
+    held = [stream, attributes, *(v for v in attributes.values() if type(v) not in CONST_TYPES)]
+    if type(stream).__weakrefoffset__ == 0 or any(ex.world.value_of(one) is not None for one in held):
+        raise refused
+    ex.world.guard(source, "python", _SameStdout(stream))
+    for one in held:
+        ex.world.hidden.setdefault(id(one), Restart(ex.step_to_break(), refused))
+
+
+# -- what calls behind the graph meet -------------------------------------------------------------------------
+
+
+def goes_through(ex: Executor, places: list[tuple[Any, str | None]], refused: GraphBreak) -> None:
+    """A call that is made behind the graph finds there what the program has left: it has to be what is there now. A
+    place is an attribute of an object, or (None) all of an object or container."""
+    restart = Restart(ex.step_to_break(), refused)
+    ex.said_through += [(holder, name, restart) for holder, name in places]
+
+
+def lost_way(ex: Executor) -> Restart | None:
+    """What to do where the program has changed what a call behind the graph goes through."""
+    if not ex.said_through:
+        return None
+    changed = {id(held): value for value in ex.world.dirty
+               for held in (getattr(value, "real", None), getattr(value, "real_dict", None)) if held is not None}
+    for holder, name, restart in ex.said_through:
+        for held in (holder, getattr(holder, "__dict__", None)):
+            value = changed.get(id(held))
+            if value is not None and (name is None or _is_another(ex, value, holder, name)):
+                return restart
+    return None
+
+
+def _is_another(ex: Executor, attributes: Value, holder: Any, name: str) -> bool:
+    """Whether the program leaves another object under a name."""
+    assert isinstance(attributes, DictValue)
+    left = [value for key, value in attributes.log if key == name]
+    return bool(left) and left[-1] is not ex.world.value_of(getattr(holder, name, None))
+
+
+# -- callers --------------------------------------------------------------------------------------------------
+
+
+def caller(ex: Executor, level: int, hidden: str = "") -> Frame | int:
+    """The frame `level` levels above a C function that is called now, 1 being its caller; those of the file `hidden` do
+    not count. Where it is above all that is traced, how far it is above the root."""
+    frames = [frame for frame in ex.frames if not stands_for_c(frame.code) and frame.code.co_filename != hidden]
+    return frames[-level] if level <= len(frames) else level - len(frames)
+
+
+def wants_frames(ex: Executor) -> bool:
+    """Whether a function that looks at its callers has to run where frames stand for them: inlined calls have none,
+    unless plain Python goes on from there."""
+    return len(ex.frames) > 1
+
+
+def is_changed(ex: Executor, module: types.ModuleType, *names: str) -> bool:
+    """Whether the traced program has changed a module's attributes (any of them, or those named)."""
+    return any(not names or key in names for key, _ in ex.world.module_dict(module).log)
+
+
+def note(ex: Executor, function: Any, args: Args) -> None:
+    """Have `function(*args)` called behind the graph."""
+    ex.host_calls.append((function, args, {}))
+    ex.world.writes += 1
+
+
+# -- logging --------------------------------------------------------------------------------------------------
+
+
+class _EnabledFor:
+    """Guard predicate: whether a logger drops messages of this level."""
+
+    def __init__(self, level: int, answer: bool) -> None:
+        self.level = level
+        self.answer = answer
+
+    def __call__(self, logger: Any) -> bool:
+        return logger.isEnabledFor(self.level) is self.answer
+
+
+def _is_enabled(ex: Executor, logger: Value, level: int) -> bool | None:
+    """Whether a logger takes messages of a level; guarded. None where that is not known."""
+    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
+            logger.attrs.log:
+        return None
+    answer = bool(logger.real.isEnabledFor(level))
+    ex.world.guard(logger.source, "python", _EnabledFor(level, answer))
+    return answer
+
+
+_HANDLERS = {logging.StreamHandler, logging.FileHandler, logging.NullHandler, type(logging.lastResort)}
+_LOGGERS = {logging.Logger, logging.RootLogger}
+
+
+def _writes_only(logger: Any) -> bool:
+    """Guard predicate: what a logger takes is written to files; no code of the program's sees it."""
+    if type(logger) not in _LOGGERS or logging.getLogRecordFactory() is not logging.LogRecord:
+        return False
+    level: Any = logger
+    while level is not None:
+        if level.filters and level is logger or not all(map(_is_plain, level.handlers)):
+            return False
+        level = level.parent if level.propagate else None
+    return True
+
+
+def _is_plain(handler: Any) -> bool:
+    formatter = handler.formatter
+    return type(handler) in _HANDLERS and not handler.filters and type(formatter) in (type(None), logging.Formatter) \
+        and isinstance(getattr(handler, "stream", None), (type(None), io.TextIOWrapper, io.StringIO))
+
+
+def _way_of(logger: Any) -> list[tuple[Any, str | None]]:
+    """What decides where a logger's messages go."""
+    way: list[tuple[Any, str | None]] = [(sys, "stderr")]
+    level: Any = logger
+    while level is not None:
+        way += [(part, None) for part in (level, level.handlers, level.filters)]
+        for handler in level.handlers:
+            way += [(part, None) for part in (handler, handler.filters, handler.formatter) if part is not None]
+        level = level.parent if level.propagate else None
+    return way
+
+
+def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs: Kwargs) -> Value:
+    """`logger.log(level, *args, **kwargs)`."""
+    enabled = _is_enabled(ex, logger, level)
+    if enabled is False:
+        return NONE
+    refused = GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(ex))
+    above = kwargs.get("stacklevel", const(1))
+    if not enabled or not args or not isinstance(above, ConstValue) or type(above.value) is not int or \
+            kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or is_changed(ex, sys, "stderr"):  # type: ignore
+        raise refused
+    place = caller(ex, max(above.value, 1), logging._srcfile)
+    if not isinstance(place, Frame):
+        raise refused
+    assert isinstance(logger, ObjectValue)
+    ex.world.guard(logger.source, "python", _writes_only)
+    later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later", tail=wants_frames(ex))
+    goes_through(ex, _way_of(logger.real), later)
+    where = [const(place.code.co_filename), const(place.line()), const(origin_code(place.code).co_name)]
+    note(ex, _log_at, [logger, const(level), *where, freeze(ex, args[0]), freeze(ex, TupleValue(args[1:]))])
+    return NONE
+
+
+def _log_at(logger: logging.Logger, level: int, filename: str, line: int, function: str, message: Any,
+            args: tuple[Any, ...]) -> None:
+    """What `logger.log` does for a caller there."""
+    logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, None, function))
+
+
+def _log_method(name: str, level: int) -> None:
+    @builtin(getattr(logging.Logger, name))
+    def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not args:
+            raise GraphBreak("skipped", f"logging.Logger.{name}")
+        return _log(ex, name, args[0], level, args[1:], kwargs)
+
+    @builtin(getattr(logging, name))
+    def log_to_root(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        if not _has_handlers(logging.root):  # it would make one
+            raise GraphBreak("skipped", f"logging.{name}", tail=wants_frames(ex))
+        source = constant(logging.root, "logging.root")
+        ex.world.guard(source, "python", _has_handlers)
+        return _log(ex, name, ex.world.wrap(logging.root, source), level, args, kwargs)
+
+
+def _has_handlers(logger: Any) -> bool:
+    return bool(logger.handlers)
+
+
+for _name in ("debug", "info", "warning", "error", "critical"):
+    _log_method(_name, getattr(logging, _name.upper()))
+
+
+@builtin(logging.Logger.log)
+def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) < 2 or not isinstance(args[1], ConstValue) or type(args[1].value) is not int:
+        raise GraphBreak("skipped", "logging.Logger.log", tail=wants_frames(ex))
+    return _log(ex, "log", args[0], args[1].value, args[2:], kwargs)
+
+
+@builtin(logging.Logger.isEnabledFor)
+def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    level = args[1] if len(args) > 1 else kwargs.get("level")
+    if isinstance(level, ConstValue) and type(level.value) is int:
+        enabled = _is_enabled(ex, args[0], level.value)
+        if enabled is not None:
+            return const(enabled)
+    raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
+
+
+class _LevelIs:
+    """Guard predicate: the level that counts for a logger."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+
+    def __call__(self, logger: Any) -> bool:
+        return bool(logger.getEffectiveLevel() == self.level)
+
+
+@builtin(logging.Logger.getEffectiveLevel)
+def get_effective_level(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    logger = args[0] if args else NONE
+    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
+            logger.attrs.log or type(logger.real) not in _LOGGERS:
+        raise GraphBreak("skipped", "logging.Logger.getEffectiveLevel")
+    level = logger.real.getEffectiveLevel()
+    ex.world.guard(logger.source, "python", _LevelIs(level))
+    return const(level)
+
+
+@builtin(logging.getLogger)
+def get_logger(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    """A logger that is there already."""
+    name = args[0] if args else kwargs.get("name", NONE)
+    if isinstance(name, ConstValue) and not name.value:
+        return ex.world.wrap(logging.root, constant(logging.root, "logging.root"))
+    known = logging.Logger.manager.loggerDict
+    if not isinstance(name, ConstValue) or not isinstance(known.get(name.value), logging.Logger):
+        raise GraphBreak("skipped", "logging.getLogger of a logger that is not there yet")
+    table = attr(constant(logging.Logger.manager, "logging.Logger.manager"), "loggerDict")
+    return ex.world.wrap(known[name.value], item(table, name.value))

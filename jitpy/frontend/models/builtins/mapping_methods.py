@@ -1,0 +1,224 @@
+"""Dicts, their views, and the dict types of `collections`."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from ...breaks import GraphBreak
+from ...guards.guard_set import MISSING
+from ...interpreter.calls import BUILTINS, builtin, call
+from ...interpreter.hash_keys import key_of
+from ...interpreter.interpreter import Executor
+from ...values.base import (
+    NONE,
+    ConstValue,
+    DictValue,
+    DictViewValue,
+    ListValue,
+    ObjectValue,
+    SetValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
+from .iteration import each, is_iterable, iterate
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+_ORDERED = collections.OrderedDict
+
+
+@builtin(dict)
+def make_dict(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    made = DictValue()
+    dict_update(ex, [made, *args], kwargs)
+    return made
+
+
+
+def _dict(ex: Executor, args: Args) -> DictValue:
+    if not isinstance(args[0], DictValue):
+        raise unsupported(args[0], "a dict method")
+    return args[0]
+
+
+@builtin(dict.__init__, _ORDERED.__init__)
+def dict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 2:
+        what = "expected at most 1 arguments" if issubclass(_dict(ex, args).cls, _ORDERED) else \
+            "dict expected at most 1 argument"
+        raise ex.throw(TypeError, f"{what}, got {len(args) - 1}")
+    return dict_update(ex, args, kwargs)
+
+
+@builtin(dict.update, _ORDERED.update)
+def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    from ...interpreter.attributes import has_attr, load_attr
+    from ...interpreter.subscripts import get_item, set_item
+
+    target = _dict(ex, args)
+    world = ex.world
+    # dict's own methods never call an overridden `__setitem__`; those of OrderedDict do
+    plain = not issubclass(target.cls, _ORDERED) or \
+        world.class_lookup(target.cls, "__setitem__") is _ORDERED.__setitem__
+
+    def put(key: Value, value: Value) -> None:
+        if plain:
+            world.dict_set(target, key_of(ex, key), value, key)
+        else:
+            ex.finish_sync(set_item(ex, target, key, value))
+
+    if len(args) > 1:
+        other = args[1]
+        if isinstance(other, DictValue) and other.cls.__iter__ in (dict.__iter__, _ORDERED.__iter__):
+            for key, value in world.dict_items(other):
+                put(world.dict_key_value(other, key), value)
+        elif isinstance(other, ObjectValue) and not isinstance(other, (ListValue, TupleValue, SetValue)) and \
+                has_attr(ex, other, "keys"):
+            for key in each(ex, ex.finish_sync(call(ex, load_attr(ex, other, "keys"), [], {}))):
+                put(key, ex.finish_sync(get_item(ex, other, key)))
+        else:
+            for i, pair in enumerate(each(ex, other)):
+                if not is_iterable(ex, pair):
+                    raise ex.throw(TypeError, f"cannot convert dictionary update sequence element #{i} to a sequence")
+                items = iterate(ex, pair)
+                if len(items) != 2:
+                    raise ex.throw(ValueError, f"dictionary update sequence element #{i} has length {len(items)}; "
+                                               "2 is required")
+                put(items[0], items[1])
+    for name, value in kwargs.items():
+        put(const(name), value)
+    return NONE
+
+
+@builtin(dict.get)
+def dict_get(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    found = ex.world.dict_get(_dict(ex, args), key_of(ex, args[1]))
+    return found if found is not None else args[2] if len(args) > 2 else NONE
+
+
+@builtin(dict.setdefault, _ORDERED.setdefault)
+def dict_setdefault(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(ex, args)
+    key = key_of(ex, args[1])
+    found = ex.world.dict_get(target, key)
+    if found is not None:
+        return found
+    default = args[2] if len(args) > 2 else kwargs.get("default", NONE)
+    ex.world.dict_set(target, key, default, args[1])
+    return default
+
+
+@builtin(dict.pop, _ORDERED.pop)
+def dict_pop(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(ex, args)
+    key = key_of(ex, args[1])
+    found = ex.world.dict_get(target, key)
+    if found is None:
+        if len(args) > 2:
+            return args[2]
+        if "default" in kwargs:
+            return kwargs["default"]
+        raise ex.throw(KeyError, args[1])
+    ex.world.dict_delete(target, key)
+    return found
+
+
+@builtin(dict.popitem, _ORDERED.popitem)
+def dict_popitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(ex, args)
+    pairs = ex.world.dict_items(target)
+    if not pairs:
+        raise ex.throw(KeyError, "popitem(): dictionary is empty" if target.cls is dict else "dictionary is empty")
+    last = args[1] if len(args) > 1 else kwargs.get("last", const(True))
+    key, value = pairs[-1 if not isinstance(last, ConstValue) or last.value else 0]
+    made = TupleValue([ex.world.dict_key_value(target, key), value])
+    ex.world.dict_delete(target, key)
+    return made
+
+
+@builtin(dict.clear, _ORDERED.clear)
+def dict_clear(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(ex, args)
+    for key, _ in ex.world.dict_items(target):
+        ex.world.dict_delete(target, key)
+    return NONE
+
+
+@builtin(dict.copy)
+def dict_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    made = DictValue()
+    dict_update(ex, [made, args[0]], {})
+    return made
+
+
+@builtin(_ORDERED.copy)
+def ordered_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    made = DictValue(None, args[0].cls)
+    dict_update(ex, [made, args[0]], {})
+    return made
+
+
+@builtin(_ORDERED.move_to_end)
+def ordered_move_to_end(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(ex, args)
+    last = args[2] if len(args) > 2 else kwargs.get("last", const(True))
+    key = key_of(ex, args[1])
+    found = ex.world.dict_get(target, key)
+    if found is None:
+        raise ex.throw(KeyError, args[1])
+    if not isinstance(last, ConstValue) or not last.value:
+        others = [(k, v) for k, v in ex.world.dict_items(target) if k != key]
+        for k, v in others:
+            ex.world.dict_delete(target, k)
+            ex.world.dict_set(target, k, v)
+        return NONE
+    ex.world.dict_delete(target, key)
+    ex.world.dict_set(target, key, found, args[1])
+    return NONE
+
+
+def _view(owner: type, kind: str) -> Any:
+    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        made = DictViewValue(_dict(ex, args), kind)
+        if made.base is not owner:  # in the order of the dict below the ordered one
+            raise GraphBreak("unsupported_call", f"dict.{kind} of an OrderedDict")
+        return made
+
+    return handler
+
+
+for _kind in ("keys", "values", "items"):
+    BUILTINS[getattr(dict, _kind)] = _view(dict, _kind)
+    BUILTINS[getattr(_ORDERED, _kind)] = _view(_ORDERED, _kind)
+
+
+@builtin(_ORDERED.__setitem__)
+def ordered_setitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    ex.world.dict_set(_dict(ex, args), key_of(ex, args[1]), args[2], args[1])
+    return NONE
+
+
+@builtin(collections.defaultdict.__init__)
+def defaultdict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    factory = args[1] if len(args) > 1 else NONE
+    if not (isinstance(factory, ConstValue) and factory.value is None) and \
+            ex.world.class_lookup(factory.cls, "__call__") is MISSING:
+        raise ex.throw(TypeError, "first argument must be callable or None")
+    ex.world.write_slot(_dict(ex, args), collections.defaultdict.default_factory, factory)  # type: ignore[attr-defined]
+    return dict_init(ex, [args[0], *args[2:]], kwargs)
+
+
+@builtin(collections.defaultdict.__missing__)
+def defaultdict_missing(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(ex, args)
+    factory = ex.world.read_slot(target, collections.defaultdict.default_factory)  # type: ignore[attr-defined]
+    assert factory is not None
+    if isinstance(factory, ConstValue):
+        raise ex.throw(KeyError, args[1])
+    made = ex.call_sync(factory, [])
+    ex.world.dict_set(target, key_of(ex, args[1]), made, args[1])
+    return made

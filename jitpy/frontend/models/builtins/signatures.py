@@ -1,0 +1,95 @@
+"""`inspect.signature` of Python functions."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import types
+from typing import Any
+
+from ...breaks import GraphBreak
+from ...guards.source import attr
+from ...interpreter.arity import twin_of
+from ...interpreter.attributes import instance_attrs
+from ...interpreter.calls import builtin
+from ...interpreter.interpreter import Executor
+from ...interpreter.wrapped_functions import function_defaults
+from ...polyfills import STAND_INS
+from ...values.base import (
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    MethodValue,
+    ObjectValue,
+    StandInValue,
+    TupleValue,
+    Value,
+)
+
+
+@builtin(inspect.signature)
+def inspect_signature(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A signature made anew, as eager makes one: computed now, and fixed by the guards on what it is made of."""
+    target = args[0]
+    bound = isinstance(target, MethodValue)
+    if isinstance(target, MethodValue):
+        target = target.func
+    while isinstance(target, FunctionValue) and (attributes := instance_attrs(ex, target)) is not None:
+        if ex.world.dict_get(attributes, "__signature__") is not None:
+            raise GraphBreak("unsupported_call", "inspect.signature of a function with a __signature__")
+        wrapped = ex.world.dict_get(attributes, "__wrapped__")
+        if wrapped is None:
+            break
+        target = wrapped
+    if not isinstance(target, FunctionValue) or kwargs:
+        raise GraphBreak("unsupported_call", "inspect.signature")
+    real = target.real
+    if real is None or target.source is None:
+        return _signature_of_made(ex, target, bound)
+    found = inspect.signature(types.MethodType(real, object()) if bound else real)
+    defaults, kwdefaults = function_defaults(ex.world, target)
+    names = real.__code__.co_varnames[: real.__code__.co_argcount]
+    by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
+    annotations: dict[str, Value] = {}
+    if real.__annotations__:
+        held = ex.world.wrap(real.__annotations__, attr(target.source, "__annotations__"))
+        assert isinstance(held, DictValue)
+        annotations = dict(ex.world.dict_items(held))
+    else:
+        ex.world.guard(attr(target.source, "__annotations__"), "len", 0)
+    return _signature(ex, found, by_name, annotations)
+
+
+def _signature_of_made(ex: Executor, target: FunctionValue, bound: bool) -> Value:
+    """The signature of a function that tracing made, read off a real one with the same parameters."""
+    if target.annotations is not None and not isinstance(target.annotations, TupleValue):
+        raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
+    defaults, kwdefaults = function_defaults(ex.world, target)
+    twin = twin_of(target, len(defaults), kwdefaults)
+    names = target.code.co_varnames[: target.code.co_argcount]
+    by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
+    pairs = [ex.world.force(v) for v in target.annotations.items] if target.annotations is not None else []
+    annotations = {key.value: value for key, value in zip(pairs[::2], pairs[1::2], strict=True)
+                   if isinstance(key, ConstValue)}
+    return _signature(ex, inspect.signature(types.MethodType(twin, object()) if bound else twin), by_name, annotations)
+
+
+def _signature(ex: Executor, real: inspect.Signature, defaults: dict[str, Value],
+               annotations: dict[str, Value]) -> ObjectValue:
+    empty = ex.world.const_object(inspect.Signature.empty)
+    parameters = DictValue(None, collections.OrderedDict)
+    for name, parameter in real.parameters.items():
+        kind = ex.world.const_object(parameter.kind)
+        made = _instance(ex, inspect.Parameter, _name=ConstValue(name), _kind=kind,
+                         _default=defaults.get(name, empty), _annotation=annotations.get(name, empty))
+        ex.world.dict_set(parameters, name, made, ConstValue(name))
+    proxy = StandInValue(types.MappingProxyType, STAND_INS[types.MappingProxyType])
+    proxy.hidden["mapping"] = parameters
+    return _instance(ex, inspect.Signature, _parameters=proxy, _return_annotation=annotations.get("return", empty))
+
+
+def _instance(ex: Executor, cls: Any, **slots: Value) -> ObjectValue:
+    value = ObjectValue(cls)
+    for name, content in slots.items():
+        ex.world.write_slot(value, vars(cls)[name], content)
+    return value

@@ -1,0 +1,173 @@
+"""Strings that are not known while tracing: texts from outside that change from call to call, and texts made of numbers
+that the graph computes or that are symbolic.
+
+A text made of numbers, or of a tensor, is a call that compiled code makes behind the graph, where somebody still needs
+it. What only puts texts together goes on; what looks at one breaks the graph there (`World.pin`), or fixes the sizes it
+is made of.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...breaks import GraphBreak
+from ...guards.source import Source
+from ...values.base import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ..tensors.known_numbers import pin
+
+if TYPE_CHECKING:
+    from ...interpreter.interpreter import Executor
+    from ...interpreter.trace_context import World
+
+#: For each kind of number values that texts are made of while tracing: where one fails, the program's call may fail.
+_SAMPLES: dict[type, tuple[Any, ...]] = {
+    bool: (True, False),
+    int: (3, -3, 0, 1 << 62),
+    float: (1.5, -0.0, float("inf"), float("nan")),
+    complex: (1.5 + 0.5j, complex("nan")),
+}
+_ROUNDS = 4
+
+
+class TextValue(PyValue):
+    """A string of which tracing knows no more than that it is one: from outside, or `function(*args)` of constants,
+    numbers and such texts. `obj` is the string of this call, or one like it: only `World.pin` may say what it is."""
+
+    __slots__ = ("args", "function")
+
+    def __init__(self, obj: str, source: Source | None = None, function: Callable[..., str] | None = None,
+                 args: tuple[Value, ...] = ()) -> None:
+        super().__init__(obj, source, pinned=False)
+        self.function = function
+        self.args = args
+
+    def describe(self) -> str:
+        return f"str {self.source}" if self.source is not None else "a text made of numbers that are not known"
+
+
+def is_made_of_numbers(value: Value) -> bool:
+    """Whether the string of a value (itself, or how it prints) is not known while tracing but can be made later."""
+    return isinstance(value, (SymValue, ScalarValue)) or isinstance(value, TextValue) and value.source is None
+
+
+def text(ex: Executor, function: Callable[..., str], *args: Value) -> Value:
+    """`function(*args)`, of which some are made of numbers: a string, whatever the numbers are. Where that is not sure
+    the numbers are fixed, or the graph breaks."""
+    numbers = [is_made_of_numbers(arg) for arg in args]
+    if any(numbers) and all(number or isinstance(arg, ConstValue) for number, arg in zip(numbers, args, strict=True)):
+        try:
+            made = [function(*(_sample(arg, turn) for arg in args)) for turn in range(_ROUNDS)]
+        except Exception:
+            made = []
+        if made and all(type(sample) is str for sample in made):
+            return TextValue(made[0], None, function, args)
+    known = [arg.value if isinstance(arg, ConstValue) else known_part(ex.world, arg) for arg in args]
+    try:
+        return ConstValue(function(*known))
+    except Exception as error:
+        raise ex.raise_real(error) from None
+
+
+def _sample(value: Value, turn: int) -> Any:
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, TensorValue):
+        return torch.zeros(())
+    if isinstance(value, TextValue):
+        assert value.function is not None
+        return value.function(*(_sample(arg, turn) for arg in value.args))
+    samples = _SAMPLES[value.cls]
+    return samples[turn % len(samples)]
+
+
+def known_part(world: World, value: Value) -> Any:
+    """What a text or a part of one is in this call, guarded. GraphBreak where only the graph can tell."""
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, SymValue):
+        if world.sizes.is_unbacked(value.expr):
+            raise GraphBreak("unsupported_value", "a look at a text made of a size that depends on data")
+        return world.specialize(value.expr, f"a text, {world.recorder.loc}")
+    if isinstance(value, ScalarValue):
+        known = pin(world.recorder, value.traced, f"a text, {world.recorder.loc}")
+        if known is not None:
+            return known
+        raise GraphBreak("unsupported_value", "a look at a text made of a number that the graph computes")
+    if isinstance(value, TextValue):
+        if value.function is None:
+            raise GraphBreak("changing_value", str(value.source))
+        return value.function(*(known_part(world, arg) for arg in value.args))
+    raise GraphBreak("unsupported_value", f"a text made of {value.describe()}")
+
+
+# -- functions that make texts --------------------------------------------------------------------------------
+
+
+def joined(*parts: str) -> str:
+    """What an f-string does with its parts."""
+    return "".join(parts)
+
+
+def separated(separator: str, *parts: str) -> str:
+    """`separator.join(parts)`."""
+    return separator.join(parts)
+
+
+def percent(template: str, *items: Any) -> str:
+    """`template % items`."""
+    return template % items
+
+
+def format_percent(ex: Executor, template: str | bytes, argument: Value) -> Value:
+    """`"..." % argument` where all parts are constants, numbers, or tensors of one element printed as numbers."""
+    from ...interpreter.operators import constant_of, fold_constants
+
+    items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    items = _as_numbers(ex, template, items)
+    if any(map(is_made_of_numbers, items)):
+        return text(ex, percent, ConstValue(template), *items)
+    plain = [constant_of(ex, v) for v in items]
+    alone = not isinstance(argument, (TupleValue, TensorValue))
+    return fold_constants(ex, operator.mod, template, plain[0] if alone else tuple(plain))
+
+
+#: a conversion of `%`: its key, what may take arguments of its own, its kind
+_CONVERSION = re.compile(r"%(\([^)]*\))?([-#0 +]*(?:\*|\d*)(?:\.(?:\*|\d*))?)[hlL]?(.)", re.DOTALL)
+#: what conversions of these kinds ask a tensor for
+_ASKS = {**dict.fromkeys("eEfFgG", torch._C.TensorBase.__float__), **dict.fromkeys("diu", torch._C.TensorBase.__int__)}
+
+
+def _as_numbers(ex: Executor, template: str | bytes, items: list[Value]) -> list[Value]:
+    """The items with numbers in place of the tensors that are printed as such."""
+    from ...interpreter.calls import own_methods, record
+
+    if not any(isinstance(item, TensorValue) for item in items):
+        return items
+    found = [one for one in _CONVERSION.findall(template) if one[2] != "%"] if isinstance(template, str) else []
+    if len(found) != len(items) or any(key or "*" in width for key, width, _ in found):
+        raise GraphBreak("unsupported_op", "a tensor in a text")
+    numbers = []
+    for item, (_, _, kind) in zip(items, found, strict=True):
+        if isinstance(item, TensorValue):
+            ask = _ASKS.get(kind)
+            if ask is None or item.traced.dtype.is_complex or any(size != 1 for size in item.traced.spec.shape):
+                raise GraphBreak("unsupported_op", f"%{kind} of a tensor")
+            own_methods(ex, item, ask.__name__)
+            item = record(ex, ask, [item], {})
+        numbers.append(item)
+    return numbers
+
+
+def formatted(names: tuple[str, ...]) -> Callable[..., str]:
+    """`template.format(*args, **kwargs)` with the values of the keywords as the last arguments."""
+
+    def call(template: str, *values: Any) -> str:
+        count = len(values) - len(names)
+        return template.format(*values[:count], **dict(zip(names, values[count:], strict=True)))
+
+    return call

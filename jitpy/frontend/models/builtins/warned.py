@@ -1,0 +1,316 @@
+"""Warnings, and the filters that say what becomes of them.
+
+Compiled code warns behind the graph, in the program's order. `catch_warnings` and what changes filters is traced as the
+Python that it is; from then on the trace knows the filters. A warning that is an error is raised, one that is ignored
+is not made, one that `catch_warnings(record=True)` takes is appended to its list, all while tracing; others are made
+behind the graph, under the filters of their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from ...breaks import GraphBreak, Restart
+from ...guards.source import constant
+from ...interpreter.attributes import load_attr
+from ...interpreter.calls import builtin, call, inline_library
+from ...interpreter.interpreter import Executor, Frame
+from ...values.base import (
+    NONE,
+    BuiltinMethodValue,
+    ConstValue,
+    ExceptionValue,
+    FunctionValue,
+    ListValue,
+    PyValue,
+    TupleValue,
+    Value,
+    const,
+)
+from .host_effects import caller, freeze, goes_through, is_changed, note, wants_frames
+from .symbolic_text import TextValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+Filter = tuple[str, Any, type[Warning], Any, int]
+
+
+class _NoError:
+    """Guard predicate: warnings of a category go where warnings go; they are no errors, and no code of the program's
+    sees them."""
+
+    def __init__(self, category: type[Warning], text: str | None) -> None:
+        self.category = category
+        self.text = text  # None where it is not known
+        self.known: list[Any] | None = None
+
+    def __call__(self, module: Any) -> bool:
+        if module.showwarning is not module._showwarning_orig or module.defaultaction == "error" or \
+                not _shows_quietly(module._showwarnmsg_impl):
+            return False
+        if module.filters != self.known:
+            if any(action == "error" and issubclass(self.category, kind) and (
+                    self.text is None or _matches(shown, self.text)) for action, shown, kind, *_ in module.filters):
+                return False
+            self.known = list(module.filters)
+        return True
+
+
+def _shows_quietly(show: Any) -> bool:
+    """Whether a function that shows warnings is the module's own, or a list's `append`."""
+    if isinstance(show, types.FunctionType):
+        return show.__globals__ is vars(warnings)
+    return isinstance(show, types.BuiltinMethodType) and type(show.__self__) is list and show.__name__ == "append"
+
+
+@builtin(warnings.warn)
+def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
+    message, level = given.pop("message", None), given.pop("stacklevel", const(1))
+    category = _category(ex, message, given.pop("category", NONE))
+    others = [value for value in given.values() if not isinstance(value, ConstValue) or value.value is not None]
+    if message is None or category is None or others or not isinstance(level, ConstValue) or \
+            type(level.value) is not int or is_changed(ex, sys, "stderr"):
+        raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
+    return warn_at(ex, message, category, caller(ex, max(level.value, 1)))
+
+
+def warn_at(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Value:
+    """A warning about the line where a frame is; a number says how far that frame is above the root."""
+    if is_changed(ex, warnings) or _is_recorded_by_program(ex):
+        return _warn_now(ex, message, category, place)
+    known = isinstance(message, ConstValue) and type(message.value) is str
+    no_error = _NoError(category, message.value if known else None)  # type: ignore[attr-defined]
+    if not no_error(warnings):
+        raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it",
+                         tail=wants_frames(ex))
+    ex.world.guard(constant(warnings, "warnings"), "python", no_error)
+    show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+    if isinstance(show, types.BuiltinMethodType):
+        _hide(ex, show.__self__)
+    note(ex, _warn_at if isinstance(place, Frame) else _warn_above, _arguments(ex, message, category, place))
+    return NONE
+
+
+def _hide(ex: Executor, recorded: list[Any]) -> None:
+    """Warnings are appended behind the graph: no place for them where the program looks at the list after all."""
+    refused = GraphBreak("unsupported_call", "warnings.warn, where the program reads what was recorded")
+    ex.world.hidden.setdefault(id(recorded), Restart(ex.step_to_break(), refused))
+
+
+def _arguments(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Args:
+    shown = message if isinstance(message, ExceptionValue) else freeze(ex, message)
+    later = GraphBreak("unsupported_call", "warnings.warn, where what shows it is changed later", tail=wants_frames(ex))
+    goes_through(ex, [(sys, "stderr"), (warnings, "showwarning"), (warnings, "formatwarning")], later)
+    where = [const(place.code.co_filename), const(place.line()), place.globals] if isinstance(place, Frame) \
+        else [const(place)]
+    return [shown, ex.world.const_object(category), *where]
+
+
+def _category(ex: Executor, message: Value | None, category: Value) -> type[Warning] | None:
+    """The class of a warning; None for what `warn` refuses or what may print as the program says."""
+    if isinstance(message, ExceptionValue) and issubclass(message.cls, Warning):
+        plain = ex.world.class_lookup(message.cls, "__str__") is BaseException.__str__
+        return message.cls if plain and all(isinstance(arg, ConstValue) for arg in message.args) else None
+    if not isinstance(message, (ConstValue, TextValue)) or not issubclass(message.cls, str):
+        return None
+    if isinstance(category, ConstValue) and category.value is None:
+        return UserWarning
+    cls = ex.world.pin(category) if isinstance(category, PyValue) else None
+    if not isinstance(cls, type) or not issubclass(cls, Warning):
+        return None
+    hooks = [ex.world.class_lookup(cls, name) for name in ("__new__", "__init__", "__str__")]
+    return None if any(isinstance(hook, (types.FunctionType, staticmethod)) for hook in hooks) else cls
+
+
+# -- under filters that the trace knows -----------------------------------------------------------------------
+
+
+def _is_recorded_by_program(ex: Executor) -> bool:
+    """Whether warnings go to a list that the traced program has."""
+    show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+    known = ex.world.value_of(show.__self__) if isinstance(show, types.BuiltinMethodType) else None
+    return known is not None and known is not ex.warned.outside
+
+
+def _attribute(ex: Executor, name: str) -> Value:
+    return ex.finish_sync(load_attr(ex, ex.world.const_object(warnings), name))
+
+
+def _warn_now(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Value:
+    refused = GraphBreak("unsupported_call", "warnings.warn under filters or functions that the program set",
+                         tail=wants_frames(ex))
+    show = _attribute(ex, "_showwarnmsg_impl")
+    handlers = [_attribute(ex, name) for name in ("showwarning", "_showwarnmsg")]
+    if any(not isinstance(handler, FunctionValue) or handler.globals is not vars(warnings)
+           for handler in (*handlers, *([] if isinstance(show, BuiltinMethodValue) else [show]))):
+        raise refused
+    text = str(Warning(*(arg.value for arg in message.args))) if isinstance(message, ExceptionValue) \
+        else _real(ex, message)
+    action = _action(ex, text, category, place)
+    if action is None:
+        raise refused
+    if action == "error":
+        raise ex.raise_value(message) if isinstance(message, ExceptionValue) else ex.throw(category, text)
+    if isinstance(show, BuiltinMethodValue) and show.self is ex.warned.outside:
+        _hide(ex, show.self.real)  # type: ignore[attr-defined]
+    elif isinstance(show, BuiltinMethodValue) and action != "ignore":
+        if not isinstance(show.self, ListValue) or show.descriptor is not list.append or not isinstance(place, Frame):
+            raise refused
+        if _is_due(ex, action, text, category, place, refused):
+            shown = message if isinstance(message, ExceptionValue) else ex.make_exception(category, text)
+            details = [shown, ex.world.const_object(category), const(place.code.co_filename), const(place.line())]
+            made = ex.call_sync(ex.world.const_object(warnings.WarningMessage), details)
+            ex.finish_sync(call(ex, show, [made], {}))
+        show = ex.world.const_object(_shown_before)
+    note(ex, _warn_at_under if isinstance(place, Frame) else _warn_above_under,
+         [_filters(ex), show, *_arguments(ex, message, category, place)])
+    return NONE
+
+
+def _filters(ex: Executor) -> TupleValue:
+    filters = _attribute(ex, "filters")
+    if not isinstance(filters, ListValue):
+        raise GraphBreak("unsupported_call", "warnings.warn under filters that are no list")
+    return TupleValue([ex.world.force(item) for item in filters.items])
+
+
+def _action(ex: Executor, text: str, category: type[Warning], place: Frame | int) -> str | None:
+    """What the filters say of a warning; None where that is not known."""
+    module = ex.world.dict_get(place.globals, "__name__") if isinstance(place, Frame) else None
+    name = _real(ex, module) if module is not None else "<string>"
+    for item in _filters(ex).items:
+        action, shown, kind, where, line = (_real(ex, part) for part in _parts(ex, item))
+        if not _matches(shown, text) or not issubclass(category, kind):
+            continue
+        if not isinstance(place, Frame) and (where is not None or line):
+            return None
+        if _matches(where, name) and (not line or line == place.line()):  # type: ignore[union-attr]
+            return action
+    return _real(ex, _attribute(ex, "defaultaction"))
+
+
+def _parts(ex: Executor, value: Value) -> Args:
+    if not isinstance(value, TupleValue) or len(value.items) != 5:
+        raise GraphBreak("unsupported_call", "warnings.warn under filters of a form that is not known")
+    return [ex.world.force(part) for part in value.items]
+
+
+def _real(ex: Executor, value: Value) -> Any:
+    real = value.value if isinstance(value, ConstValue) else \
+        ex.world.pin(value) if isinstance(value, (PyValue, TextValue)) else value
+    if not isinstance(real, (str, int, type, re.Pattern, type(None))):
+        raise GraphBreak("unsupported_call", "warnings.warn under filters of a form that is not known")
+    return real
+
+
+def _matches(pattern: Any, text: str) -> bool:
+    return pattern is None or (pattern == text if type(pattern) is str else pattern.match(text) is not None)
+
+
+def _is_due(ex: Executor, action: str, text: str, category: type[Warning], place: Frame, refused: GraphBreak) -> bool:
+    """Whether a warning is shown that may have been shown before: registries forget when filters change."""
+    if action == "always":
+        return True
+    if ex.warned.seen is None or action not in ("default", "module", "once"):
+        raise refused
+    registry = ex.warned.seen.setdefault(id(place.globals), set())
+    keys = {(text, category, place.line())} | ({(text, category)} if action != "default" else set())
+    known = bool(keys & registry)
+    registry |= keys
+    return not known
+
+
+# -- changes of filters ---------------------------------------------------------------------------------------
+
+
+def _meet_outside(ex: Executor) -> None:
+    """The list outside of the program that warnings go to, where there is one."""
+    show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+    if _shows_quietly(show) and isinstance(show, types.BuiltinMethodType) and not _is_recorded_by_program(ex):
+        hidden = ex.world.hidden.pop(id(show.__self__), None)
+        value = _attribute(ex, "_showwarnmsg_impl")
+        assert isinstance(value, BuiltinMethodValue)
+        ex.warned.outside = value.self
+        if hidden is not None:
+            ex.world.hidden[id(show.__self__)] = hidden
+
+
+def _changes_filters(function: Any) -> None:
+    @builtin(function)
+    def change(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        """The Python function itself; warnings that are made behind the graph keep the filters of now."""
+        if not is_changed(ex, warnings):
+            _meet_outside(ex)
+        if any(made in (_warn_at, _warn_above) for made, _, _ in ex.host_calls):
+            state = [_filters(ex), _attribute(ex, "_showwarnmsg_impl")]
+            under = {_warn_at: _warn_at_under, _warn_above: _warn_above_under}
+            ex.host_calls[:] = [(under[made], [*state, *args], kwargs) if made in under else (made, args, kwargs)
+                                for made, args, kwargs in ex.host_calls]
+        return inline_library(ex, function, args, kwargs)
+
+
+def _enters(function: Any) -> None:
+    @builtin(function)
+    def enter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+        return inline_library(ex, function, args, kwargs)
+
+
+for _function in (warnings.catch_warnings.__enter__, warnings.catch_warnings.__exit__, warnings.resetwarnings,
+                  warnings._add_filter):  # type: ignore[attr-defined]
+    _changes_filters(_function)
+for _function in (warnings.catch_warnings.__init__, warnings.simplefilter, warnings.filterwarnings,
+                  warnings.WarningMessage.__init__, warnings.WarningMessage.__str__):
+    _enters(_function)
+
+
+@builtin(warnings._filters_mutated)  # type: ignore[attr-defined]
+def filters_mutated(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    note(ex, warnings._filters_mutated, [])  # type: ignore[attr-defined]
+    ex.warned.seen = {}
+    return NONE
+
+
+# -- at run time ----------------------------------------------------------------------------------------------
+
+
+def _shown_before(shown: warnings.WarningMessage) -> None:
+    """Shows what was appended to a list while tracing: registries remember it all the same."""
+
+
+def _warn_at(message: Any, category: type[Warning], filename: str, line: int, space: dict[str, Any]) -> None:
+    """What `warnings.warn` does for a caller there, with these globals."""
+    registry = space.setdefault("__warningregistry__", {})
+    module = space.get("__name__") or "<string>"
+    warnings.warn_explicit(message, category, filename, line, module, registry)
+
+
+def _warn_above(message: Any, category: type[Warning], above: int) -> None:
+    warnings.warn(message, category, above + 3)  # above the generated code, whose helper calls this function
+
+
+@contextlib.contextmanager
+def _state(filters: tuple[Filter, ...], show: Any) -> Iterator[None]:
+    module: Any = warnings
+    before = module.filters, module._showwarnmsg_impl
+    module.filters, module._showwarnmsg_impl = list(filters), show
+    try:
+        yield
+    finally:
+        module.filters, module._showwarnmsg_impl = before
+
+
+def _warn_at_under(filters: tuple[Filter, ...], show: Any, *details: Any) -> None:
+    with _state(filters, show):
+        _warn_at(*details)
+
+
+def _warn_above_under(filters: tuple[Filter, ...], show: Any, *details: Any) -> None:
+    with _state(filters, show):
+        _warn_above(*details[:-1], details[-1] + 1)

@@ -1,0 +1,136 @@
+"""Weak references: those found outside are read where the program calls them, others are made when the graph has run.
+
+A weak reference tells when an object dies, which tracing, where every Value lives on, does not see. So it answers only
+while the object is held by what the program can still reach. Where that cannot be known, or the graph breaks later on
+(what was made before a break is held as long as the code that goes on runs), an object of the program's own is made in
+plain Python, as is all that follows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from ...breaks import GraphBreak, Restart
+from ...codegen.frame_code import Emitter, builds, param_names
+from ...guards.source import LocalSource, slot
+from ...interpreter.calls import builtin, calls_of
+from ...interpreter.interpreter import Executor, Frame
+from ...values.base import NONE, FunctionValue, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+
+
+class _Referent(property):
+    """Reads what a weak reference refers to: the last step of a path."""
+
+
+REFERENT = _Referent(lambda reference: reference())
+
+
+@builtin(weakref.ref)
+def _make(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        raise GraphBreak("unsupported_call", "weakref.ref()")
+    target = args[0]
+    if kwargs or len(args) != 1:
+        raise _refusal(target, "a weak reference with a callback")
+    is_known = type(target) is ObjectValue and (target.source is not None or target.born > 0) or \
+        isinstance(target, TensorValue) and (target.source is not None or target.traced in ex.recorder.parameters.data)
+    if not is_known or target.cls.__weakrefoffset__ == 0:
+        raise GraphBreak("unsupported_call", f"a weak reference to {target.describe()}")
+    made = ex.weak_references.get(id(target))
+    if made is None:
+        made = ex.weak_references[id(target)] = WeakReferenceValue(target, born=ex.step)
+    return made
+
+
+@builtin(weakref.ref.__new__)
+def _new(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    raise _refusal(args[1] if len(args) > 1 else NONE, "a weak reference of a class of its own")
+
+
+@builtin(weakref.proxy)
+def _proxy(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    raise _refusal(args[0] if args else NONE, "weakref.proxy()")
+
+
+def _refusal(target: Value, what: str) -> BaseException:
+    if type(target) is ObjectValue and target.source is None and target.born > 0:
+        return Restart(target.born, GraphBreak("finalizer", f"{target.cls.__qualname__}: {what}", tail=True))
+    return GraphBreak("unsupported_call", what)
+
+
+@calls_of(WeakReferenceValue)
+def _call(ex: Executor, fn: WeakReferenceValue, args: Args, kwargs: Kwargs) -> Value:
+    if args or kwargs:
+        raise GraphBreak("unsupported_call", "a weak reference with arguments")
+    target = fn.target
+    if target is None:
+        assert fn.source is not None
+        target = ex.world.wrap(fn.real(), slot(fn.source, REFERENT))
+    if target is NONE or getattr(target, "value", target) is None or _is_alive(ex, target):
+        return target  # what is dead stays dead
+    raise _refusal(target, "a weak reference to what may be gone by now")
+
+
+def _is_alive(ex: Executor, target: Value) -> bool:
+    """Whether something that the program can reach holds an object; or, of one that lived when the call began, whether
+    nothing has been let go since."""
+    held = _held(ex)
+    if id(target) in held:
+        return True
+    if target.source is None or any(value.source is not None for value in ex.world.dirty):
+        return False
+    root = ex.frames[0]
+    return all(isinstance(getattr(root.locals.get(name), "source", None), LocalSource) or name in root.code.co_cellvars
+               for name in param_names(root.code))
+
+
+def _held(ex: Executor) -> set[int]:
+    """The ids of all Values that are held by frames, or by what came from outside and was changed."""
+    found: dict[int, Any] = {}  # things by id, which they keep while they are in here; containers too, for cycles
+    waiting: list[Any] = [ex.frames, ex.handled, [value for value in ex.world.dirty if value.source is not None]]
+    while waiting:
+        thing = waiting.pop()
+        if not isinstance(thing, (list, tuple, dict, Value, Frame)) or id(thing) in found:
+            continue
+        found[id(thing)] = thing
+        if isinstance(thing, (list, tuple)):
+            waiting += thing
+        elif isinstance(thing, dict):
+            waiting += thing.values()
+            waiting += thing.keys()
+        else:
+            waiting += _parts(thing)
+    return set(found)
+
+
+#: what a Value knows of without holding it, and earlier states of it
+_NOT_HELD = frozenset({"owner", "source", "log", "real", "real_dict", "keys"})
+#: what may be any container of the program's, with no Values in it
+_REAL = frozenset({(FunctionValue, "globals"), (PyValue, "obj")})
+
+
+def _parts(thing: Value | Frame) -> Iterator[Any]:
+    if isinstance(thing, WeakReferenceValue):
+        return
+    for cls in type(thing).__mro__:
+        for name in getattr(cls, "__slots__", ()):
+            if name not in _NOT_HELD and (cls, name) not in _REAL:
+                yield getattr(thing, name, None)
+    yield from getattr(thing, "__dict__", {}).values()
+
+
+@builds(WeakReferenceValue)
+def _build(emitter: Emitter, value: WeakReferenceValue) -> None:
+    target = value.target
+    assert target is not None
+    if emitter.is_break and target.source is None:
+        if isinstance(target, TensorValue):  # from then on the parameter is one from outside
+            raise Restart(value.born, GraphBreak("unsupported_call", "a weak reference to a parameter", split=True))
+        raise _refusal(target, "a weak reference at a graph break")
+    emitter.call(weakref.ref, lambda: emitter.load(target))
+    emitter.remember(value)

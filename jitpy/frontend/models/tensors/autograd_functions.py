@@ -1,0 +1,361 @@
+"""`torch.autograd.Function.apply` of tensors that require grad.
+
+The polyfill of `apply` has traced `forward`. Here `backward` is traced, on stand-ins for the gradients and for what was
+saved, as a graph of its own, and a node (`ir.autograd_function`) joins the two. What `backward` reads of Python it
+reads while tracing, and guards. A `backward` with a side effect, or that does not fit its `forward`, breaks the graph:
+eager runs it, or says what is wrong with it, when its time comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn.modules._functions import BackwardHookFunction
+
+from jitpy.ir import Node, NotCovered, ScalarSpec, SizeUnknown, TensorSpec
+from jitpy.ir.alias import alias_kind
+from jitpy.ir.autograd_function import CustomGradient
+from jitpy.ir.spec import contiguous_stride
+
+from ...breaks import GraphBreak, Restart
+from ...capture.traced import TracedTensor, Uncapturable, ViewStep
+from ...interpreter.calls import WRAPPED, builtin, call, from_payload, inline_library, record, recording
+from ...interpreter.interpreter import Executor, TracedException, is_polyfill
+from ...polyfills import POLYFILLS, autograd
+from ...values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
+from .higher_order import Body, trace_body
+
+_aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class _Traced:
+    """A `backward` that is being traced, and whether it is marked with `once_differentiable`."""
+
+    once: bool = False
+
+
+#: Files with blocks of grad mode and autocast, which ask what to put back.
+_BLOCKS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
+
+
+def _ask(question: Any) -> Any:
+    """The model of a question about a mode that backward passes are under as they are called."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        code = ex.frames[-1].code
+        if not is_polyfill(code) and code.co_filename not in _BLOCKS:
+            ex.recorder.state.mode_questions += 1
+        return record(ex, question, args, kwargs)
+
+    return handler
+
+
+for _question in (torch.is_grad_enabled, torch.is_autocast_enabled, torch.is_autocast_cpu_enabled,
+                  torch.get_autocast_dtype, torch.get_autocast_cpu_dtype):
+    builtin(_question)(_ask(_question))
+
+
+@builtin(torch.autograd.Function.apply.__func__)
+def _apply(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if ex.sync_depth > ex.ordinary_depth:
+        # transforms have rules of their own for it
+        raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
+    if isinstance(args[0], PyValue) and args[0].obj is BackwardHookFunction:
+        _break_at_module_call(ex)
+    return call(ex, ex.world.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
+
+
+def _break_at_module_call(ex: Executor) -> None:
+    """A module whose backward pass has hooks, which sit on nodes made around its call: the call as a whole is plain
+    Python, and what it calls is compiled by itself. Broken in its middle, it would be compiled in many small pieces,
+    and anew for each module."""
+    frames = ex.frames
+    position = max((i for i, frame in enumerate(frames) if id(frame.code) in _MODULE_CALLS), default=0)
+    while position and (id(frames[position - 1].code) in _MODULE_CALLS or is_polyfill(frames[position - 1].code)):
+        position -= 1
+    if ex.sync_depth:
+        raise GraphBreak("autograd", _HOOKS)
+    if not position:
+        raise GraphBreak("autograd", _HOOKS, tail=True)
+    raise Restart(frames[position].entered, GraphBreak("autograd", _HOOKS))
+
+
+_HOOKS = "hooks on the backward pass of a module"
+_MODULE_CALLS = {id(torch.nn.Module._wrapped_call_impl.__code__), id(torch.nn.Module._call_impl.__code__)}
+
+
+@builtin(autograd.with_gradients)
+def _with_gradients(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls, ctx, given, made, saved, plain, materialize = args
+    assert isinstance(given, TupleValue) and isinstance(materialize, ConstValue)
+    name = cls.obj.__name__ if hasattr(cls, "obj") else "Function"
+    with recording(ex, f"{name}.apply"):
+        results = _Results(ex, _items(ex, given), made, _items(ex, plain))
+        if not results.differentiable:
+            return made
+        if len(results.differentiable) > 1 and not materialize.value:
+            raise _refusal("set_materialize_grads(False) with several results")
+        kept = _items(ex, saved)
+        if not all(isinstance(v, TensorValue) or _is_none(v) for v in kept):
+            raise _refusal("save_for_backward of what is no tensor: eager raises")
+        return _record(ex, cls, name, ctx, results, kept, bool(materialize.value))
+
+
+class _Results:
+    """What `forward` returned.
+
+    values          its parts
+    differentiable  the positions of those that get a history
+    is_view         whether the one that gets it shares memory with a tensor that is seen elsewhere
+    """
+
+    def __init__(self, ex: Executor, arguments: list[Value], made: Value, plain: list[Value]) -> None:
+        self.ex = ex
+        self.arguments = arguments
+        self.is_tuple = isinstance(made, TupleValue)
+        if isinstance(made, TupleValue) and made.cls is not tuple:
+            raise _refusal(f"a {made.cls.__name__} of results")
+        self.values = _items(ex, made) if isinstance(made, TupleValue) else [made]
+        self.differentiable = [k for k, v in enumerate(self.values) if isinstance(v, TensorValue)
+                               and (v.traced.dtype.is_floating_point or v.traced.dtype.is_complex)
+                               and not any(v is other for other in plain)]
+        views = [self._is_view(k, v) for k, v in enumerate(self.values) if isinstance(v, TensorValue)]
+        self.is_view = any(views)
+        if self.is_view and len(views) > 1:
+            raise _refusal("several results, one of which shares memory with another tensor")
+        traced = [id(v.traced) for v in self.values if isinstance(v, TensorValue)]
+        if len(set(traced)) < len(traced):
+            raise _refusal("the same tensor as two results")
+
+    def _is_view(self, position: int, value: TensorValue) -> bool:
+        recorder, tensor = self.ex.recorder, value.traced
+        has_history = position in self.differentiable
+        if tensor.dtype.is_complex:
+            raise _refusal("complex numbers")
+        if any(value is argument for argument in self.arguments):
+            if not tensor.spec.requires_grad or not has_history:
+                raise _refusal("an argument without a history as a result")
+            return True
+        if tensor.spec.requires_grad:
+            raise _refusal("a result that requires grad by itself")
+        if tensor.storage.input is None and not tensor.chain:
+            kind = alias_kind(recorder.graph, recorder.node(tensor, is_result=True))
+            if kind == "copy" or not has_history:
+                return False
+        elif not has_history:
+            return False
+        if tensor.storage.input is not None and not tensor.chain:
+            raise _refusal("a tensor from outside as a result")
+        return True
+
+    @property
+    def traced(self) -> list[TracedTensor]:
+        """Those that get a history."""
+        return [self.values[k].traced for k in self.differentiable]  # type: ignore[attr-defined]
+
+
+def _record(ex: Executor, cls: Value, name: str, ctx: Value, results: _Results, kept: list[Value],
+            materialize: bool) -> Value:
+    recorder = ex.recorder
+    tensors = [v.traced for v in kept if isinstance(v, TensorValue)]
+    kept_results = [next((k for k, result in enumerate(results.traced) if result is t), None) for t in tensors]
+    tracing = _Traced()
+    body, leaves = _trace(ex, cls, ctx, results, kept, kept_results, materialize, tracing)
+    inputs = [v.traced for v in results.arguments if isinstance(v, TensorValue) and v.traced.spec.requires_grad]
+    places = _places(ex, results.arguments, leaves, body)
+    values = [recorder.node(result, is_result=True) for result in results.traced]
+    kept_nodes = [values[k] if k is not None else recorder.node(t, is_result=True)
+                  for k, t in zip(kept_results, tensors, strict=True)]
+    custom = CustomGradient(name, body.graph, tuple(places), (*kept_results, *(None for _ in body.captures)),
+                            materialize, tracing.once, len(values) > 1, results.is_view)
+    specs = tuple(node.tensor.with_(requires_grad=True) for node in values)
+    op = custom.op(specs if custom.multiple else specs[0])
+    rest = (tuple(recorder.node(t) for t in inputs), (*kept_nodes, *body.captures))
+    if recorder._first_grad_node is None:
+        recorder._first_grad_node = len(recorder.graph.nodes)
+    node = recorder.graph.add(op, (tuple(values), *rest), {}, specs if custom.multiple else specs[0], recorder.loc,
+                              name.lower())
+    made = list(results.values)
+    if results.is_view:
+        (position,) = results.differentiable
+        made[position] = _view(ex, results, made[position], rest, op, node)
+    else:
+        for index, tensor in enumerate(results.traced):
+            _connect(ex, tensor, recorder._part(node, index) if custom.multiple else node)
+    return TupleValue(made) if results.is_tuple else made[0]
+
+
+def _view(ex: Executor, results: _Results, value: Value, rest: tuple[Any, ...], op: Any, node: Node) -> Value:
+    """A result that looks at memory that others see."""
+    assert isinstance(value, TensorValue)
+    recorder, tensor = ex.recorder, value.traced
+    step = ViewStep(op, rest, {}, node.tensor, True, True)
+    alias = recorder.alias(tensor, step, node)
+    if any(value is argument for argument in results.arguments):
+        return ex.world.tensor_value(alias)
+    recorder._save(tensor)
+    tensor.restore(alias.state())
+    return value
+
+
+def _connect(ex: Executor, tensor: TracedTensor, node: Node) -> None:
+    """A tensor that `forward` made gets a history: the same object, as in eager."""
+    recorder, storage = ex.recorder, tensor.storage
+    recorder._save(storage)
+    recorder._save(tensor)
+    storage.base, storage.values = node, (*storage.values, node)
+    storage.generation += 1
+    tensor.node, tensor.generation, tensor.anchored, tensor._spec = node, storage.generation, True, node.tensor
+
+
+# -- tracing backward -------------------------------------------------------------------------------------------------
+
+
+def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[Value], kept_results: list[int | None],
+           materialize: bool, tracing: _Traced) -> tuple[Body, list[Any]]:
+    """`backward` as a graph, and for each gradient that it returned the number of the graph's output, or None."""
+    recorder = ex.recorder
+    stand_ins: list[Node] = []
+
+    def stand_in(node: Node, spec: TensorSpec) -> Value:
+        stand_ins.append(recorder.graph.add(recorder.op(_aten.clone.default), (node,), {}, spec, recorder.loc))
+        tensor = recorder.fresh(stand_ins[-1])
+        recorder.bets.stand_ins.add(tensor)
+        return ex.world.tensor_value(tensor)
+
+    grads = [_gradient(ex, value, k in results.differentiable, materialize, stand_in)
+             for k, value in enumerate(results.values)]
+    places = iter(kept_results)
+    saved: list[Value] = []
+    for value in kept:
+        if isinstance(value, TensorValue):
+            spec, is_result = value.traced.spec, next(places) is not None
+            spec = spec.with_(requires_grad=spec.requires_grad or is_result, offset=0)
+            value = stand_in(recorder.node(value.traced, is_result=True), spec)
+        saved.append(value)
+    given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
+    named, asked = recorder.sizes.unbacked_count, recorder.state.mode_questions
+    with _as_backward(ex, tracing):
+        ex.call_sync(ex.world.const_object(autograd.unpack), [ctx, TupleValue(saved)])
+        body = trace_body(ex, ex.world.const_object(autograd.backward), [cls, ctx, TupleValue(grads)], {}, stand_ins,
+                          may_skip=True)
+    if any(storage.generation for storage in given):
+        raise _refusal("a backward that writes to what it is given")
+    if recorder.sizes.unbacked_count != named:
+        raise _refusal("a backward with sizes that depend on data")  # what is assumed of them is checked in the forward
+    if recorder.state.mode_questions != asked:
+        raise _refusal("a backward that asks for grad mode or autocast: these are the pass'")
+    for node in body.graph.nodes:
+        if node.op.is_random or isinstance(node.spec, ScalarSpec):
+            raise _refusal(f"{node.op} in backward")
+    leaves = body.structure[1:] if type(body.structure) is tuple and body.structure[0] == "tuple" else [body.structure]
+    if not all(leaf is None or type(leaf) is int for leaf in leaves):
+        raise _refusal("a backward that returns other things than gradients")
+    return body, list(leaves)
+
+
+def _gradient(ex: Executor, value: Value, differentiable: bool, materialize: bool, stand_in: Any) -> Value:
+    """What `backward` gets for one result."""
+    if not isinstance(value, TensorValue):
+        return const(None)
+    spec = value.traced.spec
+    if differentiable:
+        layout = spec if spec.is_static and spec.is_contiguous() else spec.with_(stride=contiguous_stride(spec.shape))
+        return stand_in(ex.recorder.node(value.traced, is_result=True), layout.with_(requires_grad=True, offset=0))
+    if not materialize:
+        return const(None)
+    return TupleValue([TupleValue([from_payload(ex, size) for size in spec.shape]), ex.world.const_object(spec.dtype),
+                       ex.world.const_object(spec.device)])
+
+
+@contextmanager
+def _as_backward(ex: Executor, tracing: _Traced) -> Iterator[None]:
+    """Trace as the engine would run it, with grad mode on so that the gradients have derivatives too. What goes wrong
+    in there goes wrong when `backward` runs."""
+    state, frames, enabled = ex.recorder.state, len(ex.frames), ex.recorder.state.grad_enabled
+    outer = ex.custom_backward, ex.ordinary_depth, ex.handled
+    ex.custom_backward, ex.ordinary_depth = tracing, ex.sync_depth + 1
+    if not enabled:
+        state.set("grad_enabled", True)
+    try:
+        yield
+    except TracedException as error:
+        del ex.frames[frames:]
+        raise _refusal(f"backward raises {error.value.cls.__name__}") from None
+    except (GraphBreak, SizeUnknown, Uncapturable, NotCovered) as error:
+        del ex.frames[frames:]
+        raise _refusal(f"backward: {error}") from None
+    finally:
+        ex.custom_backward, ex.ordinary_depth, ex.handled = outer
+        if state.grad_enabled != enabled:
+            state.set("grad_enabled", enabled)
+
+
+def _places(ex: Executor, arguments: Sequence[Value], leaves: list[Any], body: Body) -> Iterator[int | None]:
+    """For each argument that requires grad the output of `backward` that is its gradient. Refuses where eager raises.
+    """
+    while len(leaves) > len(arguments) and leaves[-1] is None:
+        leaves.pop()
+    if len(leaves) != len(arguments):
+        raise _refusal(f"backward returns {len(leaves)} gradients for {len(arguments)} arguments")
+    found: list[int | None] = []
+    for argument, leaf in zip(arguments, leaves, strict=True):
+        if not isinstance(argument, TensorValue):
+            if leaf is not None:
+                raise _refusal("a gradient for an argument that is no tensor")
+            continue
+        want = argument.traced.spec
+        if not want.requires_grad:
+            continue
+        if leaf is not None:
+            have = body.specs[leaf]
+            if have.device != want.device or have.dtype.is_complex or not _expands(ex, want, have):
+                raise _refusal(f"a gradient of shape {have.shape} for an argument of shape {want.shape}")
+        found.append(leaf)
+    return iter(found)
+
+
+def _expands(ex: Executor, small: TensorSpec, large: TensorSpec) -> bool:
+    """Whether a tensor may be expanded to the shape of another: the gradient is summed then."""
+    equal, lead = ex.recorder.sizes.equal, large.ndim - small.ndim
+    if lead < 0:
+        return False
+    return all(equal(a, b, "the shape of a gradient") or equal(a, 1, "the shape of a gradient")
+               for a, b in zip(small.shape, large.shape[lead:], strict=True))
+
+
+def _once(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A function marked with `once_differentiable`."""
+    if ex.custom_backward is None:
+        assert fn.real is not None
+        return inline_library(ex, fn.real, args, kwargs)
+    ex.custom_backward.once = True
+    assert fn.closure is not None
+    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index("fn")])
+    assert isinstance(inner, Value)
+    return call(ex, ex.world.const_object(autograd.without_grad), [inner, *args], kwargs)
+
+
+WRAPPED[id(once_differentiable(lambda ctx: None).__code__)] = _once
+
+
+def _items(ex: Executor, value: Value) -> list[Value]:
+    if _is_none(value):
+        return []
+    if not isinstance(value, TupleValue):
+        raise _refusal(f"a {value.cls.__name__} where a tuple is due")
+    return [ex.world.force(item) for item in value.items]
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, ConstValue) and value.value is None
+
+
+def _refusal(detail: str) -> GraphBreak:
+    return GraphBreak("autograd", f"an autograd function: {detail}")

@@ -1,0 +1,162 @@
+"""`torch.utils.checkpoint.checkpoint`: the call is inlined, and its nodes are marked.
+
+Nothing that a region computes is kept for the backward pass, which computes it again (`autograd/partition.py`), with
+the same random numbers. Eager runs the Python code again as well: a region with a side effect runs as plain Python.
+
+With `use_reentrant=True` eager runs the function without gradients first, and at its turn runs it again with them and
+goes backward from there. That comes to the same where the function does not ask in which of the two it is, and where
+all that it reads is its arguments and leaves.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as torch_checkpoint
+
+from jitpy.ir import INPUT, Node
+from jitpy.ir.alias import needs_grad
+from jitpy.ir.graph import REENTRANT, REGION
+
+from ...breaks import GraphBreak
+from ...capture.traced import Storage
+from ...interpreter.calls import WRAPPED
+from ...interpreter.interpreter import Executor, Frame
+from ...values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
+from ..builtins.warned import warn_at
+from .higher_order import state_of
+
+_CHECKPOINT = inspect.unwrap(torch_checkpoint.checkpoint)
+_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+
+def _checkpoint(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if ex.recorder.state.transforms:
+        raise _refusal("a function that is transformed: torch.func refuses hooks on what is kept")
+    options = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
+    keywords = {name: value for name, value in kwargs.items() if name not in options}
+    preserve = _flag(options, "preserve_rng_state", True)
+    reentrant = _flag(options, "use_reentrant", None)
+    if reentrant not in (True, False):
+        raise _refusal("use_reentrant is not given: eager warns")
+    context = options.get("context_fn")
+    if context is not None and (not isinstance(context, (PyValue, FunctionValue))
+                                or _real(context) is not torch_checkpoint.noop_context_fn):
+        raise _refusal("context_fn")
+    if _flag(options, "debug", False) or not args:
+        raise _refusal("debug=True, or no function")
+    own = [value for value in args[1:] if isinstance(value, TensorValue)]
+    if reentrant and keywords:
+        raise _refusal("use_reentrant=True with keyword arguments")
+    if reentrant and not any(value.traced.spec.requires_grad for value in own):
+        return _without_gradients(ex, args)
+    recorder, world = ex.recorder, ex.world
+    start = len(recorder.graph.nodes)
+    storages = {value.traced.storage: value.traced.storage.generation for value in world.tensors.values()}
+    before, questions = state_of(ex), recorder.state.grad_questions
+    given = {recorder.node(value.traced, detached=True) for value in own} if reentrant else set()
+    outer, depth, ex.ordinary_depth = ex.ordinary_depth, len(ex.frames), ex.sync_depth + 1
+    try:
+        result = ex.call_sync(args[0], args[1:], keywords)
+    except GraphBreak as error:
+        del ex.frames[depth:]
+        raise _refusal(str(error)) from None
+    finally:
+        ex.ordinary_depth = outer
+    if reentrant:
+        if recorder.state.grad_questions != questions:
+            raise _refusal("use_reentrant=True, and the function asks about gradients: eager gives it two answers")
+        _check_results(result, storages, recorder.state.grad_enabled)
+    recorded = recorder.graph.nodes[start:]
+    if not any(needs_grad(node.spec) for node in recorded):
+        return result
+    if state_of(ex) != before:
+        raise _refusal("a function with a side effect, which eager repeats")
+    for value in list(world.tensors.values()):
+        storage = value.traced.storage
+        if storage.generation != storages.get(storage, storage.generation if storage.input is None else 0):
+            raise _refusal("a function that writes to a tensor from outside, which eager repeats")
+    if not preserve and any(node.op.is_random for node in recorded):
+        raise _refusal("other random numbers in the backward pass (preserve_rng_state=False)")
+    if reentrant:
+        _check_sources(ex, recorded, given)
+    mark(recorded, bool(reentrant))
+    return result
+
+
+def _without_gradients(ex: Executor, args: list[Value]) -> Value:
+    """A reentrant region none of whose arguments requires grad: eager warns, runs it once, and gives it no history."""
+    forward = torch_checkpoint.CheckpointFunction.forward.__code__
+    place = Frame(None, forward, ex.world.globals_of(vars(torch_checkpoint)))
+    place.ip = 1 + next(k for k, one in enumerate(place.instructions) if "check_backward_validity" in str(one.arg))
+    warn_at(ex, const("None of the inputs have requires_grad=True. Gradients will be None"), UserWarning, place)
+    storages = {value.traced.storage for value in ex.world.tensors.values()}
+    state, depth, enabled = ex.recorder.state, len(ex.frames), ex.recorder.state.grad_enabled
+    outer, ex.ordinary_depth = ex.ordinary_depth, ex.sync_depth + 1
+    state.set("grad_enabled", False)
+    try:
+        result = ex.call_sync(args[0], args[1:], {})
+    except GraphBreak as error:
+        del ex.frames[depth:]
+        raise _refusal(str(error)) from None
+    finally:
+        ex.ordinary_depth = outer
+        if state.grad_enabled != enabled:
+            state.set("grad_enabled", enabled)
+    _check_results(result, storages, False)
+    return result
+
+
+def mark(nodes: list[Node], reentrant: bool = False) -> None:
+    """Make nodes one region; regions inside it become part of it."""
+    region = object()
+    for node in nodes:
+        node.meta[REGION] = region
+        if reentrant:
+            node.meta[REENTRANT] = True
+
+
+def _check_sources(ex: Executor, recorded: list[Node], given: Collection[Node]) -> None:
+    """A reentrant region reads what has a history from its arguments alone."""
+    known = {*recorded, *given}
+    leaves = {node for node, entry in zip(ex.recorder.graph.inputs, ex.recorder._inputs, strict=True)
+              if isinstance(entry.value, torch.nn.Parameter)}
+    for source in (source for node in recorded for source in node.input_nodes()):
+        if needs_grad(source.spec) and source not in known and not (source.op is INPUT and source in leaves):
+            raise _refusal("use_reentrant=True, and the function reads a value with a history besides its arguments")
+
+
+def _check_results(result: Any, before: Collection[Storage], grad_enabled: bool) -> None:
+    """A reentrant region returns tensors of its own, and those depend on its arguments."""
+    values = result.items if isinstance(result, TupleValue) and result.cls is tuple else [result]
+    tensors = [value.traced for value in values if isinstance(value, TensorValue)]
+    if len(tensors) != sum(not isinstance(value, ConstValue) for value in values):
+        raise _refusal("use_reentrant=True with results of special kinds")
+    made = {tensor.storage for tensor in tensors}
+    if len(made) < len(tensors) or any(storage in before or storage.input is not None for storage in made):
+        raise _refusal("use_reentrant=True with results that share memory")
+    if grad_enabled and not all(t.spec.requires_grad for t in tensors if t.dtype.is_floating_point):
+        raise _refusal("use_reentrant=True with a result that does not depend on the arguments")
+
+
+def _flag(options: dict[str, Value], name: str, default: Any) -> Any:
+    value = options.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, ConstValue):
+        raise _refusal(f"{name} is not known while tracing")
+    return value.value
+
+
+def _real(value: Any) -> Any:
+    return value.real if isinstance(value, FunctionValue) else value.obj
+
+
+def _refusal(detail: str) -> GraphBreak:
+    return GraphBreak("autograd", f"torch.utils.checkpoint: {detail}")
+
+
+WRAPPED[id(_CHECKPOINT.__code__)] = _checkpoint

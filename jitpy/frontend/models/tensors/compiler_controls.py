@@ -1,0 +1,181 @@
+"""Controls of torch's own compiler that a program has set, and their meaning for a trace.
+
+`torch.compiler` leaves its marks on functions, in closures that it puts around them, and in tables of
+`torch._dynamo`. They are read here where a call meets them; a process that has not loaded `torch._dynamo` has none.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...breaks import GraphBreak
+from ...values.base import ConstValue, FunctionValue, Value
+
+if TYPE_CHECKING:
+    from ...interpreter.interpreter import Executor
+    from ...interpreter.trace_context import World
+
+_WRAPPERS = "torch._dynamo.eval_frame"
+_HELPERS = "torch._dynamo.external_utils"
+#: functions of the compiler that are plain Python: `error_on_graph_break` sets a global variable
+_ENTERED = {
+    _HELPERS: ("wrap_dunder_call_ctx_manager.<locals>.inner",),
+    "torch._dynamo.decorators": ("error_on_graph_break", "ErrorOnGraphBreakDecoratorContextManager.__init__",
+                                 "ErrorOnGraphBreakDecoratorContextManager.__enter__",
+                                 "ErrorOnGraphBreakDecoratorContextManager.__exit__"),
+    "torch._dynamo.utils": ("_get_error_on_graph_break", "_set_error_on_graph_break"),
+}
+
+
+def is_loaded() -> bool:
+    """Whether the process may have any such marks: all of the compiler is loaded, not half of it in another thread."""
+    return hasattr(sys.modules.get(_WRAPPERS), "_stance")
+
+
+def wrapped_for_compiler(function: types.FunctionType) -> str | None:
+    """The free variable with the function that one of the closures wraps which torch's own compiler puts around parts
+    of torch when a process uses it first: around what it is to be kept out of (parts of the optimizers), and around
+    what it counts (modules that are made). They say nothing about other tracers. GraphBreak for the closures that it
+    puts around functions of the program.
+
+    The closure's attributes alone do not tell: `functools.wraps` copies them to what a program wraps around it."""
+    module, variables = function.__globals__.get("__name__"), function.__code__.co_freevars
+    if module == "torch._dynamo.mutation_guard":
+        return next((name for name in ("init", "setstate") if name in variables), None)
+    if module == _WRAPPERS and "fn" in variables:
+        if "_torchdynamo_inline" in function.__dict__:
+            raise GraphBreak("compiled_by_torch", function.__qualname__)
+        if _is_torchs(_wrapped(function)):
+            return "fn"
+        if "_torchdynamo_disable" in function.__dict__:
+            raise GraphBreak("disabled", _with_reason(function))
+    if _is_nonrecursive(function.__code__, function.__globals__):
+        raise GraphBreak("disabled", _with_reason(function))
+    return None
+
+
+def is_entered(function: types.FunctionType) -> bool:
+    """Whether a function of the compiler's modules is traced."""
+    return function.__code__.co_qualname in _ENTERED.get(function.__globals__.get("__name__", ""), ())
+
+
+def runs_by_itself(code: types.CodeType, globals: dict[str, Any]) -> bool:
+    """Whether frames of this code are the compiler's, which decides about all that they call."""
+    return globals.get("__name__") == _WRAPPERS and "fn" in code.co_freevars
+
+
+def disabled_alone(code: types.CodeType, globals: dict[str, Any], closure: Any) -> types.CodeType | None:
+    """The code whose frames `torch.compiler.disable(recursive=False)` keeps plain, where `code` is its wrapper's."""
+    if not _is_nonrecursive(code, globals):
+        return None
+    return getattr(closure[code.co_freevars.index("fn")].cell_contents, "__code__", None)
+
+
+def _is_nonrecursive(code: types.CodeType, globals: dict[str, Any]) -> bool:
+    return globals.get("__name__") == _HELPERS and \
+        code.co_qualname == "get_nonrecursive_disable_wrapper.<locals>.nonrecursive_disable_wrapper"
+
+
+def _with_reason(function: types.FunctionType) -> str:
+    reason = function.__dict__.get("_torchdynamo_disable_msg")
+    return function.__qualname__ if reason is None else f"{function.__qualname__}: {reason}"
+
+
+def _wrapped(function: types.FunctionType) -> Any:
+    assert function.__closure__ is not None
+    return function.__closure__[function.__code__.co_freevars.index("fn")].cell_contents
+
+
+def _is_torchs(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
+
+
+# -- tables and marks ---------------------------------------------------------------------------------------
+
+
+def call_marked(ex: Executor, fn: FunctionValue, real: types.FunctionType, args: list[Value],
+                kwargs: dict[str, Value]) -> Any:
+    """A call of a function that the program told the compiler about; NotImplemented for others."""
+    from ...interpreter.calls import call, record
+
+    body = substitute(real)
+    if body is not None and fn.real is not None:
+        return call(ex, ex.world.const_object(body), args, kwargs)
+    if is_allowed(real) and fn.real is not None:
+        return record(ex, real, args, kwargs)
+    if real.__dict__.get("_dynamo_marked_constant") is True and fn.real is not None:
+        return _constant_result(ex, real, args, kwargs)
+    return NotImplemented
+
+
+def is_allowed(function: Any) -> bool:
+    """Whether `torch.compiler.allow_in_graph` was told of a function of the program's."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    return rules is not None and id(function) in rules._allowed_callable_ids and not _is_torchs(function)
+
+
+def substitute(function: Any) -> Callable[..., Any] | None:
+    """The function that a program had `torch.compiler.substitute_in_graph` trace instead. Torch's own are not asked:
+    polyfills of jitpy's say what C functions do."""
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    if functions is None:
+        return None
+    handler = functions.PolyfilledFunctionVariable._get_polyfill_handlers().get(function)
+    body = None if handler is None else handler.__torch_dynamo_polyfill__
+    return None if body is function or _is_torchs(body) else body
+
+
+def _constant_result(ex: Executor, real: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """The result of a function that `torch.compiler.assume_constant_result` marked, which is called now, once for all.
+    NotImplemented for arguments that only exist when the graph runs."""
+    from ...interpreter.constant_folding import NotConstant, deep_constant, lift
+
+    def known(value: Value) -> Any:
+        found = None if ex.world.has_changed(value) else ex.world.pin_instance(value)
+        return deep_constant(ex, value) if found is None else found
+
+    try:
+        given, named = [known(arg) for arg in args], {name: known(arg) for name, arg in kwargs.items()}
+    except NotConstant:
+        return NotImplemented
+    try:
+        result = real(*given, **named)
+    except Exception as error:
+        raise ex.raise_real(error) from None
+    return lift(ex, result)
+
+
+_DIM_MARKS = frozenset({"_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices",
+                        "_dynamo_dynamic_range"})
+
+
+def size_marks(tensor: torch.Tensor) -> dict[int, Any]:
+    """The program's marks on a tensor's sizes, by axis: "static", "dynamic", or the bounds of one that has to be
+    symbolic. `torch._dynamo` keeps its marks in attributes of the tensor, as jitpy does."""
+    attributes = tensor.__dict__
+    own = attributes.get("_jitpy_dims", {})
+    if _DIM_MARKS.isdisjoint(attributes):
+        return own
+    found: dict[int, Any] = {}
+    for name in ("_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"):
+        found.update(dict.fromkeys(attributes.get(name, ()), "static" if "static" in name else "dynamic"))
+    found.update({bounds.dim: (bounds.min, bounds.max) for bounds in attributes.get("_dynamo_dynamic_range", ())})
+    return {axis % tensor.ndim: mark for axis, mark in found.items()} | own
+
+
+def breaks_are_errors(world: World | None = None) -> bool:
+    """Whether the program stands in a region of `torch._dynamo.error_on_graph_break(True)`: that of a trace, or the one
+    that is entered now."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    name = "_error_on_graph_break"
+    if utils is None or not hasattr(utils, name):
+        return False
+    if world is None:
+        return getattr(utils, name) is True
+    found = world.dict_get(world.globals_of(vars(utils)), name)
+    return isinstance(found, ConstValue) and found.value is True

@@ -1,0 +1,218 @@
+"""Sizes that exist only when the graph runs: numbers that it computes taken as sizes, and sizes as numbers again.
+
+An unbacked symbol of the capture's `SizeEnv` stands for such a size. It is told by a node: a tensor whose spec has the
+symbol among its sizes, or a host number whose `ScalarSpec.expr` it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
+from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
+
+from ....ir.algebra import sympy
+from ...capture.known_tensors import known_comparison
+from ...capture.traced import TracedScalar
+from .known_numbers import Known, pin
+
+if TYPE_CHECKING:
+    from ...capture.graph_builder import Recorder
+
+#: What is assumed of a number's size when costs are weighed.
+_ESTIMATE = 64
+
+#: Names of sympy's relations by the comparison that a `py.*` node makes.
+_RELATIONS: dict[Any, str] = {
+    operator.eq: "Eq",
+    operator.ne: "Ne",
+    operator.lt: "Lt",
+    operator.le: "Le",
+    operator.gt: "Gt",
+    operator.ge: "Ge",
+}
+
+
+def as_sizes(recorder: Recorder, value: Any) -> Any:
+    """Nested arguments with every int that the graph computes replaced by its size expression."""
+    kind = type(value)
+    if kind is TracedScalar:
+        if value.kind is not int:
+            return value
+        return size_of(recorder, value) if value.known is None else pin(recorder, value, f"a size, {recorder.loc}")
+    if kind is tuple or kind is list:
+        return kind([as_sizes(recorder, v) for v in value])
+    if kind is dict:
+        return {k: as_sizes(recorder, v) for k, v in value.items()}
+    if kind is slice:
+        return slice(*(as_sizes(recorder, v) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+def has_computed_int(value: Any) -> bool:
+    """Whether an int that the graph computes is among nested arguments."""
+    kind = type(value)
+    if kind is TracedScalar:
+        return value.kind is int
+    if kind is tuple or kind is list:
+        return any(map(has_computed_int, value))
+    if kind is dict:
+        return any(map(has_computed_int, value.values()))
+    return kind is slice and any(map(has_computed_int, (value.start, value.stop, value.step)))
+
+
+def size_of(recorder: Recorder, scalar: TracedScalar) -> Dim:
+    """An int (or bool) that the graph computes, as an expression over symbols. The graph checks that it is within
+    `SCALAR_LIMIT`; sums and products of such numbers stay expressions."""
+    return recorder.sizes.canonical(_expression(recorder, scalar.node, 4))
+
+
+def _expression(recorder: Recorder, node: Node, depth: int) -> Dim:
+    assert isinstance(node.spec, ScalarSpec)
+    if node.spec.expr is not None:
+        return node.spec.expr
+    if node.op is _SIZE:
+        return node.args[0]
+    build = _ARITHMETIC.get(node.op.target) if node.op.name.startswith("py.") and depth else None
+    if build is not None:
+        parts = [_part(recorder, arg, depth - 1) for arg in node.args]
+        if None not in parts:
+            found = build(*parts)
+            if found is not None:
+                return simplify(found)
+    is_bool = node.spec.kind is bool
+    low, high = node.meta.get("bounds", (0, 1) if is_bool else (-SCALAR_LIMIT, SCALAR_LIMIT))
+    symbol = recorder.sizes.new_unbacked(_ESTIMATE, max(low, -SCALAR_LIMIT), min(high, SCALAR_LIMIT))
+    before = node.spec
+
+    def undo() -> None:
+        node.spec = before
+
+    recorder._journal.append(undo)
+    node.spec = ScalarSpec(before.kind, symbol)
+    return symbol
+
+
+def _part(recorder: Recorder, arg: Any, depth: int) -> Dim | None:
+    if isinstance(arg, Node):
+        return _expression(recorder, arg, depth) if arg.spec.kind is int else None  # type: ignore[union-attr]
+    if type(arg) is int:
+        return arg if abs(arg) < 1 << 15 else None
+    return arg if isinstance(arg, sympy.Expr) else None
+
+
+def _divided(rule: Callable[[Dim, Dim], Dim]) -> Callable[[Dim, Dim], Dim | None]:
+    return lambda a, b: rule(a, b) if type(b) is int and b > 0 else None
+
+
+def _product(a: Dim, b: Dim) -> Dim | None:
+    """Of a number and a constant, or of two plain symbols: more might not fit 64 bits."""
+    plain = all(type(x) is int or x.is_Symbol for x in (a, b))  # type: ignore[union-attr]
+    return a * b if plain or type(a) is int or type(b) is int else None
+
+
+_ARITHMETIC: dict[Any, Callable[..., Any]] = {
+    operator.add: lambda a, b: a + b,
+    operator.sub: lambda a, b: a - b,
+    operator.mul: _product,
+    operator.floordiv: _divided(floordiv),
+    operator.mod: _divided(mod),
+    operator.neg: lambda a: -a,
+    operator.pos: lambda a: a,
+    int: lambda a: a,
+    max: lambda *args: sympy.Max(*args),
+    min: lambda *args: sympy.Min(*args),
+}
+
+
+def relation_of(recorder: Recorder, scalar: TracedScalar) -> Any | None:
+    """A truth value that the graph computes, as a relation between sizes; None where it compares other things."""
+    node = scalar.node
+    relation = _RELATIONS.get(node.op.target) if node.op.name.startswith("py.") else None
+    if relation is None:
+        return None
+    parts = [_part(recorder, arg, 4) for arg in node.args]
+    return None if None in parts else getattr(sympy, relation)(*parts)
+
+
+def answer_of(recorder: Recorder, scalar: TracedScalar) -> bool | None:
+    """The truth value where facts about sizes, or a random number's range, decide it; else None."""
+    node = scalar.node
+    known = known_comparison(node)
+    if known is not None:
+        return known
+    if not (node.op.name.startswith("py.") and node.op.target in _RELATIONS and recorder.sizes.has_unbacked):
+        return None
+    if not all(type(arg) is int or _is_size(arg) for arg in node.args):
+        return None
+    relation = relation_of(recorder, scalar)
+    return None if relation is None else recorder.sizes.known(relation)
+
+
+def _is_size(arg: Any) -> bool:
+    """Whether something is known about a number: it was taken as a size before, or is made of such."""
+    if not isinstance(arg, Node):
+        return isinstance(arg, sympy.Expr)
+    if not isinstance(arg.spec, ScalarSpec) or arg.spec.kind is not int:
+        return False
+    return arg.spec.expr is not None or arg.op is _SIZE or arg.op.target in _ARITHMETIC and all(
+        type(a) is int or _is_size(a) for a in arg.args
+    )
+
+
+def require_truth(recorder: Recorder, scalar: TracedScalar, expected: bool, reason: str) -> bool:
+    """Have the graph check a truth value; False where it is known to be the other one."""
+    relation = relation_of(recorder, scalar)
+    if relation is None:
+        relation = sympy.Eq(size_of(recorder, scalar), 1)
+    return recorder.sizes.require(relation if expected else sympy.Not(relation), reason)
+
+
+# -- sizes as numbers
+
+
+def _same(value: int) -> int:
+    return value
+
+
+_SIZE = Op("py.size", _same, kind="host")
+
+
+def number_of(recorder: Recorder, expr: Any) -> TracedScalar:
+    """A size expression as a number that the graph computes."""
+    number = recorder.size_numbers.get(expr)
+    if number is not None:
+        return number
+    known = None
+    if not recorder.sizes.is_unbacked(expr):
+        known = Known(recorder.sizes.hint(expr), frozenset(), frozenset({expr}))
+    if expr.is_Symbol:
+        teller, dim = (None, 0) if known is not None else _teller(recorder.graph, expr)
+        node = teller if dim is None else _add(recorder, _SIZE, (expr,))
+    else:
+        # beyond a plain symbol in Python's own arithmetic, which does not overflow
+        symbols = sorted(expr.free_symbols, key=str)
+        names = ", ".join(map(str, symbols))
+        function = eval(f"lambda {names}: {python_text(expr)}", {})
+        numbers = [number_of(recorder, s).node if recorder.sizes.is_unbacked(s) else s for s in symbols]
+        node = _add(recorder, Op("py.expression", function, kind="host"), tuple(numbers))
+    if known is not None:
+        node.meta["size"] = expr
+    found = recorder.size_numbers[expr] = TracedScalar(node, known)
+    recorder._journal.append(lambda: recorder.size_numbers.pop(expr))
+    return found
+
+
+def _add(recorder: Recorder, op: Op, args: tuple[Any, ...]) -> Node:
+    return recorder.graph.add(op, args, {}, ScalarSpec(int), recorder.loc, grad_enabled=recorder.state.grad_enabled)
+
+
+def _teller(graph: Graph, symbol: sympy.Symbol) -> tuple[Node | None, int | None]:
+    return graph.unbacked_bindings()[symbol]
+
+
+__all__ = [
+    "answer_of", "as_sizes", "has_computed_int", "number_of", "relation_of", "require_truth", "size_of",
+]

@@ -1,0 +1,153 @@
+"""Tensors made from Python data, and torch's operators that are written in Python."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ....ir.algebra import sympy
+from ...capture.traced import DECLINED, TracedScalar, TracedTensor, Uncapturable, UserError
+
+if TYPE_CHECKING:
+    from ...capture.graph_builder import Recorder
+
+_aten = torch.ops.aten
+_Tensor = torch.Tensor
+
+
+def tensor(
+    recorder: Recorder,
+    data: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """`torch.tensor` of data that only the graph knows: computed numbers, symbolic sizes and tensors in lists."""
+    if type(data) is TracedTensor:
+        raise Uncapturable("unsupported_op", "torch.tensor() of a tensor, which warns: clone().detach() is captured")
+    if requires_grad or pin_memory or not _mentions_computed(data):
+        return DECLINED
+    kinds = _kinds(data)
+    tensors = _tensors(data)
+    if complex in kinds or not all(map(_is_plain_number, tensors)):
+        return DECLINED
+    if dtype is None:
+        dtypes = [recorder.state.default_dtype if kind is float else torch.int64 if kind is int else torch.bool
+                  for kind in kinds if kind is not TracedTensor]
+        dtype = functools.reduce(torch.promote_types, [*dtypes, *(t.dtype for t in tensors)])
+    if not dtype.is_floating_point and any(t.dtype.is_floating_point for t in tensors):
+        return DECLINED  # eager refuses them
+    options = {"dtype": dtype, "device": torch.device(device or "cpu")}
+
+    def build(value: Any) -> TracedTensor:
+        if type(value) in (list, tuple):
+            return recorder.record(_aten.stack.default, ([build(v) for v in value], 0), {})
+        if type(value) is TracedTensor:
+            number = recorder.record(_aten.detach.default, (value,), {})
+            if dtype.is_floating_point and not value.dtype.is_floating_point:  # a number of Python's in between
+                number = recorder.record(_aten._to_copy.default, (number,), {"dtype": torch.float64})
+            return recorder.record(_aten._to_copy.default, (number,), options)
+        return recorder.record(_aten.scalar_tensor.default, (value,), options)
+
+    return build(data)
+
+
+def _mentions_computed(data: Any) -> bool:
+    if type(data) in (list, tuple):
+        return any(map(_mentions_computed, data))
+    return type(data) in (TracedScalar, TracedTensor) or isinstance(data, sympy.Basic)
+
+
+def _tensors(data: Any) -> list[TracedTensor]:
+    if type(data) in (list, tuple):
+        return [t for item in data for t in _tensors(item)]
+    return [data] if type(data) is TracedTensor else []
+
+
+def _is_plain_number(tensor: TracedTensor) -> bool:
+    """Whether a tensor is as good as a number of Python's: of one that requires grad torch warns."""
+    spec = tensor.spec
+    return tensor.ndim == 0 and spec.device.type == "cpu" and not spec.dtype.is_complex and not spec.requires_grad
+
+
+def _kinds(data: Any) -> set[type]:
+    if type(data) in (list, tuple):
+        return set().union(*map(_kinds, data))
+    if type(data) is TracedScalar:
+        return {data.kind}
+    return {int if isinstance(data, sympy.Basic) else type(data)}
+
+
+#: What a tensor's operator does with its operands; TypeError where it does not take them.
+Operation = Callable[["Recorder", Any, Any], Any]
+
+
+def _operator_method(operation: Operation) -> Operation:
+    """A shortcut for an operator method of torch written in Python: what raises TypeError is NotImplemented there."""
+
+    def shortcut(recorder: Recorder, self: Any, other: Any) -> Any:
+        mark = recorder.checkpoint()
+        try:
+            return operation(recorder, self, other)
+        except UserError as error:
+            if not isinstance(error.exception, TypeError):
+                raise
+            recorder.rollback(mark)
+            return NotImplemented
+
+    return shortcut
+
+
+def _calls(function: Any, swapped: bool = False) -> Operation:
+    """A shortcut for an operator method that does nothing but call `function`."""
+
+    def operation(recorder: Recorder, self: Any, other: Any) -> Any:
+        from .tensor_calls import record_call
+
+        return record_call(recorder, function, (other, self) if swapped else (self, other), {})
+
+    return _operator_method(operation)
+
+
+@_operator_method
+def _reversed_division(recorder: Recorder, self: Any, other: Any) -> Any:
+    from .tensor_calls import record_call
+
+    return record_call(recorder, torch.mul, (recorder.record(_aten.reciprocal.default, (self,), {}), other), {})
+
+
+def _polygamma_in_place(recorder: Recorder, self: TracedTensor, n: int) -> TracedTensor:
+    value = recorder.record(_aten.polygamma.default, (n, self), {})
+    recorder.write(self, recorder.node(value))
+    return self
+
+
+def _randint_like(recorder: Recorder, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Python's function has no history, the operator would have one: of a derivative that is not implemented."""
+    from .tensor_calls import record_call
+
+    if type(input) is not TracedTensor or not input.spec.requires_grad:
+        return DECLINED
+    return record_call(recorder, torch.randint_like, (recorder.record(_aten.detach.default, (input,), {}), *args),
+                       kwargs)
+
+
+CONSTRUCTORS: dict[Any, Callable[..., Any]] = {
+    torch.tensor: tensor,
+    torch.randint_like: _randint_like,
+    torch._C.TensorBase.polygamma_: _polygamma_in_place,
+    _Tensor.__rsub__: _calls(torch.rsub),
+    _Tensor.__rpow__: _calls(torch.pow, swapped=True),
+    _Tensor.__pow__: _calls(torch._C.TensorBase.pow),
+    _Tensor.__floordiv__: _calls(torch.floor_divide),
+    _Tensor.__rfloordiv__: _calls(torch.floor_divide, swapped=True),
+    _Tensor.__rmod__: _calls(torch.remainder, swapped=True),
+    _Tensor.__rmatmul__: _calls(torch.matmul, swapped=True),
+    _Tensor.__rtruediv__: _reversed_division,
+    _Tensor.__rdiv__: _reversed_division,
+}

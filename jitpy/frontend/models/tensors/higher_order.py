@@ -1,0 +1,452 @@
+"""torch.cond and torch.while_loop: branches and bodies become graphs inside the graph.
+
+A body is traced like any other call. What it recorded is then cut out of the graph: the values that it reads from
+around it become the inner graph's inputs. Eager compiles these functions as well and allows them no side effects, so a
+body that has one, or results that fit badly, break the graph, and eager says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
+
+from ....ir import Graph, Node, Op, TensorSpec, map_nodes
+from ....ir.algebra import sympy
+from ....ir.interpret import interpret, own_memory
+from ...breaks import GraphBreak
+from ...capture.traced import TracedTensor
+from ...guards.source import item
+from ...interpreter.calls import builtin, call, recording
+from ...interpreter.interpreter import Executor
+from ...interpreter.operators import truth
+from ...values.base import (
+    CellValue,
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    GeneratorValue,
+    Lazy,
+    ListValue,
+    MethodValue,
+    Missing,
+    ObjectValue,
+    ScalarValue,
+    SetValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+)
+
+_aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class Body:
+    """A traced function. `captures` are the nodes around it that it reads; `result` holds its tensors in `structure`,
+    where they are numbered."""
+
+    graph: Graph
+    captures: list[Node]
+    specs: tuple[TensorSpec, ...]
+    structure: Any
+    #: the stand-ins that it takes first, and all that was recorded, as they were in the graph around it
+    parameters: list[Node]
+    recorded: list[Node]
+
+
+@dataclass(slots=True)
+class Branches:
+    """What a `torch.cond` node runs: only the branch that is taken."""
+
+    true: Graph
+    false: Graph
+
+    def __call__(self, predicate: torch.Tensor, true: tuple[Any, ...], false: tuple[Any, ...]) -> tuple[Any, ...]:
+        taken, captures, others = (self.true, true, false) if predicate else (self.false, false, true)
+        results = own_memory(interpret(taken, captures, torch.is_grad_enabled()), captures)
+        if not any(result.requires_grad for result in results):
+            return results
+        # As in eager, what only the other branch reads gets a gradient too: zeros.
+        read = {id(capture) for capture in captures}
+        unread = [t for t in others if isinstance(t, torch.Tensor) and t.requires_grad and id(t) not in read]
+        return _Connected.apply(len(results), *results, *unread) if unread else results
+
+
+@dataclass(slots=True)
+class Loop:
+    """What a `torch.while_loop` node runs."""
+
+    condition: Graph
+    body: Graph
+
+    def __call__(self, carried: tuple[Any, ...], condition: tuple[Any, ...], body: tuple[Any, ...]) -> tuple[Any, ...]:
+        first = carried
+        grad = torch.is_grad_enabled()
+        while interpret(self.condition, (*carried, *condition), grad)[0]:
+            carried = interpret(self.body, (*carried, *body), grad)
+        return own_memory(carried, (*first, *body))
+
+
+class _Connected(torch.autograd.Function):
+    """Copies of the first `count` tensors, from which gradients of zero flow to the others."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.shapes = [(t.shape, t.dtype, t.device) for t in tensors[count:]]
+        return tuple(t.clone() for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return None, *grads, *(torch.zeros(s, dtype=dtype, device=device) for s, dtype, device in ctx.shapes)
+
+
+# -- torch.cond ---------------------------------------------------------------------------------------------
+
+
+@builtin(torch.cond, torch.ops.higher_order.cond)
+def cond(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A predicate that is no tensor chooses now, as in eager; one that is chooses when the graph runs."""
+    given = _bind(("pred", "true_fn", "false_fn", "operands"), args, kwargs)
+    predicate, true, false = given["pred"], given["true_fn"], given["false_fn"]
+    operands = _items(ex, given.get("operands", TupleValue([])))
+    if isinstance(predicate, (ConstValue, SymValue, ScalarValue)):
+        return call(ex, true if truth(ex, predicate) else false, operands, {})
+    if not isinstance(predicate, TensorValue) or ex.recorder.sizes.hint(predicate.traced.spec.numel) != 1:
+        raise _refusal("a predicate that is no single number")
+    if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in _leaves(ex, operand)):
+        raise _refusal("operands that are no tensors")
+    with recording(ex, "torch.cond"):
+        bodies = [_trace(ex, branch, operands) for branch in (true, false)]
+        if bodies[0].structure != bodies[1].structure or bodies[0].specs != bodies[1].specs:
+            raise _refusal("the branches return different things")
+        target = Branches(bodies[0].graph, bodies[1].graph)
+        inputs = (ex.recorder.node(predicate.traced), tuple(bodies[0].captures), tuple(bodies[1].captures))
+        return _add(ex, "ir.cond", target, inputs, bodies[0])
+
+
+# -- torch.while_loop ---------------------------------------------------------------------------------------
+
+
+@builtin(torch.while_loop)
+def while_loop(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`torch.while_loop` on tensors that need no gradients."""
+    given = _bind(("cond_fn", "body_fn", "carried_inputs"), args, kwargs)
+    carried = _items(ex, given["carried_inputs"])
+    if not carried or not all(isinstance(value, TensorValue) for value in carried):
+        raise _refusal("carried values that are no tensors")
+    with recording(ex, "torch.while_loop"):
+        recorder = ex.recorder
+        nodes = [recorder.node(value.traced) for value in carried]  # type: ignore[attr-defined]
+        condition = _trace(ex, given["cond_fn"], nodes)
+        body = _trace(ex, given["body_fn"], nodes)
+        if [(s.shape, s.dtype) for s in condition.specs] != [((), torch.bool)] or condition.structure != 0:
+            raise _refusal("a condition that is no bool tensor")
+        expected = tuple(node.tensor.with_(requires_grad=False, offset=0) for node in nodes)
+        if body.specs != expected or body.structure != ("tuple", *range(len(nodes))):
+            raise _refusal("a body that returns other things than it takes")
+        target = Loop(condition.graph, body.graph)
+        return _add(ex, "ir.while_loop", target, (tuple(nodes), tuple(condition.captures), tuple(body.captures)), body)
+
+
+def _add(ex: Executor, name: str, target: Callable[..., Any], inputs: tuple[Any, ...], body: Body) -> Value:
+    """The node, and its results in the structure that the body returned them in."""
+    specs = body.specs
+    op = Op(name, target, infer=lambda env, *args, **kwargs: specs,
+            facets={"aliasing": lambda *a, **k: "copy", "is_recordable": True})
+    op.is_random = any(node.op.is_random for graph in _graphs_of(target) for node in graph.nodes)
+    recorder = ex.recorder
+    node = recorder.graph.add(op, inputs, {}, specs, recorder.loc, grad_enabled=recorder.state.grad_enabled)
+    results = recorder._results(node, specs)
+
+    return structured(ex, body.structure, list(map(ex.world.tensor_value, results)))
+
+
+def structured(ex: Executor, structure: Any, tensors: list[Value]) -> Value:
+    """Tensors in the structure that a function returned them in."""
+    if type(structure) is int:
+        return tensors[structure]
+    kind, *items = structure
+    if kind == "dict":
+        made = DictValue()
+        for key, item in items:
+            ex.world.dict_set(made, key, structured(ex, item, tensors), ConstValue(key))
+        return made
+    return (TupleValue if kind == "tuple" else ListValue)([structured(ex, item, tensors) for item in items])
+
+
+def _graphs_of(target: Any) -> tuple[Graph, ...]:
+    return (target.true, target.false) if isinstance(target, Branches) else (target.condition, target.body)
+
+
+@builtin(invoke_subgraph_placeholder)
+def call_region(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """A function under `torch.compiler.nested_compile_region`, as in plain Python. Only Dynamo sees more in it."""
+    return call(ex, args[0], args[1:], kwargs)
+
+
+# -- tracing a body -----------------------------------------------------------------------------------------
+
+
+def _trace(ex: Executor, fn: Value, arguments: list[Any]) -> Body:
+    """Trace `fn(*arguments)`, whose results must be new tensors. Nodes stand for new tensors of that kind."""
+    recorder = ex.recorder
+    parameters: list[Node] = []
+    values: list[Value] = []
+    for argument in arguments:
+        if isinstance(argument, Node):
+            spec = argument.tensor.with_(requires_grad=False, offset=0)
+            parameters.append(recorder.emit(_aten.clone.default, (argument,), {}, spec))
+            argument = ex.world.tensor_value(recorder.fresh(parameters[-1]))
+        values.append(argument)
+    return trace_body(ex, fn, values, {}, parameters, fresh=True)
+
+
+def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],
+               fresh: bool = False, may_skip: bool = False) -> Body:
+    """Trace a call into a graph of its own. `parameters`, the last nodes of the graph, stand for its new tensors.
+
+    `fresh`: its results must have memory of their own. Otherwise they may be the parameters or views of them.
+    `may_skip`: None may stand where a tensor is due.
+    """
+    recorder, world = ex.recorder, ex.world
+    nodes = recorder.graph.nodes
+    start = len(nodes) - len(parameters)
+    inputs = set(parameters)
+    known = {id(value.traced): value.traced for value in world.tensors.values()}
+    storages = {tensor.storage: tensor.storage.generation for tensor in known.values()}
+    before = state_of(ex)
+    result = ex.call_sync(fn, args, kwargs)
+    if state_of(ex) != before:
+        raise _refusal("a function with a side effect")
+    if any(storage.generation != count for storage, count in storages.items()):
+        raise _refusal("a function that writes to a tensor from outside")
+    tensors: list[TracedTensor] = []
+    structure = _structure(ex, result, tensors, may_skip)
+    for tensor in tensors:
+        own = tensor.storage.values[0] in inputs
+        if tensor.storage.input is not None or not own and tensor.storage in storages or own and fresh:
+            raise _refusal("a result that shares memory with a tensor from outside")
+    if fresh and len({tensor.storage for tensor in tensors}) != len(tensors):
+        raise _refusal("two results that share memory")
+    outputs = [recorder.node(tensor) for tensor in tensors]
+    recorded = nodes[start:]
+    graph, captures = _cut(recorder, set(recorded), parameters, outputs)
+    _forget(recorder, start, [t.node for t in known.values() if t.storage.values[0] not in inputs])
+    specs = tuple(tensor.spec.with_(offset=0) for tensor in tensors)
+    return Body(graph, captures, specs, structure, parameters, recorded)
+
+
+def _structure(ex: Executor, value: Value, tensors: list[TracedTensor], may_skip: bool = False) -> Any:
+    """How tensors are nested in a result; fills `tensors`."""
+    if may_skip and isinstance(value, ConstValue) and value.value is None:
+        return None
+    if isinstance(value, TensorValue):
+        tensors.append(value.traced)
+        return len(tensors) - 1
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        return (value.cls.__name__, *[_structure(ex, ex.world.force(item), tensors, may_skip) for item in value.items])
+    if isinstance(value, DictValue) and value.cls is dict:
+        return ("dict", *[(key, _structure(ex, item, tensors)) for key, item in ex.world.plain_items(value)])
+    raise _refusal("a result that is no tensor")
+
+
+def _cut(recorder: Any, region: set[Node], parameters: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
+    """What `outputs` need of the nodes in `region`, as a graph; and the nodes outside that it takes after its
+    parameters."""
+    graph = Graph("body", sizes=recorder.sizes)
+    copies: dict[Node, Node] = {node: graph.add_input(node.spec, node.name) for node in parameters}  # type: ignore[arg-type]
+    captures: list[Node] = []
+
+    def capture(node: Node) -> Node:
+        captures.append(node)
+        return graph.add_input(node.spec, node.name)  # type: ignore[arg-type]
+
+    def copy(node: Node) -> Node:
+        found = copies.get(node)
+        if found is None:
+            if node not in region:
+                if type(node.spec) is tuple:
+                    raise _refusal("a part of a result from outside")
+                found = capture(node)
+            else:
+                args, kwargs = map_nodes(node.args, copy), {k: map_nodes(v, copy) for k, v in node.kwargs.items()}
+                found = graph.add(node.op, args, kwargs, node.spec, node.loc, node.name, node.grad_enabled)
+            copies[node] = found
+        return found
+
+    # In the order of recording, so that random numbers are drawn in it.
+    needed = _needed(region, outputs)
+    for node in recorder.graph.nodes:
+        if node in needed and node not in copies:
+            copy(node)
+    graph.outputs = [copy(node) for node in outputs]
+    bound = set(graph.symbol_bindings())
+    bindings = recorder.graph.symbol_bindings()
+    for symbol in sorted(_symbols(graph) - bound, key=str):
+        if symbol not in bindings or symbol in graph.symbol_bindings():
+            continue
+        capture(recorder.graph.inputs[bindings[symbol][0]])
+    return graph, captures
+
+
+def _needed(region: set[Node], outputs: list[Node]) -> set[Node]:
+    """Nodes of the region that the outputs depend on, and those that draw random numbers."""
+    found: set[Node] = set()
+    stack = [*outputs, *(node for node in region if node.op.is_random)]
+    while stack:
+        node = stack.pop()
+        if node in region and node not in found:
+            found.add(node)
+            stack += node.input_nodes()
+    return found
+
+
+def _forget(recorder: Any, start: int, kept: list[Node]) -> None:
+    """Take the body's nodes out of the graph, except where an older tensor was brought up to date by them."""
+    nodes = recorder.graph.nodes
+    needed = _needed({node for node in nodes[start:] if not node.op.is_random}, kept)
+    nodes[start:] = [node for node in nodes[start:] if node in needed]
+    if recorder._first_grad_node is not None and recorder._first_grad_node >= start:
+        recorder._first_grad_node = start
+
+
+def _symbols(graph: Graph) -> set[sympy.Symbol]:
+    found: set[sympy.Symbol] = set()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, sympy.Basic):
+            found.update(value.free_symbols)  # type: ignore[arg-type]
+        elif isinstance(value, (tuple, list)):
+            for item in value:
+                visit(item)
+        elif isinstance(value, slice):
+            visit((value.start, value.stop, value.step))
+
+    for node in graph.nodes:
+        visit((node.args, tuple(node.kwargs.values())))
+    return found
+
+
+def state_of(ex: Executor) -> Any:
+    """All that a program could have changed outside the function that is about to be traced, as something to compare.
+
+    What came from outside counts its changes, or has a log; of what tracing made, everything reachable from the frames
+    is listed.
+    """
+    world = ex.world
+    listed: dict[int, Any] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Lazy) or not isinstance(value, Value) or id(value) in listed:
+            return
+        listed[id(value)] = None
+        parts: list[Any] = []
+        if isinstance(value, ListValue) and value.unread is not None:
+            parts += value.unread.front + value.unread.back
+        elif isinstance(value, (ListValue, TupleValue)):
+            parts += value.items
+        elif isinstance(value, SetValue):
+            parts += value.items.values() if value.unread is None else ()
+        elif isinstance(value, DictValue):
+            if value.source is None:
+                parts += value.vals.values()
+        elif isinstance(value, CellValue):
+            parts.append(value.content)
+        elif isinstance(value, FunctionValue):
+            parts += [value.attrs, *(value.closure or ()), *(value.defaults or ())]
+        elif isinstance(value, MethodValue):
+            parts += [value.func, value.self]
+        if isinstance(value, ObjectValue):
+            parts += [value.attrs, *((value.slots or {}).values())]
+        if isinstance(value, TensorValue):
+            parts.append(value.attrs)
+        if getattr(value, "source", None) is None:
+            # what is only read later on, or for the first time, has not changed
+            place = getattr(value, "index", None)  # of an iterator
+            if isinstance(value, GeneratorValue) and value.frame is not None:
+                place = value.frame.ip
+            listed[id(value)] = value, tuple(p for p in parts if isinstance(p, Value)), (len(parts), place)
+        for part in parts:
+            visit(part)
+
+    for frame in ex.frames:
+        for value in (*frame.stack, *frame.locals.values(), *frame.cells.values()):
+            visit(value)
+    for value in world.dirty:
+        if isinstance(value, DictValue):
+            world.settle_keys(value)
+    dicts = {id(d): (d, dict(d.vals), sum(isinstance(new, Missing) for _, new in d.log))
+             for d in (*world._by_id.values(), *world.dirty) if isinstance(d, DictValue) and d.source is not None}
+    return _Unchanged([entry for entry in listed.values() if entry is not None], dicts, world.touches,
+                      len(ex.host_calls) + len(ex.front_calls), ex.recorder.state.snapshot())
+
+
+@dataclass(slots=True, eq=False)
+class _Unchanged:
+    """See `state_of`. An item that was still lazy when the first was made may be a Value in the second."""
+
+    entries: list[tuple[Value, tuple[Value, ...], Any]]
+    dicts: dict[int, tuple[DictValue, dict[Any, Any], int]]
+    touches: int
+    host_calls: int  # behind the graph and in front of it
+    modes: dict[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Unchanged):
+            return NotImplemented
+        mine = {id(value): (parts, count) for value, parts, count in self.entries}
+        for value, parts, count in other.entries:
+            found = mine.get(id(value))
+            if found is None or found[1] != count or not set(map(id, parts)) <= set(map(id, found[0])):
+                return False
+        for key, (written, values, deleted) in self.dicts.items():
+            _, old, deleted_before = other.dicts.get(key, (written, {}, 0))
+            same = (_same_entry(written, name, old.get(name), values.get(name)) for name, _ in written.log)
+            if deleted != deleted_before or not all(same):
+                return False
+        return (self.touches, self.host_calls, self.modes) == (other.touches, other.host_calls, other.modes)
+
+
+def _same_entry(of: DictValue, key: Any, old: Any, new: Any) -> bool:
+    """Whether a key of a dict from outside holds what it held before; what was not read then is known by its source."""
+    if isinstance(new, Missing) or new is None:
+        return isinstance(old, Missing) or old is None
+    if old is not None and not isinstance(old, Missing):
+        return new is old
+    return new.source is not None and new.source == item(of.source, key)
+
+
+# -- arguments ----------------------------------------------------------------------------------------------
+
+
+def _bind(names: tuple[str, ...], args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if len(args) > len(names) or not set(given) <= set(names) or len(given) < 3:
+        raise _refusal("unusual arguments")
+    return given
+
+
+def _items(ex: Executor, value: Value) -> list[Value]:
+    if not isinstance(value, (TupleValue, ListValue)):
+        raise _refusal("operands that are no tuple")
+    return [ex.world.force(item) for item in value.items]
+
+
+def _leaves(ex: Executor, value: Value) -> Iterator[Value]:
+    if isinstance(value, (TupleValue, ListValue)):
+        for item in value.items:
+            yield from _leaves(ex, ex.world.force(item))
+    elif isinstance(value, DictValue):
+        for _, item in ex.world.dict_items(value):
+            yield from _leaves(ex, item)
+    else:
+        yield value
+
+
+def _refusal(detail: str) -> GraphBreak:
+    return GraphBreak("higher_order", detail)

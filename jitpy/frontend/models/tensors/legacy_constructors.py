@@ -1,0 +1,75 @@
+"""`torch.Tensor(...)`, `torch.FloatTensor(...)` and their like: of sizes, of data, an array or another tensor, in the
+default dtype or that of their name, on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...breaks import GraphBreak
+from ...interpreter.calls import BUILTINS, builtin, call, record
+from ...polyfills.autograd import variable
+from ...values.base import FALSE, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
+from ..arrays.array_values import ArrayValue
+
+if TYPE_CHECKING:
+    from ...interpreter.interpreter import Executor
+
+
+def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
+    """`torch.Tensor` or one of its like, whose dtype is `fixed`."""
+
+    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        state = ex.recorder.state
+        dtype = fixed or state.default_dtype
+        if not kwargs and state.device_of_factories in (None, torch.device("cpu")):
+            if all(_is_size(arg) for arg in args):
+                return record(ex, torch.empty, args or [const(0)], {"dtype": const(dtype)})
+            if len(args) == 1:
+                found = _of_data(ex, args[0], dtype)
+                if found is not None:
+                    return found
+        raise GraphBreak("unsupported_call", f"torch.{cls.__name__}()")
+
+    return handler
+
+
+def _of_data(ex: Executor, data: Value, dtype: torch.dtype) -> Value | None:
+    if isinstance(data, TupleValue) and data.cls is torch.Size:
+        return record(ex, torch.empty, [data], {"dtype": const(dtype)})
+    if isinstance(data, (ListValue, TupleValue)):
+        return record(ex, torch.tensor, [data], {"dtype": const(dtype)})
+    if isinstance(data, TensorValue):
+        spec = data.traced.spec
+        if spec.dtype == dtype and spec.device.type == "cpu":
+            return record(ex, torch.ops.aten.alias.default, [data], {})
+    if isinstance(data, ArrayValue) and not data.is_scalar:
+        from ..arrays.array_operations import tensor_from_data
+
+        return tensor_from_data(ex, data, dtype)
+    return None
+
+
+def _is_size(value: Value) -> bool:
+    return isinstance(value, SymValue) or isinstance(value, ConstValue) and type(value.value) is int
+
+
+for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for name, dtype in {
+    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16, "ByteTensor": torch.uint8, "CharTensor": torch.int8, "ShortTensor": torch.int16,
+    "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
+}.items())):
+    BUILTINS[_cls] = _constructor(_cls, _dtype)
+
+
+@builtin(torch.autograd.Variable)
+def _make_variable(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`Variable(data)`, which is a tensor of the same memory with a history of its own."""
+    given = {**dict(zip(("data", "requires_grad"), args, strict=False)), **kwargs}
+    data, requires_grad = given.get("data"), given.get("requires_grad", FALSE)
+    if len(args) > 2 or given.keys() - {"data", "requires_grad"} or not isinstance(data, TensorValue) or \
+            not isinstance(requires_grad, ConstValue) or type(requires_grad.value) is not bool or \
+            requires_grad.value and not data.traced.dtype.is_floating_point:
+        raise GraphBreak("unsupported_call", "Variable()")
+    return call(ex, ex.world.const_object(variable), [], given)

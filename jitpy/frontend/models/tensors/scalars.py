@@ -1,0 +1,272 @@
+"""Numbers that the graph computes: `.item()` and its relatives, and Python arithmetic on the results."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import Node, Op, ScalarSpec
+
+from ....ir.algebra import sympy
+from ...capture.known_tensors import known_number
+from ...capture.traced import TracedScalar, TracedTensor, Uncapturable, UserError
+from .known_numbers import known_result, pinned_arguments, real_power
+
+if TYPE_CHECKING:
+    from ...capture.graph_builder import Recorder
+
+_aten = torch.ops.aten
+_Base = torch._C.TensorBase
+
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.neg,
+    operator.pos,
+    operator.abs,
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.invert,
+    operator.not_,
+    operator.lshift,
+    operator.rshift,
+    operator.pow,
+    float,
+    int,
+    bool,
+    complex,
+    abs,
+    min,
+    max,
+    round,
+    math.sqrt,
+    math.exp,
+    math.log,
+    math.log2,
+    math.log10,
+    math.log1p,
+    math.expm1,
+    math.sin,
+    math.cos,
+    math.tan,
+    math.tanh,
+    math.atan,
+    math.atan2,
+    math.floor,
+    math.ceil,
+    math.pow,
+    math.fabs,
+    math.isnan,
+    math.isinf,
+    math.isfinite,
+)
+
+
+def _op_name(function: Callable[..., Any]) -> str:
+    return f"py.{'math.' if function.__module__ == 'math' else ''}{function.__name__.strip('_')}"
+
+
+_OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host") for fn in _FUNCTIONS}
+
+
+REAL_POWER = Op("py.real_pow", real_power, kind="host")
+
+#: Sample values: no zero, so that division works.
+SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
+
+
+def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """See `Recorder.scalar_op`. Where a function cannot be part of the graph (the type of its result depends on the
+    numbers, it raises), known numbers are taken at their values and the result is a plain number; otherwise
+    Uncapturable."""
+    hint = recorder.sizes.hint
+    try:
+        known = known_result(function, args, hint)
+        return TracedScalar(_scalar_node(recorder, function, args), known)
+    except (Uncapturable, ArithmeticError, ValueError, TypeError):
+        if not all(_is_known(arg) for arg in args):
+            raise
+    name = getattr(function, "__name__", str(function))
+    what = f"{name}() of a number, {recorder.loc}"
+    numbers = [recorder.sizes.specialize(a, what) if isinstance(a, sympy.Basic) else a for a in args]
+    numbers = pinned_arguments(recorder, numbers, what) or numbers
+    try:
+        return function(*numbers)
+    except Exception as error:
+        raise UserError(error) from None
+
+
+def _is_known(arg: Any) -> bool:
+    return arg.known is not None if type(arg) is TracedScalar else type(arg) in SAMPLES or isinstance(arg, sympy.Basic)
+
+
+def _scalar_node(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+    op = _OPS.get(function)
+    name = getattr(function, "__name__", str(function))
+    if op is None:
+        raise Uncapturable("unsupported_call", f"{name} of a number that the graph computes")
+    samples = []
+    for arg in args:
+        if isinstance(arg, TracedScalar):
+            samples.append(SAMPLES[arg.kind])
+        elif type(arg) in SAMPLES:
+            samples.append(arg)
+        elif isinstance(arg, sympy.Basic):
+            samples.append(SAMPLES[int])
+        else:
+            raise Uncapturable(
+                "unsupported_call", f"{name} of a number that the graph computes and a {type(arg).__name__}"
+            )
+    kinds = {type(s) for s in samples}
+    if function is operator.pow and not _real_power(args) and kinds <= {int, float} and float in kinds:
+        op = REAL_POWER
+    elif function is operator.pow and not _real_power(args) or function in (min, max) and len(kinds) > 1:
+        raise Uncapturable("unsupported_call", f"the type of {name}'s result depends on the numbers")
+    try:
+        kind = type(function(*samples))
+    except (TypeError, ZeroDivisionError, ValueError) as error:
+        raise Uncapturable("exception", str(error)) from error
+    return recorder.graph.add(
+        op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc, grad_enabled=recorder.state.grad_enabled
+    )
+
+
+#: Ops that make as many elements as their numbers say.
+_NUMBERS_ARE_SIZES = frozenset(("aten::arange", "aten::range"))
+
+
+def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with computed numbers replaced by samples where their value cannot decide the result's size.
+
+    None if there is nothing to replace, or where sizes may depend on it.
+    """
+    if overload._schema.name in _NUMBERS_ARE_SIZES:
+        return None
+    replaced = False
+    result = list(args)
+    for index, (value, argument) in enumerate(zip(args, overload._schema.arguments, strict=False)):
+        if isinstance(value, Node) and isinstance(value.spec, ScalarSpec) and "number" in str(argument.type):
+            result[index] = SAMPLES[value.spec.kind]
+            replaced = True
+    return tuple(result) if replaced else None
+
+
+def _real_power(args: tuple[Any, ...]) -> bool:
+    """A power whose type does not depend on the numbers: a non-negative int as exponent (the type is the base's), or a
+    positive float as base (it is a float)."""
+    if len(args) != 2:
+        return False
+    base, exponent = args
+    return type(exponent) is int and exponent >= 0 or type(base) is float and base > 0
+
+
+def kind_of(dtype: torch.dtype) -> type:
+    """The Python type of an element."""
+    if dtype is torch.bool:
+        return bool
+    if dtype.is_floating_point:
+        return float
+    return complex if dtype.is_complex else int
+
+
+def item(recorder: Recorder, self: TracedTensor) -> Any:
+    """`self.item()`: a number that the graph computes, or one that is known already."""
+    if not recorder.sizes.equal(self.spec.numel, 1, "item()"):
+        raise UserError(
+            RuntimeError(f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
+        )
+    node = recorder.node(self)
+    known = known_number(recorder.sizes, node)
+    if known is not None:
+        return known
+    if self.dtype is torch.uint64:
+        raise Uncapturable("unsupported_value", "a number of a uint64 tensor: kernels take those of int64")
+    found = recorder.items.get(node)
+    if found is None:
+        found = recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
+        recorder.items[node] = found
+        recorder._journal.append(lambda: recorder.items.pop(node))
+    return found
+
+
+def _number(kind: type) -> Callable[..., Any]:
+    def handler(recorder: Recorder, self: TracedTensor) -> Any:
+        if not recorder.sizes.equal(self.spec.numel, 1, f"{kind.__name__}()"):
+            raise UserError(ValueError("only one element tensors can be converted to Python scalars"))
+        found = item(recorder, self)
+        if type(found) in SAMPLES:
+            try:
+                return kind(found)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise UserError(error) from None
+        is_kind = kind is (found.kind if type(found) is TracedScalar else int)
+        return found if is_kind else record_scalar_op(recorder, kind, (found,))
+
+    return handler
+
+
+def _truth(recorder: Recorder, self: TracedTensor) -> Any:
+    count = self.spec.numel
+    if not recorder.sizes.equal(count, 1, "bool()"):
+        what = "no values" if recorder.sizes.equal(count, 0, "bool()") else "more than one value"
+        raise UserError(RuntimeError(f"Boolean value of Tensor with {what} is ambiguous"))
+    return _number(bool)(recorder, self)
+
+
+def _as_index(recorder: Recorder, self: TracedTensor) -> Any:
+    dtype = self.dtype
+    if dtype.is_floating_point or dtype.is_complex or not recorder.sizes.equal(self.spec.numel, 1, "an index"):
+        raise UserError(TypeError("only integer tensors of a single element can be converted to an index"))
+    return _number(int)(recorder, self)
+
+
+#: Elements of a tensor that `tolist()` makes numbers of.
+_LIST_LIMIT = 1024
+
+
+def _tolist(recorder: Recorder, self: TracedTensor) -> Any:
+    if recorder.state.transforms:
+        raise Uncapturable("transform", "tolist() in a function that is transformed")
+    shape = self.shape
+    if not all(type(s) is int for s in shape):
+        raise Uncapturable("dynamic_shape", "tolist() of a tensor with symbolic sizes")
+    if self.spec.numel > _LIST_LIMIT:
+        raise Uncapturable("unsupported_call", f"tolist() of {self.spec.numel} elements")
+    if not shape:
+        return item(recorder, self)
+    return [_tolist(recorder, recorder.record(_aten.select.int, (self, 0, i), {})) for i in range(shape[0])]
+
+
+def _is_nonzero(recorder: Recorder, input: TracedTensor) -> Any:
+    return _truth(recorder, input)
+
+
+scalar_methods: dict[Any, Callable[..., Any]] = {
+    _Base.item: item,
+    _Base.__float__: _number(float),
+    _Base.__int__: _number(int),
+    _Base.__complex__: _number(complex),
+    _Base.__bool__: _truth,
+    _Base.__index__: _as_index,
+    _Base.tolist: _tolist,
+    _Base.is_nonzero: _is_nonzero,
+    torch.is_nonzero: _is_nonzero,
+}
+for _name, _fn in (("__long__", _number(int)), ("__nonzero__", _truth)):
+    if hasattr(_Base, _name):
+        scalar_methods[getattr(_Base, _name)] = _fn

@@ -1,0 +1,672 @@
+"""The modes of torch as the traced program sees them, and the functions that read and set them.
+
+`TorchState` starts as a copy of the process's modes, under a guard; setting a mode while tracing changes the copy
+only, and the executor replays what changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from jitpy.ir import interrupts
+
+from ...capture.traced import Uncapturable, UserError
+from ...guards.guard_set import GuardSet, TorchStateGuard
+from ...guards.source import constant
+from .default_devices import DeviceContexts, FunctionModes, apply_contexts, function_modes
+
+_NAMES = (
+    "grad_enabled",
+    "inference_mode",
+    "default_dtype",
+    "deterministic",
+    "default_device",
+    "device_contexts",
+    "autocast_cache_enabled",
+    "autocast_nesting",
+    "hooks_registered",
+    "attention",
+    "generator_writes",
+)
+
+#: Device types whose autocast mode is tracked.
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastState:
+    """Autocast for one device type."""
+
+    enabled: bool
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastNesting:
+    """Regions of autocast entered and left since the start of the frame.
+
+    Torch forgets the weights that it has cast where the outermost region ends, or where it is told to.
+    """
+
+    #: regions that were open when the frame was traced; nothing that is replayed depends on it
+    open: int
+    #: regions entered less those left
+    depth: int = 0
+    #: the least depth there was: how many of the regions that were open at the start have ended
+    floor: int = 0
+    forgotten: bool = False
+
+
+class TorchState:
+    """Modes that change what torch calls do.
+
+    grad_enabled, inference_mode, default_dtype, deterministic, default_device (what `torch.set_default_device` was
+    told, None for nothing), device_contexts (of `with torch.device(...)`), autocast (device type -> AutocastState),
+    autocast_cache_enabled, autocast_nesting, hooks_registered, attention.
+
+    `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
+    """
+
+    def __init__(self, guards: GuardSet, journal: list[Callable[[], None]]) -> None:
+        self._journal = journal
+        self.grad_enabled = torch.is_grad_enabled()
+        #: how often the program has asked whether grad mode is on, or whether a tensor requires grad
+        self.grad_questions = 0
+        #: how often code has asked for grad mode or autocast, but for torch's own blocks of these
+        self.mode_questions = 0
+        self.inference_mode = torch.is_inference_mode_enabled()
+        self.default_dtype = torch.get_default_dtype()
+        self.deterministic = torch.are_deterministic_algorithms_enabled()
+        #: torch-function modes at the start of the frame
+        self.function_modes: FunctionModes = function_modes()
+        self.default_device = self.function_modes.default_device
+        self.device_contexts = DeviceContexts()
+        self.autocast = {
+            kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in _AUTOCAST_DEVICES
+        }
+        self.autocast_cache_enabled = torch.is_autocast_cache_enabled()
+        self.autocast_nesting = AutocastNesting(torch.autocast_increment_nesting() - 1)
+        torch.autocast_decrement_nesting()
+        #: which kernels scaled_dot_product_attention may be; under a guard once it matters: see `guard_attention`
+        self.attention = attention_switches()
+        #: handles of hooks that were made since the start of the frame: torch numbers them
+        self.hooks_registered = 0
+        #: how often a generator was seeded or given a state: nodes do that, and what may not have effects looks here
+        self.generator_writes = 0
+        #: seeds that generators were given since the start of the frame, where they are known
+        self.seeds: dict[torch.Generator, int] = {}
+        #: how many transforms of torch.func the function that is being traced is under
+        self.transforms = 0
+        #: whether the innermost of them is vmap
+        self.batched = False
+        #: whether torch calls mean something else here, so that none can be captured
+        self.is_foreign = _is_foreign(self)
+        self.initial = self.snapshot()
+        guards.add(None, "state", current_state_guard())
+        if self.function_modes.contexts:
+            guards.add(constant(torch, "torch"), "python", self.function_modes, "with torch.device(...)")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Every mode by name."""
+        return {**{name: getattr(self, name) for name in _NAMES}, "autocast": dict(self.autocast)}
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a mode for the calls that follow. ValueError for a name that is no mode."""
+        if name not in _NAMES and name != "autocast":
+            raise ValueError(f"no torch mode {name!r}; the modes are: {', '.join((*_NAMES, 'autocast'))}")
+        before = getattr(self, name)
+        self._journal.append(lambda: setattr(self, name, before))
+        setattr(self, name, value)
+
+    def set_seeds(self, seeds: dict[torch.Generator, int]) -> None:
+        """What is known of the seeds of generators from here on."""
+        before = self.seeds
+        self._journal.append(lambda: setattr(self, "seeds", before))
+        self.seeds = seeds
+
+    def changes(self) -> dict[str, Any]:
+        """The modes that differ from those at the start of the frame."""
+        return {name: value for name, value in self.snapshot().items()
+                if value != self.initial[name] and name != "generator_writes"}
+
+    def key(self) -> tuple[Any, ...]:
+        """What a cached recording depends on, as a hashable."""
+        return (
+            self.grad_enabled,
+            self.inference_mode,
+            self.default_dtype,
+            self.deterministic,
+            *self.autocast.values(),
+        )
+
+    @property
+    def open_contexts(self) -> tuple[torch.device, ...]:
+        """The devices of the blocks of `with torch.device(...)` that are open, the innermost last."""
+        outer = self.function_modes.contexts
+        return (*outer[: len(outer) - self.device_contexts.left], *self.device_contexts.entered)
+
+    @property
+    def device_of_factories(self) -> torch.device | None:
+        """Where factories make tensors that are told no device; None for the CPU by nobody's choice."""
+        contexts = self.open_contexts
+        return contexts[-1] if contexts else self.default_device
+
+    @property
+    def autocast_enabled(self) -> bool:
+        """Whether autocast is on for any device type."""
+        return any(state.enabled for state in self.autocast.values())
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the process run under this state for a block (casts are not cached); signal handlers wait."""
+        with interrupts.held(), contextlib.ExitStack() as stack:
+            if self.inference_mode != torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(self.inference_mode))
+            stack.enter_context(_restored_grad_mode())
+            torch._C._set_grad_enabled(self.grad_enabled)
+            for kind, state in self.autocast.items():
+                if state.enabled or torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, state.dtype, state.enabled, cache_enabled=False))
+            if self.default_dtype != torch.get_default_dtype():
+                before = torch.get_default_dtype()
+                torch.set_default_dtype(self.default_dtype)
+                stack.callback(torch.set_default_dtype, before)
+            yield
+
+
+def _is_foreign(state: TorchState) -> bool:
+    """Whether torch-function modes (other than default devices), dispatch modes, torch.func transforms, forward-mode
+    gradients or an op's own implementation (below autograd) stand between a torch call and what it normally does; or
+    whether grad mode is on in inference mode, where nothing has a history."""
+    below_autograd = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
+    return (
+        state.function_modes.others > 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or below_autograd and not state.inference_mode
+        or state.inference_mode and state.grad_enabled
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
+@contextlib.contextmanager
+def _restored_grad_mode() -> Iterator[None]:
+    before = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def current_state_guard() -> TorchStateGuard:
+    """The process's present modes as a guard's argument."""
+    device = torch.utils._device.CURRENT_DEVICE
+    return TorchStateGuard(
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_DEVICES),
+        torch.are_deterministic_algorithms_enabled(),
+        None if device is None else str(device),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+        torch.autograd.forward_ad._current_level >= 0,
+    )
+
+
+# -- functions that read or set modes: (recorder, args, kwargs) -> payload
+
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+torch_state_functions: dict[Any, Handler] = {}
+
+
+def _handles(*functions: Any) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for function in functions:
+            torch_state_functions[function] = handler
+        return handler
+
+    return register
+
+
+def _constant(value: Any, *functions: Any) -> None:
+    for function in functions:
+        torch_state_functions[function] = lambda recorder, args, kwargs: value
+
+
+def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, default: Any = None) -> Any:
+    return args[index] if len(args) > index else kwargs.get(name, default)
+
+
+@_handles(torch.is_grad_enabled)
+def _is_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    recorder.state.grad_questions += 1
+    return recorder.state.grad_enabled
+
+
+@_handles(torch._C._set_grad_enabled)
+def _set_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    enabled = args[0]
+    if not isinstance(enabled, bool):
+        raise Uncapturable("unsupported_call", "grad mode set to something that is no bool")
+    if enabled and recorder.state.inference_mode:
+        raise Uncapturable("unsupported_call", "grad mode on in inference mode: what that makes has no history")
+    recorder.state.set("grad_enabled", enabled)
+
+
+@_handles(torch.is_inference_mode_enabled)
+def _is_inference_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.inference_mode
+
+
+@_handles(torch.get_default_dtype)
+def _get_default_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.default_dtype
+
+
+@_handles(torch.is_autocast_enabled)
+def _is_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    kind = _arg(args, kwargs, 0, "device_type", "cuda")
+    if kind in _AUTOCAST_DEVICES or not isinstance(kind, str):
+        return recorder.state.autocast[_autocast_device(kind)].enabled
+    enabled = torch.is_autocast_enabled(kind)
+    recorder.guards.add(constant(torch, "torch"), "python", _Autocasts(kind, enabled), f"autocast on {kind!r}")
+    return enabled
+
+
+class _Autocasts:
+    """Guard predicate: whether autocast is on for devices that graphs are never made for."""
+
+    def __init__(self, kind: str, enabled: bool) -> None:
+        self.kind = kind
+        self.enabled = enabled
+
+    def __call__(self, module: Any) -> bool:
+        return bool(torch.is_autocast_enabled(self.kind)) == self.enabled
+
+
+@_handles(torch.is_autocast_cpu_enabled)
+def _is_autocast_cpu_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast["cpu"].enabled
+
+
+@_handles(torch.get_autocast_dtype)
+def _get_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type"))].dtype
+
+
+@_handles(torch.get_autocast_gpu_dtype)
+def _get_autocast_gpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast["cuda"].dtype
+
+
+@_handles(torch.get_autocast_cpu_dtype)
+def _get_autocast_cpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return recorder.state.autocast["cpu"].dtype
+
+
+def _autocast_device(kind: Any) -> str:
+    if kind not in _AUTOCAST_DEVICES:
+        raise Uncapturable("unsupported_call", f"autocast on {kind!r}")
+    return kind
+
+
+def _change_autocast(recorder: Any, kind: Any, **changes: Any) -> None:
+    kind = _autocast_device(kind)
+    before = recorder.state.autocast[kind]
+    after = AutocastState(changes.get("enabled", before.enabled), changes.get("dtype", before.dtype))
+    recorder.state.set("autocast", {**recorder.state.autocast, kind: after})
+
+
+@_handles(torch.set_autocast_enabled)
+def _set_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    if len(args) + len(kwargs) == 1:
+        args = ("cuda", *args)
+    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), enabled=bool(_arg(args, kwargs, 1, "enabled")))
+
+
+@_handles(torch.set_autocast_dtype)
+def _set_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
+    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), dtype=_arg(args, kwargs, 1, "dtype"))
+
+
+@_handles(torch.is_autocast_cache_enabled)
+def _is_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.autocast_cache_enabled
+
+
+@_handles(torch.set_autocast_cache_enabled)
+def _set_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+    recorder.state.set("autocast_cache_enabled", bool(args[0]))
+
+
+@_handles(torch.autocast_increment_nesting)
+def _autocast_increment_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
+    nesting = recorder.state.autocast_nesting
+    recorder.state.set("autocast_nesting", replace(nesting, depth=nesting.depth + 1))
+    return nesting.open + nesting.depth + 1
+
+
+@_handles(torch.autocast_decrement_nesting)
+def _autocast_decrement_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
+    nesting = recorder.state.autocast_nesting
+    depth = nesting.depth - 1
+    recorder.state.set("autocast_nesting", replace(nesting, depth=depth, floor=min(depth, nesting.floor)))
+    return nesting.open + depth
+
+
+@_handles(torch.clear_autocast_cache)
+def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
+    nesting = recorder.state.autocast_nesting
+    if nesting.open + nesting.depth != 0:  # else the last region has just ended, which says it already
+        recorder.state.set("autocast_nesting", replace(nesting, forgotten=True))
+
+
+# -- kernels of scaled_dot_product_attention
+
+#: Names of the kernels among torch's functions, and those that CPUs have.
+KERNELS = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+_ON_CPUS = ("flash", "math")
+_READERS = tuple(getattr(torch._C, f"_get_{name}_sdp_enabled") for name in KERNELS)
+_WRITERS = tuple(getattr(torch._C, f"_set_sdp_use_{name}") for name in KERNELS)
+
+#: Whether each of them is allowed. The order in which torch tries them is no part of it: torch settles that at a
+#: process's first attention on a GPU, and all that it decides is which of the kernels that fit runs.
+AttentionSwitches = tuple[bool, ...]
+
+
+def attention_switches() -> AttentionSwitches:
+    """Which kernels the process allows now."""
+    return tuple([read() for read in _READERS])
+
+
+def set_attention_switches(switches: AttentionSwitches) -> None:
+    """Have the process allow these kernels."""
+    for write, flag in zip(_WRITERS, switches, strict=True):
+        write(flag)
+
+
+def guard_attention(recorder: Any, device: str = "") -> None:
+    """What is captured is for the kernels that are allowed where the frame starts."""
+    initial = zip(KERNELS, recorder.state.initial["attention"], strict=True)
+    asked = _ON_CPUS if device == "cpu" else KERNELS
+    recorder.guards.add(None, "attention", tuple((name, allowed) for name, allowed in initial if name in asked),
+                        "the kernels that scaled_dot_product_attention may be")
+
+
+def _attention_switch(place: int) -> None:
+    def read(recorder: Any, args: Any, kwargs: Any) -> bool:
+        guard_attention(recorder)
+        return recorder.state.attention[place]
+
+    def write(recorder: Any, args: Any, kwargs: Any) -> None:
+        if len(args) != 1 or kwargs or not isinstance(args[0], bool):
+            raise Uncapturable("unsupported_call", "a switch of attention's kernels set to something that is no bool")
+        guard_attention(recorder)
+        allowed = recorder.state.attention
+        recorder.state.set("attention", (*allowed[:place], args[0], *allowed[place + 1:]))
+
+    torch_state_functions[_READERS[place]] = read
+    torch_state_functions[_WRITERS[place]] = write
+
+
+for _place in range(len(KERNELS)):
+    _attention_switch(_place)
+
+
+@_handles(torch.get_default_device)
+def _get_default_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
+    device = recorder.state.device_of_factories or torch.device("cpu")
+    if device.index is None and device.type not in ("cpu", "meta"):
+        raise Uncapturable("gpu_state", "the current device")
+    return device
+
+
+@_handles(torch.set_default_device)
+def _set_default_device(recorder: Any, args: Any, kwargs: Any) -> None:
+    device = _arg(args, kwargs, 0, "device")
+    if not isinstance(device, (str, torch.device, type(None))):
+        raise Uncapturable("unsupported_call", "a default device that is neither a device nor its name")
+    if recorder.state.open_contexts or recorder.state.function_modes.contexts:
+        raise Uncapturable("unsupported_call", "the default device set in a block of `with torch.device(...)`")
+    try:
+        recorder.state.set("default_device", None if device is None else torch.device(device))
+    except RuntimeError as error:
+        raise UserError(error) from None
+
+
+@_handles(torch.device.__enter__)
+def _enter_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
+    contexts, device = recorder.state.device_contexts, args[0]
+    recorder.state.set("device_contexts", replace(contexts, entered=(*contexts.entered, device)))
+    return device
+
+
+@_handles(torch.device.__exit__)
+def _leave_device(recorder: Any, args: Any, kwargs: Any) -> None:
+    state = recorder.state
+    contexts = state.device_contexts
+    if contexts.entered:
+        left = replace(contexts, entered=contexts.entered[:-1])
+    elif state.open_contexts:
+        left = replace(contexts, left=contexts.left + 1)
+    else:
+        raise Uncapturable("unsupported_call", "the end of a block of `with torch.device(...)` that did not begin")
+    state.set("device_contexts", left)
+
+
+@_handles(torch.set_default_dtype, torch._C._set_default_dtype)
+def _set_default_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
+    dtype = _arg(args, kwargs, 0, "d")
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise Uncapturable("unsupported_call", "a default dtype that torch may refuse")
+    recorder.state.set("default_dtype", dtype)
+
+
+@_handles(torch.are_deterministic_algorithms_enabled)
+def _deterministic(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.deterministic
+
+
+def _of_process(*functions: Any) -> None:
+    """Questions about the machine and the build, whose answers do not change while a process runs."""
+    for function in functions:
+        torch_state_functions[function] = lambda recorder, args, kwargs, f=function: f(*args, **kwargs)
+
+
+_of_process(
+    torch._C._get_privateuse1_backend_name,
+    torch._C._is_autocast_available,
+    torch.amp.is_autocast_available,
+    torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.cuda.is_bf16_supported,
+    torch.accelerator.current_accelerator,
+    torch.cuda.amp.common.amp_definitely_not_available,
+)
+
+
+class _Answers:
+    """Guard predicate: a question about the process has the same answer."""
+
+    def __init__(self, question: Callable[[], Any], answer: Any) -> None:
+        self.question = question
+        self.answer = answer
+
+    def __call__(self, module: Any) -> bool:
+        return bool(self.question() == self.answer)
+
+
+def _of_settings(*questions: Callable[[], Any]) -> None:
+    """Questions about settings that no traced code changes: the functions that do break the graph."""
+
+    def ask(recorder: Any, args: Any, kwargs: Any, question: Callable[[], Any]) -> Any:
+        if args or kwargs:
+            raise Uncapturable("unsupported_call", f"{question.__name__} with arguments")
+        answer = question()
+        recorder.guards.add(constant(torch, "torch"), "python", _Answers(question, answer), question.__name__)
+        return answer
+
+    for question in questions:
+        torch_state_functions[question] = functools.partial(ask, question=question)
+
+
+_of_settings(
+    torch.get_num_threads,
+    torch.is_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled,
+    torch._C._get_float32_matmul_precision,
+    torch._C._get_deterministic_algorithms_warn_only,
+    torch._C._get_deterministic_fill_uninitialized_memory,
+    torch._C._get_qengine,
+    torch._C._get_cudnn_enabled,
+    torch._C._get_cudnn_benchmark,
+    torch._C._get_cudnn_deterministic,
+    torch._C._get_cudnn_allow_tf32,
+    torch._C._get_cublas_allow_tf32,
+    torch._C._get_mkldnn_enabled,
+    torch.distributed.is_available,
+    *([torch.distributed.is_initialized] if torch.distributed.is_available() else ()),
+)
+
+
+def refuses(reason: str, detail: str, *functions: Any) -> None:
+    """Functions that break the graph."""
+
+    def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
+        raise Uncapturable(reason, detail)
+
+    for function in functions:
+        torch_state_functions[function] = handler
+
+
+refuses(
+    "rng_state",
+    "the state of a GPU's random generator is read or set",
+    torch.cuda.get_rng_state,
+    torch.cuda.get_rng_state_all,
+    torch.cuda.set_rng_state,
+    torch.cuda.set_rng_state_all,
+    torch.cuda.manual_seed,
+    torch.cuda.manual_seed_all,
+    torch.cuda.seed,
+    torch.cuda.initial_seed,
+)
+refuses(
+    "gpu_state",
+    "the host waits for the GPU",
+    torch.cuda.synchronize,
+    torch.accelerator.synchronize,
+)
+refuses(
+    "gpu_state",
+    "the current stream or device",
+    torch.cuda.current_stream,
+    torch.cuda.default_stream,
+    torch.cuda.set_stream,
+    torch.cuda.stream,
+    torch.cuda.StreamContext.__enter__,
+    torch.cuda.StreamContext.__exit__,
+    torch.cuda.current_device,
+    torch.cuda.set_device,
+    torch.cuda.device.__enter__,
+    torch.cuda.device.__exit__,
+    torch.cuda.is_current_stream_capturing,
+)
+refuses(
+    "gpu_state",
+    "the allocator of the GPU's memory",
+    torch.cuda.empty_cache,
+    torch.cuda.mem_get_info,
+    torch.cuda.memory_allocated,
+    torch.cuda.max_memory_allocated,
+    torch.cuda.memory_reserved,
+    torch.cuda.max_memory_reserved,
+    torch.cuda.memory_stats,
+    torch.cuda.reset_peak_memory_stats,
+)
+refuses(
+    "unsupported_call",
+    "a process-wide mode is set",
+    torch.use_deterministic_algorithms,
+)
+
+_constant(True, torch.compiler.is_dynamo_compiling)
+_constant(
+    False,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch._C._is_tracing,
+    torch.compiler.is_exporting,
+)
+_constant(None, torch._C._get_tracing_state)
+_constant(True, torch._C._is_torch_function_enabled)
+_constant(
+    False,
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+
+
+@_handles(torch._C._is_torch_function_mode_enabled)
+def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return _function_modes(recorder, args, kwargs) > 0
+
+
+@_handles(torch._C._len_torch_function_stack)
+def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+    state = recorder.state
+    return state.function_modes.others + len(state.open_contexts) + (state.default_device is not None)
+
+
+@_handles(torch._C._are_functorch_transforms_active)
+def _functorch_transforms(recorder: Any, args: Any, kwargs: Any) -> bool:
+    return recorder.state.transforms > 0  # the program's own: under others nothing is captured
+
+
+@_handles(torch._C._len_torch_dispatch_stack)
+def _dispatch_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+    return torch._C._len_torch_dispatch_stack()  # under the state guard
+
+
+def apply_change(name: str, value: Any) -> None:
+    """Give a mode of the process the value that it has at this point of the traced program (run by compiled code)."""
+    if name == "grad_enabled":
+        torch._C._set_grad_enabled(value)
+    elif name == "default_dtype":
+        torch.set_default_dtype(value)
+    elif name == "default_device":
+        torch.set_default_device(value)
+    elif name == "device_contexts":
+        apply_contexts(value)
+    elif name == "deterministic":
+        torch.use_deterministic_algorithms(value)
+    elif name == "autocast":
+        for device, state in value.items():
+            torch.set_autocast_enabled(device, state.enabled)
+            torch.set_autocast_dtype(device, state.dtype)
+    elif name == "autocast_cache_enabled":
+        torch.set_autocast_cache_enabled(value)
+    elif name == "attention":
+        set_attention_switches(value)
+    elif name == "hooks_registered":
+        torch.utils.hooks.RemovableHandle.next_id += value
+    elif name == "autocast_nesting":
+        if value.forgotten:
+            torch.clear_autocast_cache()
+        for _ in range(-value.floor):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        for _ in range(value.depth - value.floor):
+            torch.autocast_increment_nesting()
+    else:
+        raise RuntimeError(f"the torch mode {name!r} was changed by traced code and cannot be replayed")

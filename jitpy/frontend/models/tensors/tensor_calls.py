@@ -1,0 +1,275 @@
+"""Calls of torch functions: which Python callables are torch ops, and how a call reaches the recorder.
+
+A call is tried in this order: functions about modes and metadata (answered while tracing), shortcuts that go straight
+to table ops, and the derived path, which runs the function on shadows (`shadow.py`).
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import NotCovered
+
+from ....ir.algebra import sympy
+from ...capture import derived_calls, fast_calls
+from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError
+from ...interpreter.arity import accepts
+from . import attention_calls as attention  # noqa: F401  (random_state registers its functions)
+from . import foreach
+from .batch_norm_modules import batch_norm
+from .checked_values import checked_functions
+from .computed_sizes import as_sizes, has_computed_int
+from .constructors import CONSTRUCTORS
+from .default_devices import with_default_device
+from .recurrent_modules import RECURRENT
+from .scalars import item, scalar_methods
+from .state import torch_state_functions
+from .tensor_attributes import metadata_methods
+from .tensor_indexing import getitem, setitem
+
+if TYPE_CHECKING:
+    from ...capture.graph_builder import Recorder
+
+_MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
+
+#: Python functions of torch that are recorded whole: their bodies do nothing that a program can see but call ATen.
+PYTHON_FUNCTIONS: set[Any] = {
+    torch.functional.einsum,
+    torch.functional.split,
+    torch.functional.norm,
+    torch.functional.meshgrid,
+    torch.functional.broadcast_tensors,
+    torch.functional.cdist,
+    torch.functional.tensordot,
+    torch.functional.block_diag,
+    torch.functional.atleast_1d,
+    torch.functional.atleast_2d,
+    torch.functional.atleast_3d,
+    torch.functional.cartesian_prod,
+    torch.functional.chain_matmul,
+    torch.functional.stft,
+    torch.functional.lu,
+    torch.functional.unravel_index,
+    torch.functional.broadcast_shapes,
+    torch.Tensor.split,
+    torch.Tensor.norm,
+    torch.Tensor.stft,
+    torch.Tensor.__rlshift__,
+    torch.Tensor.__rrshift__,
+    torch.Tensor.__ipow__,
+    torch.Tensor.lu,
+    torch.Tensor.unflatten,
+    torch.Tensor.__contains__,
+    torch.nn.functional.grid_sample,
+}
+
+
+def is_torch_callable(fn: Any) -> bool:
+    """Whether `Recorder.call` takes `fn`."""
+    try:
+        fn = _unwrapped(fn)
+        if fn in torch_state_functions or fn in _HANDLERS or fn in _SHORTCUTS or fn in PYTHON_FUNCTIONS:
+            return True
+    except TypeError:
+        return False
+    return _is_aten(fn)
+
+
+def is_user_op(fn: Any) -> bool:
+    """Whether this is an operator whose kernel is not torch's own: it may raise anything."""
+    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
+        ("aten.", "prims.", "prim.")
+    )
+
+
+def writes(fn: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
+    """Whether an operator, or an overload of it, changes an argument, or is there for other effects."""
+    overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]
+    return any(one._schema.is_mutable or not one._schema.returns for one in overloads)
+
+
+def _unwrapped(fn: Any) -> Any:
+    """torch.compile, once imported, wraps some functions of torch (`torch.manual_seed`): the original."""
+    inner = getattr(fn, "__wrapped__", None)
+    return inner if inner in torch_state_functions else fn
+
+
+def _is_aten(fn: Any) -> bool:
+    if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return issubclass(torch.Tensor, fn.__objclass__) and fn.__objclass__ is not object
+    if isinstance(fn, types.BuiltinFunctionType):
+        owner = fn.__self__
+        if isinstance(owner, types.ModuleType):
+            return owner.__name__ in _MODULES or owner.__name__ == "torch" or fn in _TORCH_BUILTINS
+        return (
+            owner is torch._C._VariableFunctions
+            or getattr(owner, "__name__", "") == "_VariableFunctionsClass"
+            or fn in _TORCH_BUILTINS
+        )
+    return False
+
+
+_TORCH_BUILTINS = frozenset(
+    value
+    for module in (torch._C._nn, torch._C._VariableFunctions, torch._C._linalg, torch._C._fft, torch._C._special)
+    for value in (getattr(module, name) for name in dir(module))
+    if isinstance(value, types.BuiltinFunctionType)
+)
+
+
+def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """See `Recorder.call`."""
+    kwargs = with_default_device(fn, kwargs, recorder.state.device_of_factories)
+    if kwargs.get("requires_grad") is True:  # a factory makes a leaf
+        made = dispatch(recorder, fn, args, {name: value for name, value in kwargs.items() if name != "requires_grad"})
+        recorder.bets.begin(made)
+        return made
+    if type(fn) is types.FunctionType:
+        fn = _unwrapped(fn)
+    handler = _HANDLERS.get(fn)
+    if handler is not None:
+        try:
+            return handler(recorder, *args, **kwargs)
+        except TypeError as error:
+            if accepts(handler, 1 + len(args), tuple(kwargs)):
+                raise
+            raise Uncapturable("unsupported_call", str(error)) from None  # eager's own words
+    handler = torch_state_functions.get(fn)
+    if handler is not None:
+        return handler(recorder, args, kwargs)
+    name = foreach.foreach_name(fn)
+    if name is not None:
+        result = foreach.run(recorder, name, args, kwargs)
+        if result is not DECLINED:
+            return result
+    return record_call(recorder, fn, args, kwargs)
+
+
+def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a call of an op: by a shortcut, else on the derived path."""
+    state = recorder.state
+    args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
+    args, kwargs = _with_numbers(recorder, fn, args, kwargs)
+    if fn in _NUMBERS_ARE_SIZES and (has_computed_int(args) or has_computed_int(kwargs)):
+        args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
+    if fn is attention.ATTENTION and attention.is_chosen(state):
+        return attention.with_other_kernels(recorder, args, kwargs, _record_call)
+    return _record_call(recorder, fn, args, kwargs)
+
+
+def _record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    state = recorder.state
+    mark = recorder.checkpoint()  # behind the nodes of numbers that were asked for
+    computed = has_computed_int(args) or has_computed_int(kwargs)
+    given = args, kwargs
+    whole = fn is attention.ATTENTION and attention.is_on_gpu(args, kwargs)
+    if whole:
+        args, kwargs = attention.prepared(recorder, args, kwargs)
+    if whole or not state.autocast_enabled:
+        result = _shortcut(recorder, fn, args, kwargs)
+        if result is not DECLINED:
+            return result
+        recorder.rollback(mark)
+        if computed:
+            # an int that the graph computes, where torch takes a size
+            result = _shortcut(recorder, fn, as_sizes(recorder, args), as_sizes(recorder, kwargs))
+            if result is not DECLINED:
+                return result
+            recorder.rollback(mark)
+    args, kwargs = given
+    if computed:
+        args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
+    return derived_calls.run(recorder, fn, args, kwargs)
+
+
+def _with_numbers(
+    recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """torch's bindings take a tensor of one element where only a number can be meant: its `item()`."""
+
+    def convert(value: Any) -> Any:
+        is_number = type(value) is TracedTensor and not value.ndim and not value.spec.requires_grad
+        return item(recorder, value) if is_number else value
+
+    if fn in _NUMBERS_ARE_SIZES:
+        args = tuple([convert(a) for a in args])
+    if any(type(v) is TracedTensor for v in kwargs.values()):
+        kwargs = {k: convert(v) if _is_number(fn, k) else v for k, v in kwargs.items()}
+    return args, kwargs
+
+
+def _is_number(fn: Any, keyword: str) -> bool:
+    name = getattr(fn, "__name__", "").removesuffix("_")
+    return (
+        keyword in ("alpha", "beta")
+        or keyword == "value" and name in ("addcmul", "addcdiv")
+        or keyword in ("start", "end", "step") and fn in _NUMBERS_ARE_SIZES
+    )
+
+
+def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    shortcut = _SHORTCUTS.get(fn)
+    if shortcut is None:
+        return fast_calls.run(recorder, fn, args, kwargs)
+    try:
+        return shortcut(recorder, *args, **kwargs)
+    except NotCovered:
+        return DECLINED
+    except (Uncapturable, UserError, AssertionError):
+        raise
+    except Exception:
+        return DECLINED  # the derived path raises eager's error, if it is one
+
+
+def _sizes_in_tensors(
+    recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with one-element tensors as numbers where torch reads a size out of them: beside ints in a list, and
+    among the arguments of functions that take sizes one by one."""
+    first = _FIRST_SIZE.get(fn, len(args))
+
+    def convert(value: Any, is_size: bool) -> Any:
+        kind = type(value)
+        if kind is TracedTensor and is_size and not value.shape and value.dtype in (torch.int64, torch.int32):
+            return item(recorder, value)
+        if (kind is tuple or kind is list) and any(type(v) is TracedTensor for v in value):
+            beside_ints = is_size or any(type(v) is int or isinstance(v, sympy.Basic) for v in value)
+            return kind([convert(v, True) for v in value]) if beside_ints else value
+        return value
+
+    if first == len(args) and not any(type(a) is tuple or type(a) is list for a in (*args, *kwargs.values())):
+        return args, kwargs
+    return tuple([convert(a, i >= first) for i, a in enumerate(args)]), {
+        name: convert(value, False) for name, value in kwargs.items()}
+
+
+#: Functions that take sizes as arguments of their own: the position of the first.
+_FIRST_SIZE: dict[Any, int] = {
+    **dict.fromkeys((torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn), 0),
+    **dict.fromkeys((getattr(torch._C.TensorBase, name) for name in (
+        "view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_empty")), 1),
+}
+
+#: Factories whose Python numbers decide the size of the result.
+_NUMBERS_ARE_SIZES = frozenset({torch.arange, torch.range, torch.ops.aten.arange, torch.ops.aten.arange.default,
+                                torch.ops.aten.arange.start, torch.ops.aten.arange.start_step})
+
+_HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods, **checked_functions}
+
+_SHORTCUTS: dict[Any, Any] = {
+    torch._C.TensorBase.__getitem__: getitem,
+    torch._C.TensorBase.__setitem__: setitem,
+    operator.getitem: getitem,
+    operator.setitem: setitem,
+    **CONSTRUCTORS,
+    **RECURRENT,
+    torch.batch_norm: batch_norm,
+}
+
+__all__ = ["PYTHON_FUNCTIONS", "dispatch", "is_torch_callable"]

@@ -1,0 +1,98 @@
+"""Branches on flags and counters: tensors of one element from outside (`if self.initialised:`, `if self.steps == 0:`),
+and what such a tensor counts (`for i in range(steps):`, `layers[k]`).
+
+What the program asks is a guard, evaluated when a call begins, as long as the graph has not written to the tensor.
+Each answer is compiled for itself, without a break. Where a place has given many answers, it is left to breaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitpy.ir import INPUT, Node
+
+from ...capture.traced import TracedScalar
+from ...guards.observations import MANY
+
+if TYPE_CHECKING:
+    from ...interpreter.interpreter import Executor
+
+#: What a question may be made of. No arithmetic: a counter that goes on in a loop would ask another question each time.
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_STEPS = frozenset({
+    "aten.item.default", "aten._to_copy.default", "aten.detach.default", "aten.all.default", "aten.any.default",
+    "aten.logical_not.default", "aten.remainder.Scalar", "aten.view.default", "aten.select.int", "aten.squeeze.default",
+    "py.bool", "py.int", "py.float", "py.mod", "py.not", "py.not_",
+    *(f"aten.{name}.Scalar" for name in _COMPARISONS), *(f"py.{name}" for name in _COMPARISONS),
+})
+
+#: How many truth values code is compiled for, over all questions about one tensor.
+_MOST_ANSWERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Guard: what is computed from a tensor is this truth value or integer. `steps` are (function, arguments,
+    keywords), of which the first argument is what the step before it gave."""
+
+    steps: tuple[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]], ...]
+    kind: type[int]
+    answer: int
+
+    def __call__(self, tensor: torch.Tensor) -> bool:
+        return self.ask(tensor) == self.answer
+
+    def ask(self, tensor: torch.Tensor) -> int:
+        found: Any = tensor.detach()
+        for function, args, kwargs in self.steps:
+            found = function(found, *args, **dict(kwargs))
+        return self.kind(found)
+
+
+def truth_of_flag(ex: Executor, scalar: TracedScalar) -> bool | None:
+    """The truth of a number that is computed from a flag, which becomes a guard; None for any other."""
+    answer = _answer(ex, scalar, bool)
+    return None if answer is None else bool(answer)
+
+
+def count_of(ex: Executor, scalar: TracedScalar) -> int | None:
+    """An integer that is computed from a counter, which becomes a guard; None for any other."""
+    return _answer(ex, scalar, int) if scalar.kind in (int, bool) else None
+
+
+def _answer(ex: Executor, scalar: TracedScalar, kind: type[int]) -> int | None:
+    recorder = ex.recorder
+    steps: list[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]]] = []
+    node = scalar.node
+    while node.op is not INPUT:
+        if node.op.name not in _STEPS or not node.args or any(_is_computed(a) for a in (*node.args[1:],
+                                                                                       *node.kwargs.values())):
+            return None
+        steps.append((node.op.target, node.args[1:], tuple(node.kwargs.items())))
+        node = node.args[0]
+        if not isinstance(node, Node):
+            return None
+    entry = recorder._inputs[recorder.graph.inputs.index(node)]
+    tensor = entry.value
+    if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
+        return None
+    asked = Question(tuple(reversed(steps)), kind, 0)
+    answer = asked.ask(tensor)
+    fact = hash((str(asked.steps), kind, answer))
+    most = _MOST_ANSWERS if kind is bool else MANY
+    if ex.world.may_break and ex.world.history.is_needed_often((entry.source.key(), kind.__name__), fact, most):
+        return None
+    recorder.guards.add(entry.source, "python", Question(asked.steps, kind, answer), f"a branch, {ex.loc()}")
+    return answer
+
+
+def _is_computed(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_computed, value))
+    return not (value is None or isinstance(value, (bool, int, float, torch.dtype, torch.device, torch.layout)))
+
+
+__all__ = ["count_of", "truth_of_flag"]

@@ -1,0 +1,253 @@
+"""Hooks that the traced program registers and uses up itself.
+
+Torch numbers hooks, and keeps them in dicts of the tensor or module by number. A number that is another one at each
+call must not be known here: to torch's own functions it is a key that no other hook has (`HookNumberValue`), and where
+the program asks which number it is, the graph breaks. Once a hook is
+removed, nothing is left of it but the numbers that were used. One that is still there where the graph ends gets the
+number that it would have in eager when the changes of its module are replayed. A handle of a hook of a tensor that is
+left by then has to be made in plain Python: tracing starts again, and breaks at the registration.
+
+Hooks of tensors are called by the backward passes that are captured (`backward.py`). A pass outside of the graph calls
+none of them, so a history that is still needed when the graph ends means the same: see `Bets`.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from jitpy.ir import GETITEM, INPUT, Node
+
+from ...breaks import GraphBreak, Restart
+from ...capture.speculation import Bet, Hooks
+from ...capture.traced import TracedTensor, Uncapturable
+from ...codegen.frame_code import Emitter, builds
+from ...interpreter.calls import builtin, calls_of, from_payload, inline_library, recording
+from ...interpreter.interpreter import TracedException, stands_for_c
+from ...polyfills.hooks import RETAINS, keep, kept, new_hook_id, reference_to_hooks, retain
+from ...polyfills.hooks import register as register_body
+from ...values.base import (
+    ConstValue,
+    DictValue,
+    HookNumberValue,
+    ObjectValue,
+    TensorValue,
+    Value,
+    WeakReferenceValue,
+    const,
+)
+from .backward_calls import leaf_of, memory_of
+
+if TYPE_CHECKING:
+    from ...interpreter.interpreter import Executor
+
+_REGISTERING = tuple(function.__code__ for function in (
+    torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
+    register_module_forward_hook, register_module_forward_pre_hook, RemovableHandle.__init__))
+
+
+class HooksReferenceValue(WeakReferenceValue):
+    """What a handle has of the dict of its hook, which the module or tensor holds."""
+
+    __slots__ = ("born",)
+
+    def __init__(self, target: Value, born: int) -> None:
+        super().__init__(target)
+        self.born = born
+
+
+@builtin(new_hook_id)
+def _new_number(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    state = ex.recorder.state
+    made = HookNumberValue(state.hooks_registered)
+    state.set("hooks_registered", state.hooks_registered + 1)
+    made.born = _registered_at(ex)
+    return made
+
+
+@builtin(reference_to_hooks)
+def _reference(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return HooksReferenceValue(args[0], _registered_at(ex))
+
+
+@calls_of(HooksReferenceValue)
+def _call_reference(ex: Executor, fn: HooksReferenceValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    assert fn.target is not None
+    return fn.target
+
+
+def _registered_at(ex: Executor) -> int:
+    """The step of the call that registers a hook, outside of torch's own functions for that."""
+    step = ex.step
+    for frame in reversed(ex.frames):
+        if not stands_for_c(frame.code) and frame.code not in _REGISTERING:
+            break
+        step = frame.entered
+    return step
+
+
+@builds(HookNumberValue)
+def _build_number(emitter: Emitter, value: HookNumberValue) -> None:
+    emitter.call(_number, lambda: emitter.const(value.index))
+    emitter.remember(value)
+
+
+def _number(index: int) -> int:
+    """Run by compiled code, which counts the hooks of its graph after it has replayed all else."""
+    return RemovableHandle.next_id + index
+
+
+@builds(HooksReferenceValue)
+def _build_reference(emitter: Emitter, value: HooksReferenceValue) -> None:
+    if value.target is None or value.target.source is None:
+        raise Restart(value.born, GraphBreak("skipped", "a hook is registered, and its handle is left"))
+    emitter.call(weakref.ref, lambda: emitter.load(value.target))
+    emitter.remember(value)
+
+
+@builtin(RemovableHandle.remove)
+def _remove(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) == 1 and isinstance(args[0], ObjectValue) and args[0].source is None:
+        return inline_library(ex, RemovableHandle.remove, args, kwargs)
+    raise GraphBreak("skipped", "RemovableHandle.remove: it removes a hook that was registered before")
+
+
+# -- hooks of tensors -----------------------------------------------------------------------------------------------
+
+
+@builtin(torch.Tensor.register_hook)
+def _register(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`tensor.register_hook(hook)`."""
+    given = [*args, *kwargs.values()]
+    if len(given) != 2 or kwargs.keys() - {"hook"} or not isinstance(given[0], TensorValue):
+        raise GraphBreak("autograd", "Tensor.register_hook")
+    tensor, hook = given
+    if ex.sync_depth:
+        raise GraphBreak("autograd", "Tensor.register_hook in a function that is called back")
+    with recording(ex, "Tensor.register_hook"):
+        hooks = _hooks_of(ex, tensor, "Tensor.register_hook")
+    ex.world.writes += 1
+    return ex.call_sync(ex.world.const_object(register_body), [hooks, hook])
+
+
+@builtin(torch.Tensor.retain_grad)
+def _retain(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A hook of a tensor that was computed; leaves keep their gradients anyway. Tensors that leave the graph are
+    results of it, which can be watched: see `autograd.cuts`."""
+    value = args[0]
+    if len(args) > 1 or kwargs or not isinstance(value, TensorValue) or not value.traced.spec.requires_grad:
+        raise GraphBreak("autograd", "Tensor.retain_grad")
+    with recording(ex, "Tensor.retain_grad"):
+        if ex.recorder.attribute(value.traced, "is_leaf"):
+            return const(None)
+        if ex.sync_depth or value.source is not None:
+            raise Uncapturable("autograd", "an argument, or a function that is called back")
+        hooks = _hooks_of(ex, value, "Tensor.retain_grad")
+    ex.world.writes += 1
+    if value.grad is None:
+        value.grad = const(None)
+    return ex.call_sync(ex.world.const_object(retain), [hooks, value])
+
+
+@builtin(kept)
+def _kept(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    (value,) = args
+    assert isinstance(value, TensorValue) and value.grad is not None
+    recorder = ex.recorder
+    node, hooked = next(item for item in recorder.bets.hooked.items() if item[1].tensor is value.traced)
+    if recorder.node(value.traced) is not node:
+        raise hooked.bet.lost()  # it retains the gradient of what was written to it since
+    return value.grad
+
+
+@builtin(keep)
+def _keep(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, grad = args
+    assert isinstance(value, TensorValue)
+    before = value.grad
+    ex.recorder._journal.append(lambda: setattr(value, "grad", before))
+    value.grad = grad
+    return const(None)
+
+
+def _hooks_of(ex: Executor, value: TensorValue, what: str) -> DictValue:
+    """The dict of the hooks of a tensor; `what` asks for it."""
+    recorder, tensor = ex.recorder, value.traced
+    bets = recorder.bets
+    bets.check_view(tensor)
+    if not tensor.spec.requires_grad or recorder.state.transforms:
+        raise Uncapturable("autograd", "a tensor that does not require grad here")
+    node = recorder.parameters.root(tensor)
+    known = bets.hooked.get(node)
+    if known is not None and known.tensor is tensor:
+        return known.hooks
+    if known is not None or any(other.tensor is tensor for other in bets.hooked.values()):
+        raise Uncapturable("autograd", "a tensor that was changed since it got hooks")
+    if node.op is GETITEM or tensor.input is not None and node.op is not INPUT:
+        raise Uncapturable("autograd", "one of several results, or an argument that was changed")
+    if node.op is INPUT:
+        leaf_of(ex, node)  # raises where it is none, or where others watch it
+    hooks = DictValue(cls=collections.OrderedDict)
+    is_leaf = node.op is INPUT or node in bets.leaves
+    bets.hook(node, Hooks(tensor, hooks, is_leaf, Bet(ex.step, "autograd", what),
+                          lambda grad, create, old: _run(ex, bets.hooked[node], grad, create, old)))
+    return hooks
+
+
+def _run(ex: Executor, hooked: Hooks, grad: Node, create_graph: bool, old: set[Node]) -> Node:
+    """Call the hooks of a tensor whose gradient is complete, in order; what they make of it. Memory of nodes in `old`
+    is somebody else's."""
+    recorder = ex.recorder
+    state = recorder.state
+    memory = memory_of(recorder, grad)
+    is_shared = memory is None or memory in old
+    own = recorder.emit(torch.ops.aten.clone.default, (grad,)) if is_shared else grad
+    first = recorder.fresh(own)
+    recorder.bets.hand(memory or grad, first, hooked.bet, is_shared)
+    old.update((memory or grad, own))
+    value = from_payload(ex, first)
+    grad_mode = state.grad_enabled
+    state.set("grad_enabled", create_graph)
+    try:
+        for _, hook in sorted(hooked.hooks.vals.items(), key=lambda item: item[0] == RETAINS):
+            assert isinstance(hook, Value)
+            value = _result(ex.call_sync(hook, [value]), value)
+            if recorder.node(first) is not own:
+                raise Uncapturable("autograd", "a hook that changes its gradient in place")
+    except TracedException:
+        raise Uncapturable("autograd", "a hook that raises") from None
+    finally:
+        state.set("grad_enabled", grad_mode)
+    if value.traced is first:
+        return own
+    made = _as_gradient(ex, value.traced, grad, create_graph)
+    memory = memory_of(recorder, made)
+    if memory is not None:
+        recorder.bets.hand(memory, value.traced, hooked.bet, memory in old)
+        old.add(memory)
+    return made
+
+
+def _result(result: Value, value: TensorValue) -> TensorValue:
+    """The gradient behind a hook that was given `value`."""
+    if isinstance(result, ConstValue) and result.value is None:
+        return value
+    if isinstance(result, TensorValue):
+        return result
+    raise Uncapturable("autograd", f"a hook that returns a {result.cls.__name__}")
+
+
+def _as_gradient(ex: Executor, made: TracedTensor, grad: Node, create_graph: bool) -> Node:
+    recorder = ex.recorder
+    have, want = made.spec, grad.tensor
+    if (have.shape, have.dtype, have.device) != (want.shape, want.dtype, want.device):
+        raise Uncapturable("autograd", "a hook that returns another kind of tensor than it was given")
+    if create_graph:
+        return recorder.node(made)
+    node = recorder.node(made, detached=True)
+    return recorder.emit(torch.ops.aten.detach.default, (node,)) if have.requires_grad else node

@@ -1,0 +1,169 @@
+"""Functions of torch written in Python that are not traced as they stand.
+
+SKIPPED run as plain Python, as a whole: what they do lies outside any graph (the autograd engine, hooks, modes of C++).
+SUBSTITUTES are traced in the place of functions that only serve profilers or torch.compile. WRAPPERS are closures
+around a function: those that keep torch.compile out are looked through, and the one around an optimizer's step is
+traced in another form.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.modules.module as _module
+import torch.utils.hooks
+from torch._vmap_internals import _vmap
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import _use_grad_for_differentiable
+
+from ...polyfills import hooks, inference
+
+#: Code that the program does not know of: what it calls are the two methods.
+PARTS_OF_INFERENCE_MODE = frozenset(function.__code__ for function in (
+    torch.inference_mode.__enter__, torch.inference_mode.__exit__, inference.block, inference.Block.__enter__,
+    inference.Block.__exit__))
+
+#: code objects (by identity) that are run as plain Python, with the reason
+SKIPPED: dict[int, str] = {}
+
+
+def _skip(reason: str, *functions: Any) -> None:
+    for function in functions:
+        function = getattr(function, "__wrapped__", function)
+        SKIPPED[id(function.__code__)] = reason
+
+
+_skip(
+    "the autograd engine runs outside graphs",
+    torch.Tensor.backward,
+    torch.autograd.backward,
+    torch.autograd.grad,
+)
+_skip(
+    "it registers a hook for the backward pass",
+    torch.Tensor.register_post_accumulate_grad_hook,
+    torch.autograd.graph.register_multi_grad_hook,
+)
+_CAPTURED_HOOKS = (torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
+                   _module.register_module_forward_hook, _module.register_module_forward_pre_hook)
+_skip(
+    "it registers a hook of modules",
+    *(function for name, function in vars(torch.nn.Module).items()
+      if name.startswith("register_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
+    *(function for name, function in vars(_module).items()
+      if name.startswith("register_module_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
+)
+_skip(
+    "it changes what autograd does in the whole process",
+    torch.autograd.graph.saved_tensors_hooks.__enter__,
+    torch.autograd.graph.saved_tensors_hooks.__exit__,
+    torch.autograd.detect_anomaly.__init__,
+    torch.autograd.detect_anomaly.__enter__,
+    torch.autograd.detect_anomaly.__exit__,
+)
+SKIPPED[id(_vmap(len).__code__)] = "it maps what the autograd engine does over a batch"
+_skip("it formats tensors", torch.set_printoptions, torch._tensor_str._str)
+_skip("it exchanges what two objects are", torch.utils.swap_tensors)
+_skip("it makes a function that torch.compile compiles", torch.compile)
+
+
+# Ranges of the profiler do not exist inside graphs. An object made here says to the real `__exit__` that nothing was
+# begun, for a block that ends in plain Python.
+
+
+def _range_init(self: Any, name: str, args: str | None = None) -> None:
+    self.name = name
+    self.args = args
+    self.run_callbacks_on_exit = False
+    self.record = None
+    self._cupti_monitor_external_id = None
+
+
+def _range_enter(self: Any) -> Any:
+    if self.run_callbacks_on_exit:  # made outside
+        self.record = torch.ops.profiler._record_function_enter_new(self.name, self.args)
+    return self
+
+
+def _range_exit(self: Any, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+    if self.run_callbacks_on_exit:
+        torch.ops.profiler._record_function_exit._RecordFunction(self.record)
+
+
+def _check_with(error_type: Any, cond: Any, message: Any) -> None:
+    """`torch._check` and its like, without torch.compile's machinery for sizes."""
+    if type(cond) is not bool or not cond and message is None:
+        _failed_check(error_type, cond)
+    elif not cond:
+        raise error_type(str(message()))
+
+
+def _failed_check(error_type: Any, cond: Any) -> None:
+    torch._check_with(error_type, cond, None)  # type: ignore[arg-type]
+
+
+_skip("a check failed", _failed_check)
+
+
+SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+    torch._check_with: _check_with,
+    torch.utils.hooks.RemovableHandle.__init__: hooks.initialize,
+    record_function.__init__: _range_init,
+    record_function.__enter__: _range_enter,
+    record_function.__exit__: _range_exit,
+}
+
+
+def _step(func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """An optimizer's step, without the breaks and the import of the compiler that its wrapper asks for."""
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(self.defaults["differentiable"])
+        return func(self, *args, **kwargs)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+#: code of a closure, by identity -> (the free variable with the function that it wraps, what is traced instead with
+#: that function as its first argument; None is the wrapped function itself)
+WRAPPERS: dict[int, tuple[str, Callable[..., Any] | None]] = {}
+
+
+def _wrapper(made: types.FunctionType, variable: str, body: Callable[..., Any] | None) -> None:
+    if variable in made.__code__.co_freevars:
+        WRAPPERS[id(made.__code__)] = variable, body
+
+
+_wrapper(torch._disable_dynamo(_step), "fn", None)  # type: ignore[arg-type]
+_wrapper(_use_grad_for_differentiable(_step), "func", _step)  # type: ignore[arg-type]
+
+
+#: Functions of these modules, and of what is inside them, run as they are: they do what no graph holds, or draw numbers
+#: that are others at each call.
+_SKIPPED_MODULES = frozenset((
+    "torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "torch.jit", "torch._subclasses",
+    "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.utils.cpp_extension", "threading",
+    "asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "unittest", "pdb", "bdb", "linecache",
+    "tokenize", "importlib", "ctypes", "numpy", "jitpy.api", "jitpy.runtime", "jitpy.ir", "jitpy.backends",
+    "jitpy.schedule", "jitpy.explain", "torch.export", "torch._export", "warnings", "random", "secrets",
+))
+
+
+#: ... but for these: calls of `torch.fx.GraphModule` go through functions of their own
+_ENTERED_MODULES = frozenset(("torch.fx.graph_module",))
+
+
+@functools.lru_cache(None)
+def is_skipped(module: str) -> bool:
+    """Whether the functions of a module are not traced."""
+    if module in _ENTERED_MODULES:
+        return False
+    parts = module.split(".")
+    return any(".".join(parts[:count]) in _SKIPPED_MODULES for count in range(1, len(parts) + 1))
+
+
+__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "is_skipped"]

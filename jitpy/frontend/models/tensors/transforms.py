@@ -1,0 +1,465 @@
+"""torch.func: vmap, grad, jvp, jacobians. The function is traced once; torch's own transform runs on what was recorded.
+
+The function becomes a graph (see `higher_order`), traced on stand-ins for what the transform would pass to it. Then the
+real transform is called on shadows, with that graph as its function: batching rules, levels and derivatives are
+torch's, and what comes out is the list of ATen calls that eager would make. Whatever raises in there, and any function
+with a side effect, breaks the graph: eager runs the call, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ....ir import CONSTANT, GETITEM, Graph, Node, TensorSpec
+from ....ir.algebra import sympy
+from ....ir.failures import is_programs_own
+from ....ir.ops.quiet import without_compiler_import
+from ....ir.ops.registered import has_python_rules
+from ...breaks import GraphBreak
+from ...capture import derived_calls
+from ...capture.fake_tensors import torch_number
+from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
+from ...codegen.frame_code import Emitter, builds
+from ...interpreter.calls import WRAPPED, builtin, calls_of, recording
+from ...interpreter.interpreter import Executor
+from ...values.base import (
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    ListValue,
+    TensorValue,
+    TransformValue,
+    TupleValue,
+    Value,
+)
+from .higher_order import Body, trace_body
+
+_aten = torch.ops.aten
+
+#: Transform -> the names of its parameters after the function, with their defaults.
+_OPTIONS: dict[Any, dict[str, Any]] = {
+    torch.func.vmap: {"in_dims": 0, "out_dims": 0, "randomness": "error", "chunk_size": None},
+    torch.func.grad: {"argnums": 0, "has_aux": False},
+    torch.func.grad_and_value: {"argnums": 0, "has_aux": False},
+    torch.func.jacrev: {"argnums": 0, "has_aux": False, "chunk_size": None},
+    torch.func.jacfwd: {"argnums": 0, "has_aux": False, "randomness": "error"},
+}
+#: Transforms that run the function with autograd on, on arguments that require grad.
+_REVERSE = (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.vjp)
+
+
+# -- making a transform -------------------------------------------------------------------------------------
+
+
+def _maker(transform: Any) -> Callable[..., Value]:
+    names = list(_OPTIONS[transform])
+
+    def make(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = {**dict(zip(["func", *names], args, strict=False)), **kwargs}
+        if "func" not in given or not set(given) <= {"func", *names} or len(args) > 1 + len(names):
+            raise refusal("unusual arguments")
+        fn = given.pop("func")
+        options = {name: constant(ex, value) for name, value in given.items()}
+        _check_chunks(options)
+        return TransformValue(transform, fn, options)
+
+    return make
+
+
+def _check_chunks(options: dict[str, Any]) -> None:
+    size, randomness = options.get("chunk_size"), options.get("randomness", "error")
+    if randomness not in ("error", "same", "different"):
+        raise refusal("an unknown kind of randomness")
+    if size is not None and (type(size) is not int or size <= 0):
+        raise refusal("a chunk size that is no positive number")
+    if size is not None and randomness == "same":
+        raise refusal("chunks with the same random numbers: it sets the generator's state back")
+
+
+@builtin(torch.func.hessian)
+def _hessian(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    inner = _maker(torch.func.jacrev)(ex, args, kwargs)
+    return TransformValue(torch.func.jacfwd, inner, dict(inner.options))  # type: ignore[attr-defined]
+
+
+for _transform in _OPTIONS:
+    builtin(_transform)(_maker(_transform))
+
+
+@builds(TransformValue)
+def _build(emitter: Emitter, value: TransformValue) -> None:
+    """The real transformed function, where one leaves the traced code."""
+    options = value.options
+    emitter.call(_transformed, lambda: emitter.const(value.transform), lambda: emitter.load(value.func),
+                 lambda: emitter.const(options))
+
+
+def _transformed(transform: Any, fn: Any, options: dict[str, Any]) -> Any:
+    return transform(fn, **options)
+
+
+def _made_outside(transform: Any) -> Callable[..., Any]:
+    """The handler of functions that `transform` made before: what it was told is in their closure."""
+
+    def handle(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        cells = dict(zip(fn.code.co_freevars, fn.closure or (), strict=True))
+        contents = {name: ex.world.cell_content(cell) for name, cell in cells.items()}
+        options = {name: constant(ex, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
+        _check_chunks(options)
+        func = contents["func"]
+        assert isinstance(func, Value)
+        return apply(ex, TransformValue(transform, func, options), args, kwargs)
+
+    return handle
+
+
+for _transform in _OPTIONS:
+    WRAPPED[id(_transform(lambda tensor: tensor).__code__)] = _made_outside(_transform)
+
+
+# -- calling one --------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Opaque:
+    """Stands for an argument that is no tensor in the tree that the transform sees."""
+
+    value: Value
+
+
+@dataclass(eq=False)
+class Run:
+    """The real call, as a function of tensors: those in `tree` (numbered there), then those that `body` captures.
+
+    It belongs to one call, so it has no hash: nothing is remembered under it.
+    """
+
+    call: Callable[[Callable[..., Any], Any], Any]
+    tree: Any
+    body: Body
+    recorder: Any
+    name: str
+    structure: Any = field(default=None)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, *tensors: torch.Tensor) -> list[Any]:
+        count = len(tensors) - len(self.body.captures)
+        given, captures = tensors[:count], tensors[count:]
+        symbolic = any(type(size) is torch.SymInt for tensor in tensors for size in tensor.shape)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+            results = _run_graph(self.body.graph, [*leaves, *captures], self.recorder.sizes, symbolic)
+            return _rebuild(self.body.structure, results)
+
+        function.__name__ = self.name
+        tree = pytree.tree_map(lambda leaf: given[leaf.index] if isinstance(leaf, Slot) else leaf, self.tree)
+        leaves, self.structure = pytree.tree_flatten(self.call(function, tree))
+        return leaves
+
+    def record(self, ex: Executor, tensors: list[TracedTensor]) -> Value:
+        """What the call returns for these tensors."""
+        captures = [value_of(self.recorder, node) for node in self.body.captures]
+        try:
+            results = derived_calls.run(self.recorder, self, (*tensors, *captures), {})
+        except (UserError, RecursionError, AttributeError) as error:
+            raise Uncapturable("transform", f"{type(error).__name__}: {error}") from None
+        return _value(ex, pytree.tree_unflatten([_Result(result) for result in results], self.structure))
+
+
+def value_of(recorder: Any, node: Node) -> TracedTensor:
+    """A tensor with the value of a node, in memory that nobody writes to."""
+    return TracedTensor(recorder, Storage(node), (), node, node.tensor)
+
+
+@dataclass(eq=False)
+class Slot:
+    """A tensor in a tree of arguments, by number."""
+
+    index: int
+
+
+@calls_of(TransformValue)
+def apply(ex: Executor, fn: TransformValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a transformed function."""
+    tensors: list[TensorValue] = []
+    tree = tree_of(ex, TupleValue(list(args)), tensors), {k: tree_of(ex, v, tensors) for k, v in kwargs.items()}
+    options = fn.options
+    if fn.transform is torch.func.vmap:
+        axes = _axes(options.get("in_dims", 0), tree[0], len(tensors))
+    else:
+        axes = [None] * len(tensors)
+    differentiated = _differentiated(fn, tree[0]) if fn.transform in _REVERSE else set()
+
+    def call(function: Callable[..., Any], given: Any) -> Any:
+        return fn.transform(function, **options)(*given[0], **given[1])
+
+    return _record(ex, fn, call, tree, tensors, axes, differentiated)
+
+
+@builtin(torch.func.jvp)
+def _jvp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = {**dict(zip(("func", "primals", "tangents"), args, strict=False)), **kwargs}
+    if len(args) > 3 or not {"func", "primals", "tangents"} <= set(given) <= {"func", "primals", "tangents", "has_aux"}:
+        raise refusal("unusual arguments")
+    options = {"has_aux": constant(ex, given["has_aux"])} if "has_aux" in given else {}
+    tensors: list[TensorValue] = []
+    primals = tree_of(ex, given["primals"], tensors)
+    count = len(tensors)
+    tree = (primals, {}, tree_of(ex, given["tangents"], tensors))
+    if type(primals) is not tuple:
+        raise refusal("primals that are no tuple")
+
+    def call(function: Callable[..., Any], filled: Any) -> Any:
+        return torch.func.jvp(function, filled[0], filled[2], **options)
+
+    fn = TransformValue(torch.func.jvp, given["func"], options)
+    return _record(ex, fn, call, tree, tensors, [None] * count, set())
+
+
+def _record(ex: Executor, fn: TransformValue, call: Callable[..., Any], tree: Any, tensors: list[TensorValue],
+            axes: list[int | None], differentiated: set[int]) -> Value:
+    """Trace the function on stand-ins for the first tensors (one for each of `axes`), and record the real call."""
+    name = fn.transform.__name__
+    with recorded(ex, f"torch.func.{name}"):
+        body = trace(ex, fn, tree, tensors, axes, differentiated)
+        run = Run(call, tree, body, ex.recorder, getattr(fn.func, "name", name))
+        return run.record(ex, [tensor.traced for tensor in tensors])
+
+
+@contextlib.contextmanager
+def recorded(ex: Executor, what: str) -> Iterator[None]:
+    """All of a transform, or nothing where it cannot be captured."""
+    mark = ex.recorder.checkpoint()
+    with recording(ex, what):
+        try:
+            yield
+        except (Uncapturable, GraphBreak):
+            ex.recorder.rollback(mark)
+            raise
+
+
+def trace(ex: Executor, fn: TransformValue, tree: Any, tensors: list[TensorValue], axes: list[int | None],
+          differentiated: set[int]) -> Body:
+    """The function as a graph: see `_record`."""
+    recorder = ex.recorder
+    if recorder.state.inference_mode and fn.transform is not torch.func.vmap:
+        raise refusal("derivatives in inference mode, which are no inference tensors")
+    stand_ins = [_stand_in(recorder, recorder.node(tensor.traced), axis, index in differentiated)
+                 for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
+    arguments = [_substitute(ex, part, stand_ins) for part in tree[0]]
+    keywords = {k: _substitute(ex, part, stand_ins) for k, part in tree[1].items()}
+    grad = recorder.state.grad_enabled
+    if fn.transform in _REVERSE:
+        recorder.state.set("grad_enabled", True)
+    batched, recorder.state.batched = recorder.state.batched, fn.transform is torch.func.vmap
+    recorder.state.transforms += 1
+    try:
+        body = trace_body(ex, fn.func, arguments, keywords, stand_ins)
+    finally:
+        recorder.state.transforms -= 1
+        recorder.state.batched = batched
+        if recorder.state.grad_enabled != grad:
+            recorder.state.set("grad_enabled", grad)
+    _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
+    if any(is_programs_own(node.op) and has_python_rules(node.op.target) for node in body.graph.nodes):
+        raise refusal("an operator whose gradient or batching rule may be Python of the program's")
+    _prepare(fn.transform)
+    if not all(isinstance(node.spec, TensorSpec) for node in body.captures):
+        raise refusal("a number from outside that the graph computes or takes as an input")
+    return body
+
+
+def _stand_in(recorder: Any, node: Node, axis: int | None, requires_grad: bool) -> Node:
+    """A new tensor like one that the transform passes to the function: without the axis mapped over."""
+    spec = node.tensor
+    if axis is not None:
+        if not -spec.ndim <= axis < spec.ndim:
+            raise refusal("an axis that a tensor lacks")
+        kept = [i for i in range(spec.ndim) if i != axis % spec.ndim]
+        spec = spec.with_(shape=tuple(spec.shape[i] for i in kept), stride=tuple(spec.stride[i] for i in kept))
+    if requires_grad:
+        if not (spec.dtype.is_floating_point or spec.dtype.is_complex):
+            raise refusal("a derivative with respect to integers")
+        spec = spec.with_(requires_grad=True)
+    return recorder.graph.add(recorder.op(_aten.clone.default), (node,), {}, spec.with_(offset=0), recorder.loc)
+
+
+def _check_writes(ex: Executor, body: Body, batched: list[Node]) -> None:
+    """vmap refuses to write a value for each example into memory that all of them share."""
+    mapped = set(batched)
+    for node in body.recorded:
+        if not mapped.isdisjoint(node.input_nodes()):
+            mapped.add(node)
+    for value in list(ex.world.tensors.values()):
+        storage = value.traced.storage
+        if storage.written and storage.values[0] not in mapped and not mapped.isdisjoint(storage.values):
+            raise refusal("a write of one value for each example to a tensor that has only one")
+
+
+def _prepare(transform: Any) -> None:
+    """Let torch load what it loads at a transform's first use, outside of any mode of ours."""
+    if transform in _prepared:
+        return
+    one = torch.zeros(1)
+    with without_compiler_import(), torch.random.fork_rng(devices=[]):
+        torch.vmap(lambda t: t + 1)(one)
+        if transform in (torch.func.jvp, torch.func.jacfwd, torch.func.linearize):
+            torch.func.jvp(torch.sin, (one,), (one,))
+    _prepared.add(transform)
+
+
+_prepared: set[Any] = set()
+
+
+# -- running the recorded function --------------------------------------------------------------------------
+
+
+def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> list[Any]:
+    """The graph on whatever tensors the transform passes; sizes symbolic, or those of this call."""
+    values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, Node):
+            return values[value]
+        if isinstance(value, sympy.Basic):
+            return torch_number(value, env) if symbolic else env.specialize(value, "a torch.func transform")
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(resolve, value))
+        if isinstance(value, slice):
+            return slice(resolve(value.start), resolve(value.stop), resolve(value.step))
+        return value
+
+    before = torch.is_grad_enabled()
+    try:
+        for node in graph.nodes:
+            if node.op is CONSTANT:
+                values[node] = node.args[0]
+                continue
+            if torch.is_grad_enabled() != node.grad_enabled:
+                torch._C._set_grad_enabled(node.grad_enabled)
+            target = operator.getitem if node.op is GETITEM else node.op.target
+            values[node] = target(*resolve(node.args), **{k: resolve(v) for k, v in node.kwargs.items()})
+    finally:
+        torch._C._set_grad_enabled(before)
+    return [values[node] for node in graph.outputs]
+
+
+def _rebuild(structure: Any, leaves: list[Any]) -> Any:
+    """Tensors in the containers that the function returned them in."""
+    if type(structure) is int:
+        return leaves[structure]
+    kind, *items = structure
+    if kind == "dict":
+        return {key: _rebuild(item, leaves) for key, item in items}
+    return {"tuple": tuple, "list": list}[kind](_rebuild(item, leaves) for item in items)
+
+
+# -- trees of arguments and results -------------------------------------------------------------------------
+
+
+def tree_of(ex: Executor, value: Value, tensors: list[TensorValue]) -> Any:
+    """The argument as the transform sees it: containers, with slots for tensors."""
+    if isinstance(value, TensorValue):
+        tensors.append(value)
+        return Slot(len(tensors) - 1)
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        return value.cls(tree_of(ex, ex.world.force(item), tensors) for item in value.items)
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {key: tree_of(ex, item, tensors) for key, item in ex.world.plain_items(value)}
+    return _Opaque(value)
+
+
+def _substitute(ex: Executor, tree: Any, stand_ins: list[Node]) -> Value:
+    """What the function is called with: new containers, with the stand-ins in place of the tensors."""
+    if isinstance(tree, Slot):
+        return ex.world.tensor_value(ex.recorder.fresh(stand_ins[tree.index]))
+    if isinstance(tree, _Opaque):
+        return tree.value
+    if type(tree) is dict:
+        made = DictValue()
+        for key, item in tree.items():
+            ex.world.dict_set(made, key, _substitute(ex, item, stand_ins), ex.world.const_object(key))
+        return made
+    return (TupleValue if type(tree) is tuple else ListValue)([_substitute(ex, item, stand_ins) for item in tree])
+
+
+@dataclass(eq=False)
+class _Result:
+    """A leaf of the result."""
+
+    payload: Any
+
+
+def _value(ex: Executor, tree: Any) -> Value:
+    from ...interpreter.calls import from_payload
+
+    if isinstance(tree, _Result):
+        return from_payload(ex, tree.payload)
+    if type(tree) is dict:
+        made = DictValue()
+        for key, item in tree.items():
+            ex.world.dict_set(made, key, _value(ex, item), ex.world.const_object(key))
+        return made
+    if type(tree) in (tuple, list):
+        return (TupleValue if type(tree) is tuple else ListValue)([_value(ex, item) for item in tree])
+    raise Uncapturable("transform", f"a result of type {type(tree).__name__}")
+
+
+def _axes(in_dims: Any, tree: Any, count: int) -> list[int | None]:
+    """The axis mapped over for each tensor of vmap's positional arguments; keyword arguments are not mapped over."""
+    leaves, spec = pytree.tree_flatten(tree)
+    flat = pytree._broadcast_to_and_flatten(in_dims, spec) if isinstance(in_dims, (int, tuple)) else None
+    if flat is None:
+        raise refusal("in_dims that do not fit the arguments")
+    axes: list[int | None] = [None] * count
+    for leaf, axis in zip(leaves, flat, strict=True):
+        if type(axis) is not int and axis is not None or axis is not None and not isinstance(leaf, Slot):
+            raise refusal("in_dims that do not fit the arguments")
+        if isinstance(leaf, Slot):
+            axes[leaf.index] = axis
+    return axes
+
+
+def _differentiated(fn: TransformValue, tree: tuple[Any, ...]) -> set[int]:
+    """The tensors that a reverse-mode transform takes derivatives with respect to."""
+    argnums = fn.options.get("argnums", 0)
+    numbers = (argnums,) if type(argnums) is int else argnums
+    if type(numbers) is not tuple or not all(type(n) is int and -len(tree) <= n < len(tree) for n in numbers):
+        raise refusal("argnums that do not fit the arguments")
+    leaves = [leaf for number in numbers for leaf in pytree.tree_leaves(tree[number])]
+    if not all(isinstance(leaf, Slot) for leaf in leaves):
+        raise refusal("a derivative with respect to what is no tensor")
+    return {leaf.index for leaf in leaves}
+
+
+def constant(ex: Executor, value: Value) -> Any:
+    """An option as Python data."""
+    if isinstance(value, ConstValue):
+        return value.value
+    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
+        return value.cls(constant(ex, ex.world.force(item)) for item in value.items)
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {key: constant(ex, item) for key, item in ex.world.plain_items(value)}
+    raise refusal("an option that is no constant")
+
+
+def refusal(detail: str) -> GraphBreak:
+    return GraphBreak("transform", detail)
+
+
+__all__ = ["Run", "Slot", "apply", "constant", "recorded", "refusal", "trace", "tree_of", "value_of"]
+
+
+@builtin(*(getattr(torch._C._VariableFunctions, name) for name in ("_make_dual", "_unpack_dual")))
+def _forward_mode(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Graphs carry no tangents."""
+    raise GraphBreak("unsupported_tensor", "a tensor with a forward-mode tangent")

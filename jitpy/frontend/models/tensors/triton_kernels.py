@@ -1,0 +1,189 @@
+"""Triton kernels that the program launches: `kernel[grid](x, y, n, BLOCK=64)` is one node of the graph.
+
+Functions that compute grids and heuristics are traced like others; tuners choose when the graph runs, so that their
+grids are computed for each of their configurations. This module is imported once the program has imported Triton.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction, KernelInterface
+
+from ....runtime.gpu.launches import Launch, Place, SameKernel, op_of
+from ....runtime.gpu.stores import without_interpreter
+from ...breaks import GraphBreak
+from ...capture.graph_effects import may_handle
+from ...capture.kernel_launches import record_launch
+from ...guards.source import constant
+from ...interpreter.calls import _in_try, as_int, builtin, recording, to_payload
+from ...interpreter.interpreter import Executor
+from ...values.base import ConstValue, DictValue, ListValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+
+_KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
+_RUNS = (JITFunction.run, InterpretedFunction.run, Autotuner.run, Heuristics.run)
+
+
+#: the code of what `kernel[grid]` is
+_LAUNCHER = getattr(KernelInterface.__getitem__(None, None), "__code__", None)
+
+
+@builtin(*_RUNS)
+def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`kernel.run(*args, grid=..., warmup=..., **kwargs)`, which `kernel[grid](...)` comes to."""
+    kernel = _kernel_of(ex, args[0])
+    args, kwargs = args[1:], dict(kwargs)
+    grid, warmup = kwargs.pop("grid", None), kwargs.pop("warmup", None)
+    if grid is None or not isinstance(warmup, ConstValue) or warmup.value is not False:
+        raise GraphBreak("unsupported_call", "a Triton kernel that is only compiled")
+    while isinstance(kernel, Heuristics):
+        _apply(ex, kernel, list(kernel.arg_names), args, kwargs)
+        kernel = kernel.fn
+    configs: list[Any] | None = None
+    inner = kernel
+    if isinstance(kernel, Autotuner):
+        configs, inner = list(kernel.configs), kernel.fn
+        if any(config.pre_hook is not None for config in configs):
+            raise GraphBreak("unsupported_call", "a Triton kernel whose configurations call functions first")
+    names = list(kernel.arg_names)
+    if len(args) > len(names):
+        raise GraphBreak("unsupported_call", "a Triton kernel with too many arguments")
+    values = dict(zip(names, args, strict=False))
+    options: dict[str, Any] = {}
+    for name, value in kwargs.items():
+        if name in values:
+            raise GraphBreak("unsupported_call", f"a Triton kernel that is given {name} twice")
+        if name in names:
+            values[name] = value
+        elif isinstance(value, ConstValue):
+            options[name] = value.value
+        else:
+            raise GraphBreak("unsupported_call", f"a Triton kernel with {name}={value.describe()}")
+    function = _innermost(kernel)
+    if function.pre_run_hooks:
+        raise GraphBreak("unsupported_call", "a Triton kernel with hooks")
+    compiled = without_interpreter(function)
+    if compiled is function and _is_result_read(ex):
+        raise GraphBreak("unsupported_call", "a Triton kernel whose machine code the program looks at")
+    if compiled is function:
+        same = SameKernel(function)
+        if not same(function):
+            raise GraphBreak("unsupported_call", "a Triton kernel whose globals have changed since it was compiled")
+        ex.recorder.guards.add(constant(function, function.__name__), "python", same, "the source of a Triton kernel")
+    constexprs = {compiled.arg_names[number] for number in compiled.constexprs}
+    places, tensors, numbers = _places(ex, values, constexprs)
+    chosen = [_chosen(ex, inner, values, config) for config in configs or [None]]
+    grids = tuple(_grid(ex, grid, compiled, {**values, **one}) for one in chosen)
+    if _in_try(ex) and not may_handle(ex.recorder, True):
+        raise GraphBreak("unsupported_call", "a Triton kernel whose exceptions are caught here")
+    launch = Launch(kernel, compiled.__name__, tuple(names[: len(args)]), places, options,
+                    None if configs is None else tuple(_constants(ex, one) for one in chosen),
+                    tuple(tensor.dtype for tensor in tensors))
+
+    def make(nodes: list[Any]) -> Any:
+        written = launch.written(nodes)
+        return op_of(launch, written), written
+
+    ex.recorder.loc = ex.loc()
+    with recording(ex, f"the Triton kernel {launch.name}"):
+        record_launch(ex.recorder, launch.name, make, grids, tensors, numbers)
+    return ConstValue(None)
+
+
+@builtin(torch.library.wrap_triton)
+def _wrap_triton(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The kernel itself: who traces `kernel[grid](...)` needs no wrapper."""
+    if len(args) != 1 or kwargs or not issubclass(args[0].cls, _KERNELS):
+        raise GraphBreak("unsupported_call", "torch.library.wrap_triton of what is no kernel")
+    return args[0]
+
+
+def _kernel_of(ex: Executor, value: Value) -> Any:
+    """The kernel, from now on guarded by identity."""
+    kernel = ex.world.pin_instance(value)
+    if kernel is None:
+        raise GraphBreak("unsupported_call", "a Triton kernel that is made anew")
+    return kernel
+
+
+def _innermost(kernel: Any) -> Any:
+    while not isinstance(kernel, (JITFunction, InterpretedFunction)):
+        kernel = kernel.fn
+    return kernel
+
+
+def _is_result_read(ex: Executor) -> bool:
+    """Whether the program does anything with what a launch returns."""
+    frame = next((frame for frame in reversed(ex.frames) if frame.code is not _LAUNCHER), None)
+    return frame is None or frame.instructions[frame.ip].name != "POP_TOP"
+
+
+def _apply(ex: Executor, heuristics: Any, names: list[str], args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Results of heuristics become arguments."""
+    for name, function in heuristics.values.items():
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        kwargs[name] = ex.call_sync(ex.world.const_object(function), [_dict(ex, given)])
+
+
+def _dict(ex: Executor, items: dict[str, Value]) -> Value:
+    made = DictValue()
+    for name, value in items.items():
+        ex.world.dict_set(made, name, value, ConstValue(name))
+    return made
+
+
+def _places(ex: Executor, values: dict[str, Value], constexprs: set[str]) -> Any:
+    """Where each argument goes, the tensors (each once) and the numbers."""
+    places: dict[str, Place] = {}
+    tensors: list[Any] = []
+    numbers: list[Any] = []
+    for name, value in values.items():
+        if isinstance(value, TensorValue):
+            if value.cls not in (torch.Tensor, torch.nn.Parameter):
+                raise GraphBreak("unsupported_value", f"a {value.cls.__name__} as an argument of a Triton kernel")
+            if value.traced not in tensors:
+                tensors.append(value.traced)
+            places[name] = Place("tensor", tensors.index(value.traced))
+        elif isinstance(value, (SymValue, ScalarValue)) and name in constexprs:
+            places[name] = Place("constant", as_int(ex, value, f"{name}, a constexpr of a Triton kernel"))
+        elif isinstance(value, (SymValue, ScalarValue)) or isinstance(value, ConstValue) and \
+                type(value.value) in (int, float) and name not in constexprs:
+            places[name] = Place("number", len(numbers))
+            numbers.append(to_payload(ex, value))
+        elif isinstance(value, (TupleValue, ListValue, DictValue)):
+            raise GraphBreak("unsupported_value", "a container as an argument of a Triton kernel")
+        elif name in constexprs and (known := ex.world.pin_instance(value)) is not None:
+            places[name] = Place("constant", known)  # another kernel, a type of Triton's
+        else:
+            places[name] = Place("constant", to_payload(ex, value))
+    return places, tensors, numbers
+
+
+def _chosen(ex: Executor, inner: Any, values: dict[str, Value], config: Any) -> dict[str, Value]:
+    """The parameters that a configuration sets, and the heuristics below its tuner."""
+    chosen: dict[str, Value] = {} if config is None else {
+        name: ex.world.const_object(value) for name, value in config.kwargs.items()}
+    while isinstance(inner, Heuristics):
+        _apply(ex, inner, list(values), list(values.values()), chosen)
+        inner = inner.fn
+    return chosen
+
+
+def _constants(ex: Executor, chosen: dict[str, Value]) -> dict[str, Any]:
+    return {name: as_int(ex, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
+            else to_payload(ex, value) for name, value in chosen.items()}
+
+
+def _grid(ex: Executor, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
+    """The grid for parameters, as numbers and sizes."""
+    if not isinstance(grid, (TupleValue, ListValue)):
+        for parameter in function.params:
+            if parameter.name not in meta and parameter.has_default:
+                meta[parameter.name] = ex.world.const_object(parameter.default)
+        grid = ex.call_sync(grid, [_dict(ex, {name: meta[name] for name in function.arg_names if name in meta})])
+    if not isinstance(grid, (TupleValue, ListValue)) or not 1 <= len(grid.items) <= 3:
+        raise GraphBreak("unsupported_call", "the grid of a Triton kernel that is no tuple of one to three numbers")
+    return tuple(to_payload(ex, ex.world.force(item)) for item in grid.items)
